@@ -11,6 +11,7 @@ from perftop.base.text import ranges
 from perftop.base.times import brief
 from perftop.samples.episode import LOW_CLOCK
 from perftop.samples.evidence import Bit, Crowd, Host, Polled, Ran
+from perftop.samples.l3_groups import Took
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
@@ -152,6 +153,13 @@ def _share(of: str, before: str = "") -> Callable[[float], str]:
 
 
 _PCU = _share("the power control unit's cycles", "in ")
+
+
+def _groups(took: Iterable[Took]) -> str:
+    """Groups of resctrl and what each moved: batch 45.1 GB/s."""
+    return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
+
+
 _COUNTED = _always("counted by the kernel")
 _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
@@ -190,6 +198,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),
+    "l3_groups": ("L3 groups", _groups),
     "who": ("who", _names),
     "self": ("self", _names),
     "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),

@@ -273,7 +273,7 @@ def _told(missing: wire.Missing) -> str | None:
     return None if missing.what.endswith(PER_KI) or missing.what in _FEW else _label(missing)
 
 
-_FEW = {"power_dram_w", "energy_dram_j", "core_power_w"}
+_FEW = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
 _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}

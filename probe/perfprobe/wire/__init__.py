@@ -211,6 +211,10 @@ As for a row that was not read, the next delta covers the whole span.
   run and waited to run, and how often it gave up the CPU and lost it. Any of the last three may be
   null. `more` is the number of threads beyond those that can be followed. Where the kernel accounts
   for it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
+- `l3_groups`: {group: [[l3, bytes], ...]}: what each group of resctrl has moved from and to memory
+  since it was first seen, by L3; null: not known in this look. A group is named by its path below
+  the mount, the default group by the empty text; control groups hold what their monitoring groups
+  move. Absent where there is no group but the default one.
 - `command`: the same of a command that was started to be measured, with its children, where hello's
   `watch` is another job.
 

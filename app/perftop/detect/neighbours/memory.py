@@ -19,6 +19,7 @@ from perftop.detect.neighbours.programs import Programs
 from perftop.samples import memory
 from perftop.samples.cores import extended
 from perftop.samples.episode import Episode
+from perftop.samples.l3_groups import L3Groups
 from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company, Task
 from perftop.samples.sample_reader import Sieve
@@ -46,8 +47,11 @@ others' work, share beside a running sibling, and that time itself."""
 class Memory:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector, company: Company, groups: Ints) -> None:
+    def __init__(
+        self, sieve: Sieve, detector: Detector, company: Company, groups: Ints, l3_groups: L3Groups
+    ) -> None:
         self._sieve, self._company, self._package = sieve, company, groups
+        self._l3_groups = l3_groups
         self._names = [[row.cpu] for row in sieve.hello.topology]
         n = len(groups)
         self._known = memory.READ in sieve.counters.columns
@@ -178,6 +182,8 @@ class Memory:
             episode.evidence["memory_bytes_per_s"] = round(rate)
             if best > 0:
                 episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
+        if took := self._l3_groups.took(self._sieve.hello.packages[loss.group]):
+            episode.evidence["l3_groups"] = took
         if who and "who" not in episode.evidence:
             episode.evidence |= accused(self._suspects(loss, own), own)
 

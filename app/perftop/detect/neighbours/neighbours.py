@@ -15,6 +15,7 @@ from perftop.detect.neighbours.siblings import Siblings
 from perftop.samples.cores import packages
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Watching
+from perftop.samples.l3_groups import L3Groups
 from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
@@ -35,7 +36,8 @@ class Neighbours:
         groups = packages(hello)
         self.siblings = Siblings(sieve, detector, self.company, groups)
         self.hypervisor = Hypervisor(sieve, detector, groups)
-        self.memory = Memory(sieve, detector, self.company, groups)
+        self.l3_groups = L3Groups(hello.topology)
+        self.memory = Memory(sieve, detector, self.company, groups, self.l3_groups)
         self.scheduler = Scheduler(sieve, detector, self.company, self.watching, groups)
         self.budget = Budget(sieve, detector, self.company)
 
@@ -43,6 +45,7 @@ class Neighbours:
         """The episodes that this sample ended."""
         self.company.take(seen.records, seen.time_ns)
         self.watching.take(seen.records, seen.time_ns)
+        self.l3_groups.take(seen.records, seen.time_ns)
         quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
         if quiet and self.watching.name is None and seen.sample.highest.busy < BUSY:
             return []

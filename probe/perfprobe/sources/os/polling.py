@@ -24,8 +24,10 @@ class Polling:
             Powercap(root, rows, served),
             Hsmp(root, rows),
             LimitStatus(root, rows),
-            Resctrl(root, rows),
+            resctrl := Resctrl(root, rows),
         ]
+        self.records = resctrl.take
+        """What it told of groups since the last call."""
         self._sent = [each for each in self._polled if each.block.counters]
 
     @property

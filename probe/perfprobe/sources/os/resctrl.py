@@ -4,7 +4,8 @@ here.
 Each control group has a monitor of its own, which counts its monitoring groups, too; the traffic of
 an L3 is the sum over control groups. Groups come and go, and their counters begin anew when the
 kernel gives them another monitor. So differences are added up here, and a look in which a counter
-stepped back, or a group had none, is not valid.
+stepped back, or a group had none, is not valid. What each group moves by itself, monitoring groups
+too, is a record: it says who uses the memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ WORDS = {
 }
 MOST_GROUPS = 64
 """Control groups; hardware has 16 classes of service at most."""
+TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
+"""The file whose numbers are told by group, and the name of that record."""
+ONE_GROUP = "only the default group exists, so all tasks share its monitor"
 COST = 100
 """A look is followed by a pause of at least so many times its length: each file asks a CPU of that
 L3."""
@@ -66,6 +70,8 @@ class Resctrl:
         self.missing: list[Missing] = []
         self._at, self._clock = f"{root}/{PLACE}", clock
         self.rows = len(rows)
+        self._totals: dict[tuple[str, int], int | str | None] = {}
+        """What TOTAL said in the look under way, by group and L3: each file is read once a look."""
         self._row: dict[int, int] = {}
         """The row of each L3: that of its first CPU that is on."""
         for at, row in enumerate(rows):
@@ -79,9 +85,14 @@ class Resctrl:
         self.block = wire.Block("l3", "cpu", chosen)
         self._sums = {(n, name): Sum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
+        self._of_groups: dict[tuple[str, int], Sum] = {}
+        """What each group has moved since it was first seen, by its path and L3."""
+        self._record: dict[str, list[list[int | None]]] = {}
         self._next_s = clock()
         if not self._domains:
             self._lacks(root)
+        elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
+            self.missing.append(Missing(GROUPS, ONE_GROUP))
 
     def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         """Rows of L3s are read again once their time has come; until then the block has none, so
@@ -90,15 +101,40 @@ class Resctrl:
         if start_s < self._next_s:
             return
         groups = list(self._groups())
+        self._tell([*groups, *self._monitors(groups)])
         for number in self._domains:
             begun = stamp()
             values = [self._value(groups, number, name) for name in self._names]
             put(frame, place, self._row[number], (begun, stamp()), values)
+        self._totals = {}
         end_s = self._clock()
         self._next_s = end_s + COST * (end_s - start_s)
 
+    def take(self) -> dict[str, object]:
+        """The record of groups of a look since the last call; empty if there was none, or nothing
+        but the default group."""
+        told, self._record = self._record, {}
+        return {GROUPS: told} if told else {}
+
     def close(self) -> None:
         pass
+
+    def _tell(self, groups: Sequence[str]) -> None:
+        """Adds up what each group has moved. One that is gone is forgotten: a later one of that
+        name is another."""
+        if TOTAL not in self._names or len(groups) < 2:
+            self._record = {}
+            return
+        before, self._of_groups = self._of_groups, {}
+        for group in groups:
+            rows: list[list[int | None]] = []
+            for number in self._domains:
+                at = group, number
+                total = self._of_groups[at] = before.get(at, Sum())
+                now = self._totals[at] = self._read(group, number, TOTAL)
+                whole = isinstance(now, int) and total.take({group: now})
+                rows.append([number, total.total if whole else None])
+            self._record[group.removeprefix("/")] = rows
 
     def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
         found = {group: self._read(group, number, name) for group in groups}
@@ -113,6 +149,8 @@ class Resctrl:
     def _read(self, group: str, number: int, name: str) -> int | str | None:
         """The number in a file, or the word that stands for none; None if it cannot be read, since
         a group may go at any time."""
+        if name == TOTAL and (group, number) in self._totals:
+            return self._totals[group, number]
         text = (files.text(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}") or "").strip()
         if text.isdigit() and len(text) <= 20:
             return int(text) % 2**64
@@ -129,6 +167,19 @@ class Resctrl:
         for count, name in enumerate(found):
             if count < MOST_GROUPS:
                 yield f"/{name}"
+
+    def _monitors(self, groups: Sequence[str]) -> Iterator[str]:
+        """Monitoring groups inside these control groups, as paths below the mount."""
+        count = 0
+        for group in groups:
+            at = f"{group}/mon_groups"
+            try:
+                names = sorted(os.listdir(self._at + at))  # noqa: PTH208
+            except OSError:
+                continue
+            for name in names[: MOST_GROUPS - count]:
+                count += 1
+                yield f"{at}/{name}"
 
     def _numbers(self) -> list[int]:
         return files.numbered(f"{self._at}/mon_data", "mon_L3_")

@@ -283,7 +283,7 @@ class Native:
         frames = [self._frame(each, self._read_places, raw_less_ns, records) for each in rounds]
         last.data.extend(bytes(self._bytes - self._read_bytes))
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
-        records = self._tasks.take() | records
+        records = self._tasks.take() | self._polling.records() | records
         if self._watch is not None:
             records |= self._watch.take(last.drained.deadline_ns)
         return [*frames, self._frame(last, self._places, raw_less_ns, records)]

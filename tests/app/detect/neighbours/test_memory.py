@@ -12,6 +12,7 @@ from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Ran
+from perftop.samples.l3_groups import L3Groups, Took
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
 Play = Callable[[Script], None]
@@ -37,12 +38,15 @@ def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch)
     def play(script: Script) -> None:
         script.stages[-1].run([1, 2, 3], STREAM)
 
+    took = [Took("batch", 35e9)]
+    monkeypatch.setattr(L3Groups, "took", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
     (episode,) = losses(monkeypatch, play)
     assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
     assert episode.evidence["ipc_alone"] == pytest.approx(1.85, abs=0.01)
     assert episode.evidence["memory_of_best_share"] == pytest.approx(1, abs=0.05)
     assert episode.evidence["memory_bytes_per_s"] == pytest.approx(39.2e9, rel=0.02)
+    assert episode.evidence["l3_groups"] == took
     assert episode.evidence["who"] == [Ran(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
 
 

@@ -11,7 +11,8 @@ import trees
 
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
-from perfprobe.sources.os.resctrl import PLACE, Resctrl
+from perfprobe.sources.os.resctrl import ONE_GROUP, PLACE, Resctrl
+from perfprobe.wire import Missing
 
 KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
 
@@ -69,11 +70,8 @@ def looked(source: Resctrl) -> list[list[int | None]]:
 def test_an_l3_stands_on_its_first_cpu(two: Path) -> None:
     source, _ = opened(two)
     assert [c.key for c in source.block.counters] == KEYS
-    assert (source.block.scope, source.block.counters[0].cpus, source.missing) == (
-        "cpu",
-        [0, 2],
-        [],
-    )
+    assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
+    assert source.missing == [Missing("l3_groups", ONE_GROUP)]
     nothing = [None] * 3
     assert looked(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     group(two, "", 0, total=1700, local=900, occupancy=32)
@@ -147,3 +145,35 @@ def test_not_mounted(tmp_path: Path) -> None:
     assert source.block.counters == []
     assert "not mounted" in source.missing[0].why
     assert "mount -t resctrl" in (source.missing[0].fix or "")
+
+
+def test_each_group_tells_what_it_moved(two: Path) -> None:
+    group(two, "/batch", 0, total=300)
+    group(two, "/batch", 1, total="Unavailable")
+    group(two, "/batch/mon_groups/web", 0, total=40)
+    source, _ = opened(two)
+    looked(source)
+    assert source.take() == {"l3_groups": {
+        "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
+        "batch/mon_groups/web": [[0, 0], [1, None]],
+    }}  # fmt: skip
+    assert source.take() == {}, "a look is told once"
+    group(two, "/batch", 0, total=900)
+    group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which begins anew
+    looked(source)
+    told = source.take()["l3_groups"]
+    assert isinstance(told, dict)
+    assert told["batch"] == [[0, 600], [1, None]]
+    assert told["batch/mon_groups/web"][0] == [0, None]
+    shutil.rmtree(two / PLACE / "batch")
+    looked(source)
+    assert source.take() == {}
+
+
+def test_without_other_groups_the_reason_is_told(two: Path) -> None:
+    source, _ = opened(two)
+    assert [missing.what for missing in source.missing] == ["l3_groups"]
+    looked(source)
+    assert source.take() == {}
+    group(two, "/mon_groups/web", 0, total=40)
+    assert opened(two)[0].missing == []
