@@ -180,18 +180,14 @@ class FleetApp(PageApp):
             self.page.narrow("")
 
     @work(exclusive=True, group="open")
-    async def action_open(self) -> None:
+    async def action_open(self, verb: str = "") -> None:
         machine = self.page.look.selected
         if machine is not None and machine.opens:
-            await self._opener(machine.opens)
+            await self._opener((verb or machine.opens[0], *machine.opens[1:]))
             self.page.anew()
 
-    @work(exclusive=True, group="open")
-    async def action_why(self) -> None:
-        machine = self.page.look.selected
-        if machine is not None and machine.opens:
-            await self._opener(("why", *machine.opens[1:]))
-            self.page.anew()
+    def action_why(self) -> None:
+        self.action_open("why")
 
     async def _beside(self, arguments: Sequence[str]) -> None:
         """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""

@@ -93,8 +93,7 @@ class PairApp(PageApp):
         look.move(by * (last - first) / cells(look))
         self.page.update()
 
-    def action_leap(self, by: int) -> None:
-        self.action_step(by)
+    action_leap = action_step
 
     def action_begin(self) -> None:
         self.page.look.move(-float("inf"))

@@ -47,8 +47,10 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
     runs: list[Run] = [mark, sign, (" ", "text"), (package_name(package), "bright")]
     util, hz = _over(picture, package)
-    for key, piece in (("bar", _work(util)), ("", _clock(picture, package, hz, wide))):
-        _place(runs, piece, start(picture, key), size - 1)
+    if not isnan(util):
+        busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
+        _place(runs, busy, start(picture, "bar"), size - 1)
+    _place(runs, _clock(picture, package, hz, wide), 0, size - 1)
     cpu = picture.places.places[line.row].cpus[0]
     power = _power(picture, cpu)
     told = _losses(picture, package, wide, size - width(runs) - GAP - 1)
@@ -80,10 +82,6 @@ def _over(picture: Picture, package: int | None) -> tuple[float, float]:
     cpus = reader.cpus[rows][reader.asked[rows]].tolist()
     util, hz = picture.sheet.interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
     return util, hz
-
-
-def _work(util: float) -> list[Run]:
-    return [] if isnan(util) else [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
 
 
 def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:

@@ -287,7 +287,10 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         if held is None:
             if at >= self.count:
                 chosen = self.choice.filter if at == 0 else None
-                return self._strip(nothing(chosen.text), "calm") if chosen else self._blank()
+                if chosen is None:
+                    return self._blank()
+                text = foreign(chosen.text)
+                return self._strip([(" no CPU matches ", "text"), (text, "bright")], "calm")
             fresh = self.line(at)
             held = self._made[at] = fresh, self._strip(*fresh)
         return held[1]
@@ -304,8 +307,3 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         super().notify_style_update()
         if self.is_mounted:
             self.lay_out()
-
-
-def nothing(text: str) -> list[Run]:
-    """The line shown when no CPU matches the filter `text`."""
-    return [(" no CPU matches ", "text"), (foreign(text), "bright")]
