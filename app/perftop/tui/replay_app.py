@@ -66,13 +66,13 @@ class ReplayApp(PerfTopApp):
         """Raw ns that the seek has come to."""
         self._found = FileEpisodes()
         self._looking = True
-        """The pass over the file is under way."""
+        """Whether the pass over the file, which finds its episodes, is under way."""
         self._deepened: tuple[Passage, int] | None = None
         """The passage whose past was last read, and the moment that was reached, raw ns."""
         self._named = 0
         """How many marks the user has set; they are not written to the file."""
         self._unchecked = not recording.checked
-        """That is to be said still."""
+        """Whether it is still to be told that the recording was not checked."""
         self._damage: str | None = None
         """The damage that was last reported."""
 

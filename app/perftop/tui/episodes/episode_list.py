@@ -60,9 +60,9 @@ class Episodes(Paneled, Cursor):
         self._reasons: dict[int, list[str]] = {}
         """Sentence and evidence of ended episodes, which do not change, by id() of the episode."""
         self._led = False
-        """A click on another view has selected the episode: a second one at once opens it."""
+        """Whether a click on another view has selected the episode; a second click opens it."""
         self._refused = False
-        """The user asked for the selected episode, but it is older than the history."""
+        """Whether the selected episode was asked for, but is older than the history."""
 
     @property
     def sorting(self) -> Sorting:

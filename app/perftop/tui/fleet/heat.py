@@ -20,7 +20,7 @@ SIZES = (6, 4, 3, 2, 1)
 LABEL = 6
 """Cells of the labels at the left."""
 WIDE = 150
-"""Columns from which what is shown is told in a sentence."""
+"""Minimum columns for a sentence about the number that is shown."""
 FEET = 3
 """Lines of means below racks."""
 

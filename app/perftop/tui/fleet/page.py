@@ -10,7 +10,7 @@ from perftop.tui.fleet.look import Look
 WIDE = 150
 """Columns from which the right side has room."""
 DETAIL = 9, 24
-"""Lines of a chart below the rows: at least, with what stands around it, and at most."""
+"""Minimum lines for a chart below the rows, with what stands around it; and its maximum."""
 
 
 def page(look: Look) -> list[Line]:

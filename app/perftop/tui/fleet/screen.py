@@ -20,7 +20,7 @@ from perftop.tui.shared.page_widget import PageWidget
 MOST_FILTER = 60
 """Characters of a filter."""
 CROWDED = 4
-"""Machines a line of the screen beyond which it begins with the heat map."""
+"""Machines per line of the screen; with more, the fleet begins with its heat map."""
 
 
 class FleetScreen(PageWidget, can_focus=True):
@@ -36,9 +36,9 @@ class FleetScreen(PageWidget, can_focus=True):
         self.look = look
         self._fill = fill
         self._touched = False
-        """The user has selected a machine; before that it is the worst that answers."""
+        """Whether the user has selected a machine; until then the worst one that answers is."""
         self._met = False
-        """Machines were there to draw."""
+        """Whether there have been machines to draw."""
 
     def page(self, width: int, height: int) -> list[Line]:
         look = self.look

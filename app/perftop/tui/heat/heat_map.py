@@ -32,7 +32,7 @@ class HeatMap(Paneled):
     _heat: Heat | None = None
     _plan = _NOTHING
     _asked = False
-    """The core that differs most was asked for, and there is none."""
+    """Whether the core that differs most was asked for, and there is none."""
     _packages: list[int | None]
     _cpus: list[tuple[int, ...]]
     """Positions of the CPUs, by row."""

@@ -18,14 +18,14 @@ from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
-"""Numbers, the ones that matter most first; as many are drawn as fit."""
+"""Numbers, the most important first; as many are drawn as fit."""
 AREA = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
 LEFT, RIGHT = 20, 8
 """Cells left of the axis, and right of it."""
 EACH, TALLEST = 5, 8
-"""Lines of a number from which another one has room, and most lines of one side of it."""
+"""Lines that each number needs, and most lines of one recording in it."""
 LEAST = 0.02
-"""Share at which the scale of shares ends at least: smaller ones are noise."""
+"""Minimum end of the scale of shares; smaller shares are noise."""
 ABOVE = 1.12
 """Room above the highest value, which sets B apart from A."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)

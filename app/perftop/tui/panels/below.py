@@ -14,7 +14,7 @@ from perftop.tui.shared.canvas import Canvas
 THREE = 200
 """Width from which there are three panels."""
 _SHARES = {2: (5, 4), 3: (5, 6, 4)}
-"""Widths of so many panels."""
+"""Widths in proportion to each other, by the number of panels."""
 
 
 class Paneled(Canvas):

@@ -76,6 +76,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.interval: Interval
         """What was last given to `settle`; there is none before the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
+        """What `places` were made from; None before the first numbers."""
         self.built = 0
         """Number of strips made so far, to measure the use of the cache."""
         if choice.ascii:  # a scrollbar is drawn with blocks
