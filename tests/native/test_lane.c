@@ -65,6 +65,19 @@ static void one_fast_read_ends_a_bad_start(void)
     CHECK(is_wide(&row, 5 * USUAL));
 }
 
+/* Such a row is not read, so it takes no time. */
+static void a_row_that_was_elsewhere_does_not_change_what_is_usual(void)
+{
+    const struct pp_schedule schedule = {.proof = true};
+    struct pp_lane lane = {.schedule = &schedule, .cpu = PP_CPU_MAX};
+    struct pp_lane_row row = knowing(USUAL);
+    uint64_t usual = row.median, entry[PP_AT_VALID];
+    bool wide;
+
+    CHECK(read_together(&lane, &row, 1, PP_CLOCK_RAW, NULL, entry, &wide) & PP_ROW_ELSEWHERE);
+    CHECK(!wide && row.median == usual);
+}
+
 int main(void)
 {
     the_first_read_is_not_wide();
@@ -72,5 +85,6 @@ int main(void)
     nothing_below_the_floor_is_wide();
     what_is_usual_follows_both_ways();
     one_fast_read_ends_a_bad_start();
+    a_row_that_was_elsewhere_does_not_change_what_is_usual();
     return 0;
 }
