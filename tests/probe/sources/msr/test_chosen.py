@@ -31,10 +31,12 @@ def machine(root: Path, name: str) -> None:
             trees.put(root, f"{DEVICES}/{pmu}/events/{event}", f"{terms}\n")
 
 
-def kind_of(number: int, *cpus: int, core_type: str = "P", any_thread: bool = False) -> Kind:
+def kind_of(
+    number: int, *cpus: int, core_type: str = "P", any_thread: bool = False, gp: int = 8
+) -> Kind:
     """CPUs of an Intel model; AMD: `number` is 0."""
     vendor, family = ("GenuineIntel", 6) if number else ("AuthenticAMD", 0x19)
-    perfmon = (4 | 8 << 8 | 48 << 16, 0, 0, 3 | 48 << 5 | (not any_thread) << 15)
+    perfmon = (4 | gp << 8 | 48 << 16, 0, 0, 3 | 48 << 5 | (not any_thread) << 15)
 
     def leaves(leaf: int, _subleaf: int = 0, /) -> cpuid.Registers:
         return perfmon if leaf == 0xA else (0x16, 0, 0, 0)
@@ -48,7 +50,7 @@ def generals(root: Path, text: str, number: int) -> list[General]:
     return chosen.generals(chosen.find(root, text), kind_of(number, 0))
 
 
-SKX, ADL, ZEN4 = 0x55, 0x97, 0
+SKX, ICX, ADL, ZEN4 = 0x55, 0x6A, 0x97, 0
 
 
 @pytest.mark.parametrize(("name", "number", "text", "config", "rings"), [
@@ -144,6 +146,23 @@ def test_an_event_of_other_cores_is_left_out(tmp_path: Path) -> None:
     assert [(m.what, m.cpus) for m in missing if m.what.startswith("e.")] == [("e.p", [1, 3])]
     with pytest.raises(Unavailable, match="-e p: cores of this type"):
         plans(tmp_path, "cpu_core/event=0xd1,name=p/", [small])
+
+
+@pytest.mark.parametrize(("number", "gp", "events", "told"), [
+    (SKX, 4, "r01d1,r02d1",
+     "-e r02d1: no counter is left for it: perftop's own take 3 of 4 general ones; fewer events"),
+    (SKX, 4, "r01c0,r02c0", "-e r02c0: no counter is left for it"),
+    (ICX, 8, "r01d1,r02d1,r04d1,r08d1,r10d1",
+     "perftop's own take 3 of 8 general ones, and only 0-3 can count it"),
+    (0x57, 2, "r01d1", "perftop's own take 2 of 2 general ones"),
+])  # fmt: skip
+def test_what_finds_no_counter_is_refused_by_name(
+    tmp_path: Path, number: int, gp: int, events: str, told: str
+) -> None:
+    machine(tmp_path, "skylake-sp")
+    with pytest.raises(Unavailable) as refused:
+        plans(tmp_path, events, [kind_of(number, 0, gp=gp)])
+    assert told in str(refused.value)
 
 
 def test_without_a_core_pmu_there_are_no_codes(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ is given back."""
 
 from __future__ import annotations
 
-import statistics
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -64,39 +64,24 @@ def test_it_counts_what_was_chosen_and_gives_all_back(tmp_path: Path) -> None:
     assert next(n for n, value in selects.items() if value == 0x430728) < 0x18A
     (hello,) = lines(done.stdout, "hello")
     assert hello["source"] == "msr"
-    counts = [
-        row["counts"] for line in lines(done.stdout, "interval") for row in line["cpus"]
-        if None not in row["counts"].values()
-    ]  # fmt: skip
-    assert counts
-    for key, of, less in (
-        ("e.rc0", "instructions", None),
-        ("e.rc0:u", "instructions", "kernel_instructions"),
-        ("e.r3c:k", "kernel_cycles", None),
-    ):
-        found = [c[key] / (c[of] - (c[less] if less else 0)) for c in counts]
-        assert statistics.median(found) == pytest.approx(1, rel=0.1)
-    assert {c["e.r14a3"] for c in counts} == {0}
+    counts: Counter[str] = Counter()
+    for line in lines(done.stdout, "interval"):
+        for row in line["cpus"]:
+            counts.update({key: count or 0 for key, count in row["counts"].items()})
+    assert counts["e.r14a3"] == 0
+    if not counts["kernel_cycles"]:
+        pytest.skip("the machine is too busy: no read was whole")
+    user = counts["instructions"] - counts["kernel_instructions"]
+    assert counts["e.rc0"] == pytest.approx(counts["instructions"], rel=0.1)
+    assert counts["e.rc0:u"] == pytest.approx(user, rel=0.1)
+    assert counts["e.r3c:k"] == pytest.approx(counts["kernel_cycles"], rel=0.1)
 
 
-@pytest.mark.parametrize(("model", "pmu", "events", "status", "told"), [
-    ("skylake-sp", "skylake-sp", "r01d1,r02d1", 3,
-     "-e r02d1: no counter is left for it: perftop's own take 3 of 4 general ones; fewer events"),
-    ("skylake-sp", "skylake-sp", "r01c0,r02c0", 3, "-e r02c0: no counter is left"),
-    ("ice-lake-sp", "ice-lake-sp", "r01d1,r02d1,r04d1,r08d1,r10d1", 3, "and only 0-3 can count it"),
-    ("knights-landing", "skylake-sp", "r01d1", 3, "2 of 2 general ones"),
-    ("skylake-sp", "skylake-sp", "page-faults", 2, "-e page-faults: no counter of a core"),
-    ("skylake-sp", "skylake-sp", "retird", 2, "no event of that name"),
-])  # fmt: skip
-def test_what_does_not_fit_is_refused_before_anything_is_written(
-    tmp_path: Path, model: str, pmu: str, events: str, status: int, told: str
-) -> None:
-    with FakeKernel(tmp_path / "root", model=model) as kernel:
-        put_pmu(kernel, pmu)
-        with pytest.raises((ValueError, Unavailable)) as refused:
-            open_msr(kernel.root, 100_000_000, None, events=events)
-        assert isinstance(refused.value, Unavailable) == (status == 3)
-        assert told in str(refused.value)
+def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with FakeKernel(tmp_path / "root") as kernel:
+        put_pmu(kernel, "skylake-sp")
+        with pytest.raises(Unavailable, match="-e r02d1: no counter is left for it"):
+            open_msr(kernel.root, 100_000_000, None, events="r01d1,r02d1")
         assert kernel.writes() == []
 
 
