@@ -16,7 +16,7 @@ import command
 import pytest
 from command import Line
 from nights import by_day
-from waiting import wait
+from waiting import MOST_S, wait
 
 from perfprobe.sources.sim.truth import truth
 
@@ -195,7 +195,7 @@ def test_interrupt_sums_up_and_says_130() -> None:
     process = start("--source", "sim")
     probe = probe_of(process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=MOST_S)
     assert process.returncode == 130
     assert command.lines(out)[-1]["type"] == "summary"
     assert err == ""
@@ -206,7 +206,7 @@ def test_interrupt_sums_up_and_says_130() -> None:
 def test_a_killed_probe_is_told_in_one_line_after_the_summary(source: str) -> None:
     process = start("--source", source)
     os.kill(probe_of(process), signal.SIGKILL)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=MOST_S)
     assert process.returncode == 1
     assert command.lines(out)[-1]["type"] == "summary"
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without a word.*\n", err)
@@ -216,7 +216,7 @@ def test_the_probe_ends_when_perftop_is_killed() -> None:
     process = start("--source", "os")
     probe = probe_of(process)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=MOST_S)
     wait_gone(probe)
 
 
@@ -225,7 +225,7 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
     probe = probe_of(process)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=MOST_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
@@ -269,7 +269,7 @@ def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
         ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=MOST_S,
     )  # fmt: skip
     assert done.returncode == 1
     assert "Too many open files" in done.stderr
@@ -284,7 +284,7 @@ def test_the_status_of_a_command_outlives_a_full_disk(stream: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(
             argv, stderr=full if stream == "stderr" else subprocess.DEVNULL,
-            check=False, timeout=60,
+            check=False, timeout=MOST_S,
         )  # fmt: skip
     assert done.returncode == 5
 
@@ -406,7 +406,7 @@ def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="ascii") as full:
         done = subprocess.run(
             command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True,
-            timeout=60, check=False,
+            timeout=MOST_S, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
@@ -419,7 +419,7 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
     job = ["--", "sleep", "0.2"] if around else []
     arguments = command.argv(*what, "--source", "sim", *job)
     done = subprocess.run(
-        arguments, capture_output=True, timeout=60, check=True, env=os.environ | {"LC_ALL": "C"}
+        arguments, capture_output=True, timeout=MOST_S, check=True, env=os.environ | {"LC_ALL": "C"}
     )
     told = done.stderr if around else done.stdout
     assert told.isascii()

@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from roots import ROOT
+from waiting import MOST_S
 
 SHOWN = "base samples detect session output draw tui/shared wire"
 """What a view is made from."""
@@ -126,7 +127,11 @@ def loaded(code: str) -> set[str]:
     """Top-level modules after this code."""
     show = "\nimport sys; print(' '.join({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run(
-        [sys.executable, "-c", code + show], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code + show],
+        capture_output=True,
+        text=True,
+        timeout=MOST_S,
+        check=True,
     )
     return set(done.stdout.split())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command import argv, here, run
+from waiting import MOST_S
 
 SIM = ("--source", "sim:steady,cpus=2")
 
@@ -59,5 +60,5 @@ def test_nobody_reads_what_is_said_while_it_runs(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stderr.readline()
         process.stderr.close()
-        assert process.wait(20) == 7
+        assert process.wait(MOST_S) == 7
     assert (tmp_path / "end").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import command
 import pytest
 import trees
-from waiting import wait
+from waiting import MOST_S, wait
 
 TICK_S = 0.01
 STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
@@ -63,7 +63,7 @@ def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
             return stat.poll() is not None
 
         wait(ended, "the command ends", command.TIMEOUT_S)
-        _, trouble = stat.communicate(timeout=10)
+        _, trouble = stat.communicate(timeout=MOST_S)
     assert stat.returncode == 0, trouble
     found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]
     assert len(found) == 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from roots import ROOT
 from turns import pytest_collection_modifyitems
+from waiting import MOST_S
 
 CONFTEST = "from turns import pytest_collection_modifyitems, pytest_configure\n"
 SUITE = """
@@ -65,7 +66,7 @@ def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> N
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=MOST_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import made
 import pytest
-from waiting import wait
+from waiting import MOST_S, wait
 
 from perfprobe import serve, wire
 from perfprobe.sources.sim import source as sim
@@ -133,7 +133,7 @@ def test_it_ends_when_nobody_wants_it(how: str) -> None:
         os.close(reader.out_r)
     else:
         os.write(reader.stop_w, b"x")
-    reader.join(timeout=20)
+    reader.join(timeout=MOST_S)
     assert reader.ended in {"the reader is gone", "a signal"}
 
 
@@ -144,7 +144,7 @@ def test_a_parent_at_the_other_end_of_a_socket_may_go_too() -> None:
     reader.start()
     wait(lambda: reader.source.given == 3, "3 frames")
     theirs.close()
-    reader.join(timeout=20)
+    reader.join(timeout=MOST_S)
     assert reader.ended == "stdin closed"
     ours.close()
 
@@ -182,7 +182,7 @@ def test_bytes_on_stdin_make_nothing_due() -> None:
         os.write(reader.stdin_w, b"\nbatch 1\n")
     wait(lambda: len(source.paces) == 20, "all was read")
     os.close(reader.stdin_w)
-    reader.join(timeout=20)
+    reader.join(timeout=MOST_S)
     assert source.polls == 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from roots import ROOT
+from waiting import MOST_S
 
 CSRC = ROOT / "probe" / "csrc"
 
@@ -19,8 +20,8 @@ def listing(source: str, directory: Path) -> str:
             pytest.skip(f"no {tool} here")
     code = directory / "code.o"
     flags = ["-std=c11", "-O2", "-pthread", f"-I{CSRC}", "-c"]
-    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=60)
+    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=MOST_S)
     return subprocess.run(
         ["objdump", "-d", "--no-show-raw-insn", code],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=MOST_S,
     ).stdout  # fmt: skip

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from waiting import MOST_S
+
 from perftop.verbs.exporter import shipped
 
 CONFIG = """
@@ -32,7 +34,7 @@ class Prometheus:
         """The data of an answer; None: it does not answer yet."""
         with contextlib.suppress(OSError):
             url = f"{self._url}{path}?{urllib.parse.urlencode(fields)}"
-            with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310
+            with urllib.request.urlopen(url, timeout=MOST_S) as answer:  # noqa: S310
                 found = json.load(answer)
                 assert found["status"] == "success"
                 return found["data"]
@@ -63,6 +65,6 @@ def scraping(target: str, directory: Path) -> Iterator[Prometheus]:
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(MOST_S)
             except subprocess.TimeoutExpired:
                 process.kill()

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 
 from command import argv
+from waiting import MOST_S
 
 READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 
@@ -29,7 +30,7 @@ class Running:
     def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
         """Status, form and body."""
         address = "localhost" if self.kind == b"unix:" else self.where.partition("/")[0]
-        connection = http.client.HTTPConnection(address, timeout=20)
+        connection = http.client.HTTPConnection(address, timeout=MOST_S)
         if self.kind == b"unix:":
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(self.where)
@@ -41,7 +42,7 @@ class Running:
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
         """Status, and what it said last."""
         self.process.send_signal(number)
-        return self.process.wait(30), self.process.communicate()[1]
+        return self.process.wait(MOST_S), self.process.communicate()[1]
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from command import argv
+from waiting import MOST_S
 
 
 @contextlib.contextmanager
@@ -32,10 +33,10 @@ def started(
 
 
 def some(process: subprocess.Popen[bytes]) -> bytes:
-    """The next output of the process; it must neither end nor be silent for 10 s."""
+    """The next output of the process; it must neither end nor be silent."""
     assert process.stdout
-    ready, _, _ = select.select([process.stdout], [], [], 10)
-    assert ready, "silent for 10 s"
+    ready, _, _ = select.select([process.stdout], [], [], MOST_S)
+    assert ready, "it is silent"
     data = process.stdout.read(1 << 16)
     assert data, "it has ended"
     return bytes(data)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from perfprobe.sources.os.source import Native
 
 T = TypeVar("T")
-MOST_S = 30.0
-"""Limit of a wait in s. It is long because other programs may keep all CPUs busy, and a wait in
-vain is rare."""
+MOST_S = 100.0
+"""Limit of a wait in s, for programs that are started, too. It is long because other programs may
+keep all CPUs busy, and a wait in vain is rare."""
 OFTEN_S = 0.005
 FRAMES_HZ = 60
 """Times a second that Textual lays out and paints."""

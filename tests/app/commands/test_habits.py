@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from command import argv
+from waiting import MOST_S
 
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
@@ -96,7 +97,7 @@ def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
     options = "stat", "--source", "sim:steady,cpus=2", "--json", "-o", "-"
     done = subprocess.run(
         [*argv(*options), "--", "echo", "mine"], capture_output=True, text=True, check=True,
-        timeout=60,
+        timeout=MOST_S,
     )  # fmt: skip
     assert [line[:9] for line in io.StringIO(done.stdout)] == ['{"type":"'] * 2
     assert done.stderr == "mine\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command import lines, run
-from waiting import wait
+from waiting import MOST_S, wait
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 TOOLS = [SSHD, shutil.which("ssh"), shutil.which("ssh-keygen")]
@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield directory
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(MOST_S)
 
 
 @pytest.fixture

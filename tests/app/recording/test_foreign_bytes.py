@@ -15,6 +15,7 @@ import msgpack
 import pytest
 from nights import by_day
 from pieces import FOUND, HELLO, recorded
+from waiting import MOST_S
 
 from perfprobe import wire
 
@@ -143,7 +144,7 @@ def test_the_same_in_a_pipe(tmp_path: Path) -> None:
     for attack in ("a key that is a list", "nested maps"):
         done = subprocess.run(
             [sys.executable, "-m", "perftop", "export", "-"],
-            input=ATTACKS[attack](), capture_output=True, check=False, timeout=60,
+            input=ATTACKS[attack](), capture_output=True, check=False, timeout=MOST_S,
         )  # fmt: skip
         assert done.returncode == 4
         assert done.stderr.decode().startswith("perftop: stdin: damaged behind byte ")

@@ -14,6 +14,7 @@ import command
 import pytest
 from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
 from roots import DATA
+from waiting import MOST_S
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets
@@ -194,7 +195,7 @@ def test_pipes(path: Path) -> None:
     """A stream as a probe writes it, in and out; and a reader that has seen enough."""
     argv = command.argv("export", "-", "--format", "jsonl")
     whole = stream([*FOUND, wire.Bye("done")])
-    done = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MOST_S)
     assert done.stdout == export(path, "jsonl")
     assert done.stderr == b""
     with subprocess.Popen(
@@ -204,12 +205,12 @@ def test_pipes(path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(MOST_S) == 0
 
 
 def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
-    done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MOST_S)
     assert done.stdout == export(path, "jsonl")
     assert done.returncode == 4
     assert done.stderr.decode() == f"perftop: stdin: cut behind byte {len(data)}: it has no end\n"
@@ -286,7 +287,7 @@ def test_what_can_be_read_of_a_damaged_pipe_is_handed_over(
     whole = export(path, "jsonl").splitlines()
     argv = command.argv("export", "-", "--format", "jsonl")
     done = subprocess.run(
-        argv, input=damage(stream(FOUND)), capture_output=True, check=False, timeout=60
+        argv, input=damage(stream(FOUND)), capture_output=True, check=False, timeout=MOST_S
     )
     assert done.returncode == 4
     assert done.stderr.decode().startswith(f"perftop: stdin: {text}")

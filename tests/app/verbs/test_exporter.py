@@ -17,7 +17,7 @@ from exported import messages
 from scraped import series
 from scraping import Running, exporter, started
 from started import children
-from waiting import wait
+from waiting import MOST_S, wait
 
 from perfprobe import wire
 from perftop.output.exporter.http import OPENMETRICS, TEXT
@@ -96,7 +96,7 @@ def test_a_source_that_is_not_there_ends_it_with_3(tmp_path: Path) -> None:
 def test_a_probe_that_dies_ends_it_with_1(tmp_path: Path) -> None:
     with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as running:
         os.kill(children(running.process.pid)[0], signal.SIGKILL)
-        assert running.process.wait(30) == 1
+        assert running.process.wait(MOST_S) == 1
 
 
 def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
@@ -131,7 +131,7 @@ def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
         assert [each.name for each in tmp_path.iterdir()] == ["perftop.prom"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(MOST_S) == 0
     assert not [*tmp_path.iterdir()]
 
 

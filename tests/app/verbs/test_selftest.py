@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from roots import SUPPORT
+from waiting import MOST_S
 
 from perftop import cli
 from perftop.base import findings
@@ -242,7 +243,7 @@ session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
 print(strips.text(alert.line(session, None, Status(0), 80).runs))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=MOST_S,
         env=os.environ | {"PYTHONPATH": str(SUPPORT)},
     )  # fmt: skip
     assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr

@@ -17,7 +17,7 @@ import made
 import pytest
 from command import here, lines
 from started import children, started
-from waiting import until, wait
+from waiting import MOST_S, until, wait
 
 from perfprobe import wire
 from perftop.process import probe_stream
@@ -202,7 +202,7 @@ def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
             assert len(recording.hello.topology) == 4
         (probe,) = children(process.pid)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(MOST_S) == 0
         assert not path.exists()
         wait(lambda: not Path(f"/proc/{probe}").exists(), "the probe ends")
 
@@ -221,7 +221,7 @@ def test_hostile_bytes_harm_neither_server_nor_readers(tmp_path: Path) -> None:
 
 def test_a_probe_that_cannot_start_is_told_at_once(tmp_path: Path) -> None:
     with server(tmp_path / "s", "--source", "sim:nonsense") as process:
-        assert process.wait(20) == 2
+        assert process.wait(MOST_S) == 2
         assert process.stderr
         assert b"nonsense" in process.stderr.read()
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from command import here
 from nights import by_day
+from waiting import MOST_S
 
 QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=10"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "perftop", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
 
 
 def test_a_look_at_the_machine() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import fakeperf
 import pytest
 from disassembly import CSRC
+from waiting import MOST_S
 
 from perfprobe.instruments import ramp_runs
 from perfprobe.kernel import access
@@ -65,7 +66,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(
         ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{CSRC}",
          str(where / "made.c"), "-o", str(where / "made.so")],
-        check=True, timeout=60,
+        check=True, timeout=MOST_S,
     )  # fmt: skip
     made = ctypes.CDLL(str(where / "made.so"))
     made.made_up.restype = ctypes.c_void_p

@@ -12,6 +12,7 @@ import fakeperf
 import pytest
 import trees
 from fakeperf import TICKS
+from waiting import MOST_S
 
 from perfprobe.kernel.perf_events import HARDWARE, LEADER, Event, Trial, shortage, trouble
 from perfprobe.kernel.perf_groups import SPINS_NS, Settled, settle
@@ -302,7 +303,7 @@ def test_descriptors_are_raised_to_the_hard_limit() -> None:
         "r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); raise_limit()\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=MOST_S)
 
 
 def test_out_of_descriptors_is_told() -> None:
@@ -316,7 +317,7 @@ def test_out_of_descriptors_is_told() -> None:
         "    t = trouble(e); print(t.why, '|', t.fix)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", code], check=True, timeout=MOST_S, capture_output=True, text=True
     )
     if "paranoid" in done.stdout or "refused" in done.stdout:
         pytest.skip(done.stdout)

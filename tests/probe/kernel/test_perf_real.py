@@ -13,7 +13,7 @@ from typing import Any
 
 import command
 import pytest
-from waiting import whenever_due
+from waiting import MOST_S, whenever_due
 
 from perfprobe import wire
 from perfprobe._native import lib
@@ -266,6 +266,6 @@ def test_an_ordinary_user_is_told(system: System) -> None:
         "except OSError as e: print(trouble(e).why)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", code], check=True, timeout=MOST_S, capture_output=True, text=True
     )
     assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in done.stdout

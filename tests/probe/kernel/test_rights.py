@@ -13,6 +13,7 @@ import pytest
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 from started import some, started
+from waiting import MOST_S
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access, rights
@@ -39,7 +40,7 @@ def run(code: str, *through: str) -> str:
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import rights\n"
     done = subprocess.run(
         [*through, sys.executable, "-c", head + code],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=MOST_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -92,7 +93,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
             assert fake.changed() == before
             assert process.stdin
             process.stdin.close()
-            assert process.wait(20) == 0
+            assert process.wait(MOST_S) == 0
         assert fake.changed() == {}
 
 

@@ -16,7 +16,7 @@ import pytest
 from roots import ROOT
 from scraped import series
 from scraping import exporter, started
-from waiting import wait
+from waiting import MOST_S, wait
 
 NGINX = """daemon off; master_process off; pid {here}/pid; error_log stderr;
 events {{}}
@@ -28,7 +28,9 @@ fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;
 
 
 def openssl(here: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=here, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        ["openssl", *arguments], cwd=here, check=True, capture_output=True, timeout=MOST_S
+    )
 
 
 def certificates(here: Path) -> None:
@@ -73,7 +75,7 @@ def asked(port: int, here: Path, *, known: bool, path: str = "/metrics") -> tupl
     context = ssl.create_default_context(cafile=str(here / "ca.pem"))
     if known:
         context.load_cert_chain(here / "reader.pem", here / "reader.key")
-    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=MOST_S)
     with contextlib.closing(connection):
         connection.request("GET", path)
         answer = connection.getresponse()

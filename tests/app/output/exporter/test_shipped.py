@@ -15,6 +15,7 @@ import pytest
 from command import here
 from exported import messages
 from scraped import fed, shown
+from waiting import MOST_S
 
 from perftop import cli
 from perftop.output.exporter.page import DETAILS, Detail
@@ -35,7 +36,9 @@ def program(name: str) -> str:
 
 
 def run(*command: str | Path, status: int = 0, **more: Any) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MOST_S, check=False, **more
+    )
     assert done.returncode == status, done.stdout + done.stderr
     return str(done.stdout + done.stderr)
 

@@ -18,6 +18,7 @@ from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
 from precedence import served_first
 from started import some, started
+from waiting import MOST_S
 
 from perfprobe import wire
 from perfprobe.cpu import identity
@@ -187,7 +188,7 @@ def test_the_probe_gives_registers_back(
 ) -> None:
     with probe(fake) as (process, _):
         end(process)
-        assert process.wait(10) == 0
+        assert process.wait(MOST_S) == 0
         assert fake.changed() == {}
     assert left(fake.root) == []
 
@@ -212,7 +213,7 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
         assert f"perftop (pid {process.pid}, killed)" in note.data["text"]
         assert note.data["text"].startswith("restored")
         again.terminate()
-        again.wait(10)
+        again.wait(MOST_S)
     assert fake.changed() == {}
     assert journal.stale(run_dir, boot, fake.root) == []
 
@@ -235,7 +236,7 @@ def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
         online(fake, process, 3, state=True)
         assert fake.regs()[3] == ours
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(MOST_S) == 0
     assert fake.changed() == {}
     assert left(fake.root) == []
 
@@ -264,7 +265,7 @@ def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run
     with probe(fake) as (process, _):
         online(fake, process, 3, state=False)
         process.terminate()
-        assert process.wait(10) == 1
+        assert process.wait(MOST_S) == 1
     assert set(fake.changed()) == {3}
     (entry,) = journal.stale(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
@@ -273,7 +274,7 @@ def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run
         assert note.data["text"].startswith("registers that perftop")
         online(fake, process, 3, state=True)
         process.terminate()
-        process.wait(10)
+        process.wait(MOST_S)
     assert fake.changed() == {}
     assert left(fake.root) == []
 

@@ -21,7 +21,7 @@ from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
 from nights import by_day
 from started import children, some, started
-from waiting import wait
+from waiting import MOST_S, wait
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -78,7 +78,7 @@ def test_a_signal_ends_stat_with_its_summary_and_all_is_back(
         process.send_signal(number)
         while more := process.stdout.read(1 << 16):
             said += more
-        assert process.wait(30) == 128 + number
+        assert process.wait(MOST_S) == 128 + number
         assert fake.changed() == {}
     assert lines(said.decode(), "summary")
     assert left(fake.root) == []
@@ -89,7 +89,7 @@ def test_the_reader_goes_and_all_is_back(fake: FakeKernel) -> None:
         assert process.stdout
         some(process)
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(MOST_S) == 0
         assert fake.changed() == {}
 
 
@@ -100,7 +100,7 @@ def test_giving_back_takes_long(fake: FakeKernel, tmp_path: Path, verb: str) -> 
         wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("options", write_s=SLOW_S)
         process.terminate()
-        process.wait(60)
+        process.wait(MOST_S)
         fake.ask("options", write_s=0)
         assert fake.changed() == {}
     assert left(fake.root) == []
@@ -159,7 +159,7 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
     ) as process:  # fmt: skip
         wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         process.send_signal(number)
-        status = process.wait(30)
+        status = process.wait(MOST_S)
         if number == signal.SIGKILL:  # nobody waits for the probe any more, which sees that
             wait(lambda: not fake.changed(), "the probe gives all back")
         else:
@@ -176,7 +176,7 @@ def test_cpus_that_are_off_at_the_end_are_told(fake: FakeKernel) -> None:
         for cpu in (3, 5):
             fake.ask("online", cpu=cpu, online=False)
         process.terminate()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=MOST_S)
         assert process.returncode == 1
     assert set(fake.changed()) == {3, 5}
     (said,) = errors.decode().splitlines()
@@ -195,7 +195,7 @@ def test_a_command_keeps_its_status_beside_what_is_left(fake: FakeKernel) -> Non
         wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
         fake.ask("online", cpu=3, online=False)
         process.stdin.write(b"\n")
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=MOST_S)
         assert process.returncode == 7
     assert "counters of CPU 3 stay programmed" in errors.decode()
 
@@ -210,7 +210,7 @@ def test_a_killed_probe_is_told_with_what_it_leaves(fake: FakeKernel, moment: st
             process.terminate()
             wait(lambda: len(fake.changed()) < CPUS, "the first CPU is given back")
         os.kill(probe, signal.SIGKILL)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=MOST_S)
         assert process.returncode == 1
     fake.ask("options", write_s=0)
     assert fake.changed()
@@ -268,7 +268,7 @@ def test_ended_at_any_moment(fake: FakeKernel, times: int) -> None:
             else:
                 process.send_signal(signal.SIGKILL if victim == "killed" else number)
             os.set_blocking(out.fileno(), True)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=MOST_S)
         said = errors.decode()
         if victim == "killed":  # its probe may not even have programmed anything yet
             wait(lambda: not running(fake.root), "the probe ends")

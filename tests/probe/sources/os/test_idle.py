@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import whenever_due
+from waiting import MOST_S, whenever_due
 
 from perfprobe import wire
 from perfprobe.kernel.idle_trace import IdleTrace
@@ -117,6 +117,6 @@ def test_without_rights_the_reason_is_given() -> None:
     )
     done = subprocess.run(
         [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=MOST_S, check=False,
     )  # fmt: skip
     assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import heard
+from waiting import MOST_S, heard
 
 from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
@@ -149,6 +149,6 @@ def test_a_simulated_job_has_its_bound() -> None:
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
     command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith(text)

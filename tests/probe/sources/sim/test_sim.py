@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nights import TELLING, by_day
+from waiting import MOST_S
 
 from perfprobe.sources import Source
 from perfprobe.sources.sim import scenarios as scripts
@@ -626,6 +627,6 @@ def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> N
 def test_numpy_is_not_loaded_for_other_sources() -> None:
     code = "import perfprobe.sources, perfprobe.wire, sys; print('numpy' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=MOST_S
     )
     assert done.stdout == "False\n"
