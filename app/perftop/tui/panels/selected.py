@@ -152,10 +152,10 @@ def _cell(
 
 
 def _alone(session: Session, interval: Interval, cpu: int) -> float:
-    """IPC of this CPU without its sibling, or what a loss of that moment says of it."""
-    alone = ipc_alone(session, interval, session.position[cpu])
-    if isnan(alone):
-        for episode in episode_style.during(session, interval):
-            told = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
-            alone = float(told) if isinstance(told, int | float) else alone
-    return alone
+    """What a loss of that moment says of the IPC alone, as the alert does; else what it is without
+    the sibling."""
+    for episode in episode_style.during(session, interval):
+        told = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
+        if isinstance(told, int | float):
+            return float(told)
+    return ipc_alone(session, interval, session.position[cpu])

@@ -79,3 +79,14 @@ def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
     after = panel.title("who runs", "", 20, [("CPU", "dim")])
     assert strips.text(after) == "who runs ─────── CPU"
     assert strips.text(panel.title("who runs", "% of a CPU", 5)) == "who …"
+
+
+def test_the_ipc_alone_is_that_of_the_loss_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was learned beside an idle sibling, since that may be of other traffic to memory."""
+    session, interval = seen(Machine(cores=2, does={0: Does(1.0), 1: Does(1.0)}), 20)
+    told = {"ipc": 1.33, "ipc_alone": 1.85}
+    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", told)]
+    monkeypatch.setattr(selected, "ipc_alone", lambda *_: 1.59)
+    found = [strips.text(line) for line in selected.lines(session, interval, 60, 20, cpu=0)]
+    (line,) = (line for line in found if "IPC alone" in line)
+    assert line.split()[2:] == ["1.85", "1.59"]
