@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Answer = dict[str, Any]
-PROC = "/proc"
+PROC, COUNTERS = "/proc", "perf counters"
 GIVES = {
     PROC: "utilisation, steal, tasks and whom they wait for",
-    "perf counters": "clock, IPC, halts",
+    COUNTERS: "clock, IPC, halts",
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
 """What a source gives by which a machine is judged; what all else rests on comes first."""
 BY_ROOT = ("run perftop as root", "perftop --sudo")
 """Parts of remedies that more rights are."""
+BY_HAND = ("--source", "msr")
 SUDO = "sudo "
 UNUSABLE = "not usable"
 
@@ -28,6 +29,8 @@ class Asked:
     host: str | None = None
     """As ssh knows it; None: this machine."""
     remote: str | None = None
+    sysroot: str | None = None
+    """Directory that is read in place of the machine's own files."""
     root: bool = False
     """The probe runs as root without being told to."""
     sudo: bool = False
@@ -39,6 +42,7 @@ class Asked:
         """perftop with these words, for the same machine."""
         where = ["--host", self.host] if self.host is not None else []
         where += ["--remote", self.remote] if self.remote is not None else []
+        where += ["--sysroot", self.sysroot] if self.sysroot is not None else []
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def with_rights(self, first: str = "") -> str:
@@ -64,12 +68,13 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
     found = f"You have {', '.join(there) or 'little'}"
     if lacking:
         found += f"; not: {', '.join(GIVES[what] for what in lacking)}"
-    step, typed = _step([checks[what] for what in lacking], asked)
+    writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
+    step, typed = _step([checks[what] for what in lacking], asked, writable)
     return [f"{found}.", f"{step}.", f"Type: {typed}"]
 
 
-def _step(lacking: list[Answer], asked: Asked) -> tuple[str, str]:
-    """What gives most of what is lacking, and the command for it."""
+def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
+    """What gives most of what is lacking, and the command for it. `writable`: MSRs are."""
     look = asked.command("why")
     if not lacking:
         return "Look at what costs most", look
@@ -81,6 +86,11 @@ def _step(lacking: list[Answer], asked: Asked) -> tuple[str, str]:
         if fix.startswith(SUDO):
             typed = asked.with_rights(fix.removeprefix(SUDO))
             return f"This gives you {GIVES[check['what']]}", typed
+    if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
+        step = (
+            f"Registers can give you {GIVES[COUNTERS]}: perftop programs them, and gives them back"
+        )
+        return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
         return f"For {GIVES[check['what']]}: {fix}", look

@@ -77,7 +77,7 @@ def _proc(root: Path) -> Iterator[Check]:
     except OSError as error:
         why = f"/proc/stat cannot be read: {error.strerror}"
         lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
-        yield Check("/proc", "not usable", why, lost, procstat.MOUNT)
+        yield Check("/proc", "not usable", why, lost, procstat.mount(root))
 
 
 def _perf(root: Path) -> Check:

@@ -61,6 +61,10 @@ MACHINES = {
     "no /proc": ([check("/proc", "sudo mount -t proc proc /proc"), check("perf counters", GUEST),
                   check("idle transitions", usable=True)],
                  "This gives you utilisation", "sudo mount -t proc proc /proc && perftop --sudo"),
+    "metal, root, a kernel without a PMU": (
+        [check("perf counters"), check("MSRs", usable=True)],
+        "Registers can give you clock, IPC, halts: perftop programs them", "perftop --source msr",
+    ),
     "nothing helps": ([check("perf counters"), check("MSRs")],
                       "Nothing more can be had here.", "perftop why"),
 }  # fmt: skip
@@ -82,6 +86,8 @@ def test_it_ends_with_what_to_do(machine: str) -> None:
     (Asked(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
     (Asked(program="/p q/perftop"), "su -c '/p q/perftop'",
      "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
+    (Asked(sysroot="/t", root=True), "perftop --sysroot /t",
+     "modprobe msr && perftop --sysroot /t", "perftop why --sysroot /t"),
     (Asked("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
      "ssh -t n7 sudo modprobe msr && perftop --host n7 --remote '/x y' --sudo",
      "perftop why --host n7 --remote '/x y'"),

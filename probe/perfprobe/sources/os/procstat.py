@@ -20,7 +20,6 @@ LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 """Bounds of the text. The CPU lines come first; the interrupts after them are not needed."""
 LINE_BYTES = 256
 """Upper bound of a CPU's line: ten numbers of 20 digits."""
-MOUNT = "sudo mount -t proc proc /proc"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -39,6 +38,11 @@ def ticks(text: str) -> dict[int, tuple[int, ...]]:
     return found
 
 
+def mount(root: Path) -> str | None:
+    """The remedy where there is no /proc; files below a --sysroot are somebody else's."""
+    return "sudo mount -t proc proc /proc" if root == Path("/") else None
+
+
 class ProcStat:
     """The rows of the block. A CPU that is off has no line, so its row has no valid column."""
 
@@ -50,7 +54,7 @@ class ProcStat:
         except OSError as error:
             self._fd = -1
             why = f"/proc/stat cannot be read: {error.strerror}"
-            self.missing = [Missing(c.key, why, MOUNT) for c in STAT_BLOCK.counters]
+            self.missing = [Missing(c.key, why, mount(root)) for c in STAT_BLOCK.counters]
         end = max(cpus) + 1
         size = min(max(LEAST_BYTES, LINE_BYTES * (end + 1)), MOST_BYTES)
         self._text = ProcStatText(self._fd, end, size)

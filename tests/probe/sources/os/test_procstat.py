@@ -16,7 +16,7 @@ from perfprobe._native import lib
 from perfprobe.native import frame_layout
 from perfprobe.native.sampler import ProcStatText, Sampler
 from perfprobe.sources.os import procstat
-from perfprobe.sources.os.procstat import FIELDS, MOST_BYTES, STAT_BLOCK, ProcStat
+from perfprobe.sources.os.procstat import FIELDS, MOST_BYTES, STAT_BLOCK, ProcStat, mount
 from perfprobe.sources.os.source import Native, open_os
 
 MS = 1_000_000
@@ -120,7 +120,8 @@ def test_a_file_that_cannot_be_opened_leaves_no_rows_but_a_reason(root: Path) ->
     assert names == ["cpu", "machine"]
     for field in FIELDS:
         assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
-        assert missing[f"stat_{field}_s"].fix == "sudo mount -t proc proc /proc"
+        assert missing[f"stat_{field}_s"].fix is None
+    assert mount(Path("/")) == "sudo mount -t proc proc /proc"
 
 
 def test_a_text_that_goes_leaves_columns_invalid(root: Path) -> None:
