@@ -78,8 +78,6 @@ class Link:
         """Why the link is broken; '': it is not."""
         self.down_since_s = self.next_s = nan
         """When it broke, and when it is tried again, by `clock`."""
-        self.gaps_s = 0.0
-        """Length of all breaks that are over."""
         self.until_s = inf
         """Time of `clock` from which on a broken link is not tried again."""
         self.echoed: Echo | None = None
@@ -143,7 +141,6 @@ class Link:
 
     def back(self) -> None:
         self._retry.answered()
-        self.gaps_s += self._clock() - self.down_since_s
         self.down, self.down_since_s, self.next_s = "", nan, nan
 
     def ping(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import isfinite
 
@@ -33,9 +33,8 @@ class LiveSource:
     over = False
 
     def __init__(
-        self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None
+    ) -> None:
         """Raises Failed for names that are none, and for too many."""
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > MOST_HOSTS:
@@ -43,17 +42,17 @@ class LiveSource:
                 f"{len(hosts)} machines: at most {MOST_HOSTS} over ssh; for more: --prometheus URL"
             )
             raise Failed(text, USAGE)
-        self.every_s, self._clock = every_s, clock
+        self.every_s = every_s
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
         self._bytes = 0
         self._read: deque[tuple[float, int]] = deque()
         """Moments, and bytes received until then."""
-        self._ears = [_Ear(host, every_s, remote, clock) for host in hosts]
+        self._ears = [_Ear(host, every_s, remote) for host in hosts]
         self.fleet = Fleet([ear.machine for ear in self._ears])
 
     @property
     def now(self) -> float:
-        return self._clock()
+        return time.time()
 
     def facts(self) -> list[str]:
         shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
@@ -66,7 +65,7 @@ class LiveSource:
 
     def _rate(self) -> float:
         """kB a second over the last RATE_S."""
-        now = self._clock()
+        now = time.time()
         self._read.append((now, self._bytes))
         while self._read[0][0] < now - RATE_S:
             self._read.popleft()
@@ -91,9 +90,7 @@ class LiveSource:
 class _Ear:
     """What one machine says goes into its row."""
 
-    def __init__(
-        self, host: str, every_s: float, remote: str | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, host: str, every_s: float, remote: str | None) -> None:
         simulated = host.startswith(SIMULATED)
         source = host if simulated else "auto"
         arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
@@ -106,11 +103,10 @@ class _Ear:
             opens += [] if remote is None else ["--remote", remote]
         self.machine = Machine(host, tuple(opens))
         self._live = LiveMachine(self.machine, every_s)
-        self._clock = clock
 
     def take(self, messages: Sequence[wire.Message]) -> None:
-        self._live.take(messages, self._clock())
+        self._live.take(messages, time.time())
 
     def fail(self, why: str, retry_s: float) -> None:
-        now = self._clock()
+        now = time.time()
         self.machine.fall_silent(now, why, now + retry_s)

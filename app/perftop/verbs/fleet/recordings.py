@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,9 +32,7 @@ class RecordingsSource:
     every_s = 1.0
     problem = ""
 
-    def __init__(
-        self, directory: Path, *, playing: bool = True, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, directory: Path, *, playing: bool = True) -> None:
         """Raises Failed if there is no recording, or one that cannot be read."""
         found = (path for path in directory.glob(ENDING) if path.is_file() or has_parts(path))
         paths = [directory] if has_parts(directory) else sorted(found)
@@ -54,7 +52,7 @@ class RecordingsSource:
         self.fleet = Fleet([track.live.machine for track in self._tracks])
         self._now = self.first
         self._wanted: float | None = self.first + 1.0
-        self._playing, self._clock = playing, clock
+        self._playing = playing
         self._reading = False
 
     @property
@@ -78,13 +76,13 @@ class RecordingsSource:
         """Play on, or go where the viewer wants, until cancelled."""
         with self._open:
             while True:
-                began, wanted = self._clock(), self._wanted
+                began, wanted = time.monotonic(), self._wanted
                 self._wanted = None
                 if wanted is not None:
                     await self._go(min(max(wanted, self.first), self.last))
                 await asyncio.sleep(0 if self._wanted is not None else TICK_S)
                 if self._playing and self._wanted is None:
-                    await self._go(min(self._now + self._clock() - began, self.last))
+                    await self._go(min(self._now + time.monotonic() - began, self.last))
                     self._playing = self._now < self.last
 
     async def _go(self, moment: float) -> None:
