@@ -78,5 +78,5 @@ def test_it_can_be_written_to_a_pipe_that_nobody_reads() -> None:
 
 def test_a_daemon_that_it_leaves_behind_is_not_waited_for() -> None:
     begun = time.monotonic()
-    assert run("sh", "-c", "sleep 5 > /dev/null 2>&1 & exit 4").status == 4
-    assert time.monotonic() - begun < 4
+    assert run("sh", "-c", "sleep 60 > /dev/null 2>&1 & exit 4").status == 4
+    assert time.monotonic() - begun < 50

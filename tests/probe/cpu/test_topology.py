@@ -401,11 +401,11 @@ def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return head(path, limit)
 
     monkeypatch.setattr(identity, "head", counted)
-    start = time.perf_counter()
+    start_s = time.process_time()
     rows = topology.read(tmp_path)
     cores = topology.cores(rows)
-    elapsed_s = time.perf_counter() - start
+    used_s = time.process_time() - start_s
     assert (len(rows), len(cores)) == (1024, 512)
     assert rows[1023] == Cpu(1023, True, 1, 0, 255, 1, 31, 3, None, [511, 1023])
     assert opened < 6.5 * 1024
-    assert elapsed_s < 2  # 0.1 s on an idle machine
+    assert used_s < 2  # some 0.1 s

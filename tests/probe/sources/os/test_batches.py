@@ -98,14 +98,19 @@ def test_nothing_is_read_between_the_ends_of_batches(
     assert max(wakes) > 1
 
 
-def test_a_source_that_is_not_due_in_between_does_not_wake(root: Path) -> None:
+def test_a_source_that_is_not_due_in_between_does_not_wake(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(open_os(root, 100 * MS, None)) as source:
         source.pace(500 * MS)
         told = batches(source)
         for _ in range(2):
             next(told)
-        source._tasks._next_ns = time.monotonic_ns() + 200 * MS  # a scan is due before the batch
-        assert source.due() - time.monotonic() > 0.3
+        source._tasks._next_ns = 1 << 62
+        batch_s = source.due()
+        source._tasks._next_ns = int(batch_s * 1e9) - 200 * MS  # a scan is due before the batch
+        monkeypatch.setattr(time, "monotonic", lambda: batch_s - 0.4)
+        assert source.due() == batch_s
 
 
 def test_rounds_that_the_rings_lost_are_counted(
