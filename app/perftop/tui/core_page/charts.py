@@ -235,9 +235,9 @@ def _dots(columns: np.ndarray) -> np.ndarray:
     return np.repeat(columns, 2)[None]
 
 
-def _labels(lines: int, first: str, last: str = "", blank: int = 0) -> list[str]:
+def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
     """The ends of a scale; `blank`: cells behind the lower one."""
     labels = [first, *[""] * (lines - 1)]
-    if lines > 1 and last:
+    if lines > 1:
         labels[-1] = last + " " * blank
     return labels

@@ -88,7 +88,7 @@ class Prompt(Widget):
     class Left(Message):
         """Esc was pressed; the prompt has closed."""
 
-    def __init__(self, *, ascii_: bool = False) -> None:
+    def __init__(self, *, ascii_: bool) -> None:
         super().__init__()
         self._ascii = ascii_
         self._wrong = _Wrong()

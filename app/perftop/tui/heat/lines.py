@@ -46,7 +46,7 @@ def title(heat: Heat, size: int) -> list[Run]:
 
 
 def legend(
-    heat: Heat, places: Places, cell: Cell, size: int, *, asked: bool = False, ascii_: bool
+    heat: Heat, places: Places, cell: Cell, size: int, *, asked: bool, ascii_: bool
 ) -> list[Run]:
     """How to read a cell, the ramp with its ends, and the furthest outlier."""
     low, high = heat.text(heat.scale.low), heat.text(heat.scale.high)
