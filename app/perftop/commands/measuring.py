@@ -100,7 +100,8 @@ def _stat(options: argparse.Namespace) -> int:
 
 
 def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> int:
-    from perftop.verbs import repeat, stat
+    with lean():
+        from perftop.verbs import repeat, stat
 
     def one(job: Job) -> stat.Options:
         argv = stream_of(options, sample_ns, sample_ns, job)
@@ -126,7 +127,8 @@ def _no_file(path: Path) -> str:
 
 
 def _why(options: argparse.Namespace) -> int:
-    from perftop.verbs import why
+    with lean():
+        from perftop.verbs import why
 
     told = {"json": options.json, "output": options.output, "force": options.force}
     if options.file is not None:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from perftop.base.importing import lean
 from perftop.commands.arguments import COMPARED, place, span_ns, two_sides
 from perftop.commands.options import METRICS, add_force
 
@@ -63,7 +64,8 @@ def add_diff(verbs: Any) -> None:
 
 
 def _summary(options: argparse.Namespace) -> int:
-    from perftop.verbs import summary
+    with lean():
+        from perftop.verbs import summary
 
     by_mark = options.by is not None
     return summary.run(
@@ -72,7 +74,8 @@ def _summary(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from perftop.verbs import diff
+    with lean():
+        from perftop.verbs import diff
 
     a, b = two_sides(options)
     metrics = None if options.metrics is None else options.metrics.split(",")
@@ -80,7 +83,8 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from perftop.verbs import export
+    with lean():
+        from perftop.verbs import export
 
     output = None if options.output == "-" else Path(options.output)
     ending = "" if output is None else output.suffix.lower()

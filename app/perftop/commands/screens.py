@@ -138,13 +138,15 @@ def _attach(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     check_replayed(options)
     if len(options.files) == 2:
-        from perftop.tui import config, pair_app
-        from perftop.tui.pair.track import Alignment
+        with lean():
+            from perftop.tui import config, pair_app
+            from perftop.tui.pair.track import Alignment
 
         files, settings = (options.files[0], options.files[1]), config.load(options.config)
         moment = Alignment(*(options.align or ("start", "")))
         return pair_app.run(files, moment, settings, mouse=not options.no_mouse)
-    from perftop.tui import config, replay_app
+    with lean():
+        from perftop.tui import config, replay_app
 
     settings = config.load(options.config)
     return replay_app.run(options.files[0], options.interval, settings, mouse=not options.no_mouse)

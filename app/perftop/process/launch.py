@@ -24,6 +24,8 @@ from perftop.process.socket_probe import SCHEME, SocketProbe
 if TYPE_CHECKING:
     from perftop.process.link import Link
 
+QUIETLY = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
+"""What a probe is told: no warnings on its stderr, no threads of numpy in a simulation."""
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
 GRACE_S = 2.0
@@ -75,7 +77,7 @@ class Probe:
         with _starting(self._argv):
             self.process = subprocess.Popen(
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
-                env=os.environ | {"PYTHONWARNINGS": "ignore"},
+                env=os.environ | QUIETLY,
             )  # fmt: skip
         stderr = self.process.stderr
         assert stderr is not None
