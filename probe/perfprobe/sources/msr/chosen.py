@@ -91,7 +91,7 @@ def general(chosen: Chosen, event: Event, kind: Kind, pmu: Pmu) -> General:
 
 
 def _code(event: Event, pmu: Pmu) -> Code | None:
-    """The words by which a core PMU is programmed; None: they are the kernel's secret."""
+    """The words by which a core PMU is programmed; None: only the kernel knows them."""
     if event.type == pmu.type:
         return Code(event.config, event.config1, event.config2)
     number = event.config & 0xFFFFFFFF  # above it stands the PMU of a hybrid
