@@ -9,6 +9,7 @@ from pathlib import Path
 import command
 import pytest
 import trees
+from nights import by_day
 from waiting import MOST_S, wait
 
 TICK_S = 0.01
@@ -43,7 +44,7 @@ class Guest:
             file.write(text.encode())
 
 
-@pytest.mark.parametrize("sample", ["100ms", "500ms"])
+@pytest.mark.parametrize("sample", by_day(["100ms", "500ms"], ["100ms"]))
 def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
     guest = Guest(tmp_path)
     arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",
@@ -56,23 +57,28 @@ def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
         ) as stat,
     ):
         wait(lambda: out.stat().st_size or stat.poll() is not None, "it has begun")
-        begun = time.monotonic()
+        begun = last = time.monotonic()
+        held_s = 0.0  # for which nothing was written, because others had the CPU
 
         def ended() -> bool:
-            guest.at(time.monotonic() - begun)
+            nonlocal last, held_s
+            now = time.monotonic()
+            held_s, last = max(held_s, now - last), now
+            guest.at(now - begun)
             return stat.poll() is not None
 
         wait(ended, "the command ends", command.TIMEOUT_S)
         _, trouble = stat.communicate(timeout=MOST_S)
     assert stat.returncode == 0, trouble
     found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]
-    assert len(found) == 1
-    (episode,) = found
-    assert episode["cpus"] == [1]
-    assert episode["cause"] == "hypervisor"
-    assert episode["depth"] == pytest.approx(0.4, abs=0.1)
-    assert episode["end"] - episode["start"] == pytest.approx(STEAL_TO_S - STEAL_FROM_S, abs=1.1)
+    assert len(found) == 1 or held_s > 0.05
+    for episode in found:
+        assert episode["cpus"] == [1]
+        assert episode["cause"] == "hypervisor"
+        assert episode["depth"] == pytest.approx(0.4, abs=0.1)
+    length_s = found[-1]["end"] - found[0]["start"]
+    assert length_s == pytest.approx(STEAL_TO_S - STEAL_FROM_S, abs=1.1 + held_s)
     (summary,) = command.lines(out.read_text(), "summary")
-    assert summary["episodes"]["steal"] == {"hypervisor": 1}
+    assert summary["episodes"]["steal"] == {"hypervisor": len(found)}
     assert summary["cpus"][1]["steal"]["max"] > 0.3
     assert summary["cpus"][0]["steal"]["max"] == 0
