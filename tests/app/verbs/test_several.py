@@ -26,21 +26,21 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
-    done = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    done = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert done.returncode == 0, done.stderr
     found = {}
     for path in (tmp_path / "kept").iterdir():
         with file.Recording(path) as recording:
             found[path.name] = len(recording.hello.topology)
     assert found == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
-    again = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    again = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "exists already" in again.stderr
 
 
 def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
-    done = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
+    done = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
     assert done.returncode == 1
     assert "me@n2: connection" in done.stderr
     assert "1 of 3 machines failed" in done.stderr
@@ -49,7 +49,7 @@ def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_
 
 def test_stat_tells_whose_each_line_is(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n3", "nologin")
-    done = run("stat", *HOSTS, "--json", "-n", "2")
+    done = here("stat", *HOSTS, "--json", "-n", "2")
     assert done.returncode == 1
     for kind, each in (("hello", 1), ("interval", 2), ("summary", 1)):
         whose = [line["from"] for line in lines(done.stdout, kind)]
@@ -59,7 +59,7 @@ def test_stat_tells_whose_each_line_is(hosts: fake_ssh.Hosts) -> None:
 def test_all_of_them_failed_in_the_same_way(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "noname")
-    assert run("stat", *HOSTS, "-n", "1").returncode == 3
+    assert here("stat", *HOSTS, "-n", "1").returncode == 3
 
 
 COMMAND = (
@@ -125,7 +125,7 @@ def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
 def test_no_command_starts_where_no_machine_is_there(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
-    done = run("stat", *HOSTS, "--", "echo", "it ran")
+    done = here("stat", *HOSTS, "--", "echo", "it ran")
     assert done.returncode == 3
     assert done.stdout == ""
 
