@@ -20,6 +20,7 @@ from rich.color import ColorSystem
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
+from waiting import MOST_S
 
 from perfprobe import wire
 from perftop.recording.file import Recording
@@ -29,7 +30,7 @@ from perftop.tui.replay_app import ReplayApp
 from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
-REST_S = 5.0
+REST_S = MOST_S
 """Longest wait until the screen shows what it should."""
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
 LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
