@@ -243,6 +243,8 @@ def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
 def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
+    probe.process.wait(waiting.MOST_S)
+    probe._listener.join(waiting.MOST_S)
     assert "perftop doctor --host n7 tells" in str(probe.ended())
     probe.end()
     probe.stdout.close()

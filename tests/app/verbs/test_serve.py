@@ -239,10 +239,15 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
+    others = {*children(os.getpid())}  # of tests before this one
+
+    def rests() -> bool:
+        return bool(starts) and others.issuperset(children(os.getpid()))
+
     async def play() -> None:
         with listening(path, None) as listener:
             serving = asyncio.ensure_future(serve._serve(listener, serve.Options(argv, path)))
-            await until(lambda: not children(os.getpid()) and starts, "the probe rests")
+            await until(rests, "the probe rests")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)
                 decoder = wire.Decoder()
@@ -252,11 +257,11 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
                 assert isinstance(found[0], wire.Hello)
                 assert len(starts) == turn
                 writer.close()
-                await until(lambda: not children(os.getpid()), "the probe rests again")
+                await until(rests, "the probe rests again")
             os.kill(os.getpid(), signal.SIGTERM)
             await serving
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+    asyncio.run(asyncio.wait_for(play(), MOST_S))
 
 
 @pytest.mark.parametrize(
