@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import known, number_of, numbers, told
@@ -25,7 +26,9 @@ def recorded(seed: int = 1) -> list[Reading]:
     """A machine with two chosen events and issue slots, whose summary has them, too."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1,speed=max"
     source = open_sim(spec, 100_000_000, events=EVENTS)
-    messages = [message for _ in range(60) for message in source.poll()]
+    messages: list[wire.Message] = []
+    while len(messages) < 60:
+        messages += source.poll()
     source.close()
     found = Recorded(source.hello, by_mark=False).readings(messages)
     own = Session(source.hello)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from played import played
 
+from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.draw.strips import Run, text
 from perftop.samples.memory import KEYS
@@ -21,10 +22,12 @@ SAMPLE_NS = 100_000_000
 
 def watched(spec: str, samples: int) -> Session:
     source = open_sim(f"sim:{spec},speed=max", SAMPLE_NS)
-    messages = [message for _ in range(samples) for message in source.poll()]
+    messages: list[wire.Message] = []
+    while len(messages) < samples:
+        messages += source.poll()
     source.close()
     session = Session(source.hello, History(source.hello))
-    played(session, messages)
+    played(session, messages[:samples])
     return session
 
 

@@ -18,7 +18,16 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments import tsc_offsets
-from perfprobe.instruments.selftest import clocks, declared, known_code, load, run, verdict, working
+from perfprobe.instruments.selftest import (
+    beyond,
+    clocks,
+    declared,
+    known_code,
+    load,
+    run,
+    verdict,
+    working,
+)
 from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.instruments.selftest.load import Chain, Times
 from perfprobe.instruments.selftest.results import Stopped
@@ -164,6 +173,9 @@ class Machine:
 
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
+    monkeypatch.setattr(beyond, "COPY_S", 0.001)  # what copies memory is tested in test_beyond
+    monkeypatch.setattr(beyond, "COPY_BYTES", 1 << 20)
+
     def test(machine: Machine) -> dict[str, Any]:
         turn = known_code.turn(known_code.FREE)
         imul, call = known_code.turn(known_code.IMUL), known_code.turn(known_code.ENTER)
