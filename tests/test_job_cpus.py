@@ -34,9 +34,9 @@ def cpus() -> tuple[int, int]:
     return found[0], found[-1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def other(cpus: tuple[int, int]) -> Iterator[int]:
-    """A job on the last CPU."""
+    """A job on the last CPU. It ends with the test: others that need a quiet CPU may be next."""
     argv = [sys.executable, "-c", SPIN, str(cpus[1]), "600"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
