@@ -124,12 +124,16 @@ class Native:
         self._batches = Batches(sample_ns, self._bytes)
         self._began = Moment.now()
         self._sampler = self._start(sample_ns)
-        self._attach_all(rows)
-        self._need_descriptors()
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""
-        self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+        try:
+            self._attach_all(rows)
+            _need_descriptors()
+            self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+        except BaseException:  # threads write to memory that would be freed with this object
+            self.close()
+            raise
 
     def _lay_out(self) -> int:
         """Gives all blocks their places in a frame. Returns its length in bytes."""
@@ -151,19 +155,6 @@ class Native:
             ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
             first_ns=_first_ns(sample_ns, len(self._wanted)),
         )
-
-    def _need_descriptors(self) -> None:
-        """Raises OSError if no more files can be opened. What is read now and then, such as the
-        list of CPUs, would be missing without a word, and all CPUs would seem to be off."""
-        spare: list[int] = []
-        try:
-            spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))
-        except OSError:
-            self.close()
-            raise
-        finally:
-            for fd in spare:
-                os.close(fd)
 
     def due(self) -> float:
         wake = self._sampler.due(self._batches.end(self._sampler.round))
@@ -347,6 +338,17 @@ class Native:
             time.sleep(0.001)
             found |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
         return [cpu for cpu, code in found.items() if code not in {0, errno.EINPROGRESS}]
+
+
+def _need_descriptors() -> None:
+    """Raises OSError if no more files can be opened. What is read now and then, such as the list of
+    CPUs, would be missing without a word, and all CPUs would seem to be off."""
+    spare: list[int] = []
+    try:
+        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))
+    finally:
+        for fd in spare:
+            os.close(fd)
 
 
 def _first_ns(sample_ns: int, lanes: int) -> int:

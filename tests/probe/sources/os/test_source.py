@@ -312,3 +312,22 @@ def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no CPUs can be found below"):
         open_os(tmp_path, SAMPLE_NS, None)
+
+
+def test_what_fails_while_it_opens_leaves_no_threads_and_no_files(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would write to memory that is given to others."""
+
+    def mine() -> list[int]:
+        return [len(list(Path("/proc/self", of).iterdir())) for of in ("task", "fd")]
+
+    def fails(_: Native, *__: object) -> None:
+        assert mine()[0] > before[0], "there are threads by now"
+        raise OSError(errno.EMFILE, "no")
+
+    before = mine()
+    monkeypatch.setattr(Native, "_introduce", fails)
+    with pytest.raises(OSError, match="no"):
+        open_os(machine.root, SAMPLE_NS, None)
+    assert mine() == before
