@@ -60,8 +60,10 @@ def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> N
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
+    # Directories of its own: it would remove those of earlier runs of the suite, for half a minute.
+    own = ("-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", *own],
         cwd=tmp_path,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
