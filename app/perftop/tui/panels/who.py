@@ -10,7 +10,7 @@ from perftop.draw.strips import Run, fit, foreign
 from perftop.samples.running_tasks import Ran
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import INDENT, LOW, sized, title
+from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
 
 FEW = 4
 """Most CPUs that have a column each."""
@@ -66,10 +66,11 @@ def lines(session: Session, interval: Interval, width: int, height: int) -> list
     """The panel, exactly `width` cells by `height` lines."""
     found = runners(session, interval)
     if not found:
-        why = [(f"{' ' * INDENT}{_why(session, interval)}", "dim")]
-        return sized([title("who runs", "", width), why], width, height)
-    told = interval.look.waits is not None
-    columns = _columns(session, found, width, height, told=told)
+        why = _folded(_why(session, interval), max(1, width - INDENT), height - 1)
+        told = [[(" " * INDENT + part, "dim")] for part in why]
+        return sized([title("who runs", "", width), *told], width, height)
+    waits = interval.look.waits is not None
+    columns = _columns(session, found, width, height, told=waits)
     if height < LOW:
         heads = [title("who runs", "", width, _over(columns, width))]
     else:
@@ -127,6 +128,13 @@ def _why(session: Session, interval: Interval) -> str:
     if (interval.values["util"][session.shown] > _LITTLE).any():
         return "who ran is not known: tasks are looked at once a second"
     return "no task has run for a noticeable time"
+
+
+def _folded(text: str, room: int, lines: int) -> list[str]:
+    """The text in lines of `room` cells; the last one ends with a sign if the text goes on."""
+    parts = wrapped(text, room)
+    last = max(0, lines - 1)
+    return [*parts[:last], *([fit(" ".join(parts[last:]), room)] if parts[last:] else [])]
 
 
 def _columns(
