@@ -24,7 +24,7 @@ UNUSABLE = "not usable"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of which machine the doctor was asked, and what whoever asked may do there."""
+    """The machine that the doctor was asked about, and what whoever asked may do there."""
 
     host: str | None = None
     """As ssh knows it; None: this machine."""
