@@ -29,9 +29,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The content of a line of the grid: a row, or the heading of a package or L3."""
+    """The content of a line of the grid: a row, the heading of a package or L3, or the traffic of a
+    package to memory."""
 
-    kind: Literal["row", "package", "folded", "l3", "off"]
+    kind: Literal["row", "package", "folded", "l3", "off", "memory"]
     row: int = -1
     """Index of the row; for a heading, that of the first row below it."""
     part: int = 0

@@ -45,6 +45,8 @@ class Past(Paneled, Cursor):
     _plan: TimelineLayout
     _headed: bool
     """Packages have headings."""
+    _memory: dict[int | None, list[Run]]
+    """The line of each package on its traffic to memory."""
     _row_of: dict[int, int]
     """Index of the row, by CPU."""
     _axis: time_axis.Axis
@@ -91,15 +93,17 @@ class Past(Paneled, Cursor):
             lines = [Line("row", row) for row in arranged(places, choice, session, self.interval)]
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
+        self._headed = any(line.kind == "package" for line in lines)
         feet = 2 if self.size.height >= TALL else 1
         more = traffic.count(session, self.size.height)
+        if self._headed and traffic.under_packages(session, self.size.height):
+            more, lines = 0, [one for line in lines for one in _with_traffic(line)]
         room = self.size.height - (0 if self.bare else HEADS + more + feet)
         of_core = self._field.of_core
         self._plan = planned(
             places, lines, room, choice.order, of_core=of_core, ascii_=choice.ascii
         )
         self.count = len(self._plan.slots)
-        self._headed = any(line.kind == "package" for line in lines)
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
     def _look(self, session: Session) -> None:
@@ -122,7 +126,8 @@ class Past(Paneled, Cursor):
         self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
         bare = self.bare or not self._right
-        self.heads = [] if bare else [*self._heads(), *self._traffic(session)]
+        above = self._traffic(session)
+        self.heads = [] if bare else [*self._heads(), *above]
         self.feet = [] if bare else self._feet(session)
 
     def _in_sight(self) -> list[int]:
@@ -161,11 +166,18 @@ class Past(Paneled, Cursor):
         ]
 
     def _traffic(self, session: Session) -> list[list[Run]]:
-        if not traffic.count(session, self.size.height):
+        """Looks up what packages move from and to memory; returns the lines that stand above all
+        rows, as no heading is there for them."""
+        self._memory, height = {}, self.size.height
+        if not traffic.count(session, height):
             return []
-        widths = self._left, self._right
-        ascii_ = self.choice.ascii
-        return traffic.lines(session, self.interval, self._axis, *widths, ascii_=ascii_)
+        under = self._headed and traffic.under_packages(session, height)
+        found = traffic.lines(
+            session, self.interval, self._axis, self._left, self._right, named=not under,
+            ascii_=self.choice.ascii,
+        )  # fmt: skip
+        self._memory = dict(found)
+        return [] if under else [line for _, line in found]
 
     def _feet(self, session: Session) -> list[strips.Line]:
         """The time axis, which stays in sight below the rows."""
@@ -229,6 +241,8 @@ class Past(Paneled, Cursor):
         slot = self._plan.slots[y]
         if slot.line.kind == "off":
             return [(f" off   CPUs {ranges(self.places.strays)}", "dim")], "calm"
+        if slot.line.kind == "memory":
+            return self._memory[self.places.places[slot.line.row].package], "calm"
         if slot.line.kind != "row":
             return self._heading(slot.line), "calm"
         chosen = self.cpu(y) == self.choice.cpu
@@ -310,3 +324,7 @@ class Past(Paneled, Cursor):
                 sign, key = time_axis.mark(episode, self.interval.time_ns)
                 return f" {sign}", key
         return "  ", "text"
+
+
+def _with_traffic(line: Line) -> list[Line]:
+    return [line, Line("memory", line.row)] if line.kind == "package" else [line]

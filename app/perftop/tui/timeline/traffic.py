@@ -1,5 +1,4 @@
-"""What packages move from and to memory over time: a line each above the CPUs of the time view.
-Imports numpy, as the session does."""
+"""What packages move from and to memory over time: a line each in the time view."""
 
 from __future__ import annotations
 
@@ -28,22 +27,29 @@ def count(session: Session, height: int) -> int:
     return 0 if not counted or height < TALL else packages if packages <= MOST else 1
 
 
+def under_packages(session: Session, height: int) -> bool:
+    """Whether each package has its line, which then stands under its heading if it has one."""
+    return count(session, height) == len(session.hello.packages)
+
+
 def lines(
-    session: Session, interval: Interval, axis: Axis, left: int, right: int, *, ascii_: bool
-) -> list[list[Run]]:
-    """The lines, as wide as the labels, the axis and the numbers together."""
+    session: Session, interval: Interval, axis: Axis, left: int, right: int, *,
+    named: bool, ascii_: bool,
+) -> list[tuple[int | None, list[Run]]]:  # fmt: skip
+    """Packages with their lines, as wide as the labels, the axis and the numbers together; None for
+    the only line of many packages. `named`: no heading says which package it is."""
     past, now = _past(session, axis), _now(interval)
     names = [session.topology[session.position[c[0]]].package for c in session.hello.packages]
-    if len(session.hello.packages) > MOST:
-        past, now, names = past.sum(axis=1, keepdims=True), now[:1] * 0 + now.sum(), [None]
+    if len(names) > MOST:
+        past, now, names = past.sum(axis=1, keepdims=True), now.sum(keepdims=True), [None]
     top = charts.top(past, charts.ANY, None)
     found = []
     for each, rate, package in zip(past.T, now.tolist(), names, strict=True):
-        several = len(names) > 1 and package is not None
-        name = f" mem {package} GB/s" if several else " mem GB/s"
+        number_ = f" {package}" if named and len(names) > 1 and package is not None else ""
+        name = f" mem{number_} GB/s" if named else "   mem GB/s"
         drawn = strip(Scale(0.0, top).levels(each), ascii_=ascii_)
         told = [number(rate / 1e9, 1, right - 3), ("   ", "text")] if right else []
-        found.append([(fit(name, left), "dim"), *drawn, *told])
+        found.append((package, [(fit(name, left), "dim"), *drawn, *told]))
     return found
 
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 from played import played
+from waiting import until
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.draw.strips import Run, text
+from perftop.process.probe_stream import Stream
 from perftop.samples.memory import KEYS
 from perftop.session.history import History
 from perftop.session.session import Session
+from perftop.tui.app import PerfTopApp
 from perftop.tui.core_page import core_page, layout
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
 from perftop.tui.timeline import traffic
+from perftop.tui.timeline.timeline import Past
 
 SAMPLE_NS = 100_000_000
 
@@ -37,14 +45,50 @@ def test_each_package_has_a_line_with_its_past_and_its_rate(packages: int) -> No
     interval = session.at(session.now_ns, 5 * SAMPLE_NS)
     assert interval is not None
     axis = time_axis.fitted(session.now_ns, 15, 60)
-    lines = traffic.lines(session, interval, axis, 20, 10, ascii_=False)
+    lines = traffic.lines(session, interval, axis, 20, 10, named=True, ascii_=False)
     assert len(lines) == traffic.count(session, 50) == packages
-    for line, package in zip(lines, session.hello.packages, strict=True):
-        at = session.hello.packages.index(package)
+    for at, (package, line) in enumerate(lines):
+        assert package == at
         moved = sum(interval.packages[f"{key}_per_s"][at] for key in KEYS)
         assert f"{moved / 1e9:.1f}" in text(line)
         assert len(text(line)) == 20 + 60 + 10
         assert len(shades(line)) > 1  # it was less before others came
+
+
+@asynccontextmanager
+async def told(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
+    """A stream that stays open behind these messages."""
+
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [session.hello, *messages]
+        await asyncio.Event().wait()
+
+    yield stream()
+
+
+@pytest.mark.parametrize("order", ["topology", "CPU number"])
+def test_the_line_stands_under_its_package_or_above_all_rows(order: str) -> None:
+    session = watched("memory,cpus=8,packages=2", 40)
+    assert session.history is not None
+    messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
+
+    async def look() -> None:
+        app = PerfTopApp(lambda: told(session, messages), 5 * SAMPLE_NS)
+        async with app.run_test(size=(100, 40)) as pilot:
+            await until(lambda: app.interval is not None, "a first interval")
+            await pilot.press("3")
+            view = app.screen_stack[0].query_one(Past)
+            view.choice.order = order
+            view.lay_out()
+            lines = [text(runs) for runs in view.heads]
+            lines += [text(view.line(y)[0]) for y in range(view.count)]
+        at = [y for y, line in enumerate(lines) if " mem " in line]
+        assert len(at) == 2
+        under = [lines[y - 1].startswith(f" package {i}") for i, y in enumerate(at)]
+        assert under == [order == "topology"] * 2
+        assert order == "topology" or at == [2, 3]
+
+    asyncio.run(look())
 
 
 def shades(line: list[Run]) -> set[str]:
