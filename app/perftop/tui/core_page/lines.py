@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
 
 from perftop.base.times import when
 from perftop.draw import theme
@@ -11,14 +10,12 @@ from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.output.episode_costs import told_once
 from perftop.samples import smt
 from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
 from perftop.tui.core_page.numbers import Scene, method
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import because, going
-from perftop.tui.shared.sheet import of_package
 
 
 def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
@@ -111,23 +108,12 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
     """Notes, the most important first; the last line says how many were left out."""
     if not lines:
         return []
-    found = [*_episodes(scene), *_memory(scene), *_missing(scene), *_method(scene)]
+    found = [*_episodes(scene), *_missing(scene), *_method(scene)]
     more = f"  and {len(found) - lines} more " if len(found) > lines else ""
     shown = [_cut(line, size) for line in found[: lines - bool(more)]]
     if more:
         shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
     return shown + [[] for _ in range(lines - len(shown))]
-
-
-def _memory(scene: Scene) -> Iterable[list[Run]]:
-    """Traffic to memory of the core's package."""
-    read, write, share = of_package(
-        scene.session, scene.interval, scene.place.cpus[0], *MEMORY, OF_BEST
-    )
-    if isfinite(read + write):
-        of = f", {100 * share:.0f} % of the best seen" if isfinite(share) else ""
-        text = f"memory of its package {read / 1e9:.1f} GB/s in, {write / 1e9:.1f} out{of}"
-        yield [(f"   {text}", "dim")]
 
 
 def _method(scene: Scene) -> Iterable[list[Run]]:

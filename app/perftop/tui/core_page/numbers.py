@@ -21,15 +21,17 @@ from perftop.samples.registry import PER_KI
 from perftop.session.columns import doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
+from perftop.session.shared_numbers import of_cpus
 from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE, DROP, of_package
+from perftop.tui.shared.sheet import AWAKE, DROP
 from perftop.tui.shared.trouble import number
 
+DRAM = "power_dram_w"
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),
     "account": ("user", "system", "iowait", "steal"),
@@ -106,6 +108,8 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     """Line of a metric; None if this source does not have it at all."""
     if key in _OTHERS:
         return _OTHERS[key](scene)
+    if key in _SHARED:
+        return _shared(scene, key)
     origin = scene.session.evaluator.origin(key)
     if origin is None:
         return None
@@ -183,7 +187,7 @@ def _ceiling(scene: Scene) -> list[Run] | None:
     if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
-    number: Run = (MISSING, "faint") if isnan(hz) else (f"{hz * scale:.{digits}f}", "text")
+    number = _amount(hz * scale, digits)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
     return _common(scene, name, number, origin)
 
@@ -214,9 +218,8 @@ def _states(scene: Scene) -> list[list[Run]]:
         found.append(_common(scene, runs, _state(scene, name)))
     if not paired:
         active = float(scene.interval.split.active_threads[scene.place.at])
-        number: Run = (MISSING, "faint") if isnan(active) else (f"{active:.2f}", "text")
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(scene, runs, number))
+        found.append(_common(scene, runs, _amount(active, 2)))
     how = method(scene)
     if len(how) > scene.size:  # then a note tells the rest
         how = how.rpartition(" ")[0]
@@ -266,44 +269,29 @@ def method(scene: Scene) -> str:
     return f"{name} ×{calibration.factor:g} {state}"
 
 
-def _traffic(scene: Scene) -> list[Run] | None:
-    """Bytes per second that its package moves from and to memory."""
-    rates = _of_package(scene, *MEMORY)
-    origin = scene.session.counters.columns[READ].counter.origin
-    return _common(scene, [("mem GB/s", "dim")], _amount(sum(rates) / 1e9, 1), origin)
+_SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
+    TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ),
+    "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST}",), ""),
+    "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
+    L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
+}
+"""Numbers of its package or its L3: label, factor to its unit, digits, keys of what is added up,
+and the counter that they come from."""
 
 
-def _of_best(scene: Scene) -> list[Run] | None:
-    (share,) = _of_package(scene, OF_BEST)
-    return _common(scene, [("of best %", "dim")], _amount(100 * share, 0))
-
-
-def _dram(scene: Scene) -> list[Run] | None:
-    """Power of the memory of its package; None where it is not counted."""
-    if "power_dram_w" not in scene.interval.packages:
+def _shared(scene: Scene, key: str) -> list[Run] | None:
+    """None for the power of memory where it is not counted."""
+    label, scale, digits, keys, counter = _SHARED[key]
+    if key == "dram" and DRAM not in scene.interval.packages:
         return None
-    (watts,) = _of_package(scene, "power_dram_w")
-    return _common(scene, [("memory W", "dim")], _amount(watts, 1))
-
-
-def _l3(scene: Scene) -> list[Run] | None:
-    """Bytes per second that its L3 moves from and to memory."""
-    rates, topology = scene.interval.caches.get("memory_bytes_per_s"), scene.session.topology
-    column = scene.session.counters.columns[OF_L3["memory_bytes_per_s"]].counter
-    having = {*(column.cpus or ())}
-    at = next((i for i, row in enumerate(topology)
-               if row.cpu in having and row.l3 == scene.place.l3), None)  # fmt: skip
-    rate = nan if rates is None or at is None else float(rates[at])
-    return _common(scene, [("L3 GB/s", "dim")], _amount(rate / 1e9, 1), column.origin)
-
-
-def _of_package(scene: Scene, *keys: str) -> list[float]:
-    return of_package(scene.session, scene.interval, scene.place.cpus[0], *keys)
+    row, session = scene.place.rows[0], scene.session
+    value = sum(float(of_cpus(session, scene.interval, each)[row]) for each in keys)
+    origin = session.counters.columns[counter].counter.origin if counter else ""
+    return _common(scene, [(label, "dim")], _amount(value * scale, digits), origin)
 
 
 def _amount(value: float, digits: int) -> Run:
     return (MISSING, "faint") if isnan(value) else (f"{value:.{digits}f}", "text")
 
 
-_OTHERS = {"ceiling": _ceiling, "smi": _smi, TRAFFIC: _traffic, "of_best": _of_best,
-           "dram": _dram, L3: _l3}  # fmt: skip
+_OTHERS = {"ceiling": _ceiling, "smi": _smi}

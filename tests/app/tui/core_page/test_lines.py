@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 from cores import SECOND, busy, charts, column, line, lived, page, runs, text
 from fakes import NO_PMU, Does, Machine, doubting, tasks
@@ -199,13 +198,3 @@ def test_a_page_without_room_for_words_has_none() -> None:
     found = page(Machine(cores=1, broken={0}), size=(60, 6))
     assert len(found) <= 6
     assert theme.SUSPECT not in found[-1]
-
-
-def test_the_memory_of_its_package_is_told() -> None:
-    session, interval = lived(Machine(cores=2))
-    assert not any("memory of its package" in line for line in text(session, interval))
-    rates = {"memory_read_bytes_per_s": 31.2e9, "memory_write_bytes_per_s": 10.4e9}
-    packages = {key: np.array([rate]) for key, rate in rates.items()}
-    told = dataclasses.replace(interval, packages={**packages, "memory_of_best": np.array([0.92])})
-    found = next(line for line in text(session, told, size=(120, 45)) if "memory of its" in line)
-    assert "31.2 GB/s in, 10.4 out, 92 % of the best seen" in found
