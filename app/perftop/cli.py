@@ -30,16 +30,20 @@ from perftop.verbs import machine_verbs
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments, command = split(list(sys.argv[1:] if argv is None else argv))
+    given, command = split(list(sys.argv[1:] if argv is None else argv))
     if sys.stdout is None:
         complain("stdout is closed: there is nowhere to write to")
         return 1
-    arguments = with_verb(arguments, command, screen=at_terminal())
+    arguments = with_verb(given, command, screen=at_terminal())
     try:
         options = _parsed(habits.translated(arguments))
         options.command = command
         check_command(options)
         check_hosts(options)
+        if command is None and arguments[0] == "stat" and arguments != given:
+            complain(
+                "no terminal for the screen, so this is one second as text; more: perftop help"
+            )
         status: int = options.verb(options)
         sys.stdout.flush()
     except Failed as failed:

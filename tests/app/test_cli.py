@@ -123,15 +123,20 @@ def test_a_demo_in_a_pipe_says_what_to_type_instead(capsys: pytest.CaptureFixtur
     ],
 )
 def test_the_verb_that_is_meant(
-    given: list[str],
-    command: list[str] | None,
-    screen: bool,
-    meant: list[str],
-    capsys: pytest.CaptureFixture[str],
+    given: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
     assert with_verb(given, command, screen=screen) == meant
-    said = "more: perftop help\n" in capsys.readouterr().err
-    assert said is (meant[:3] == ["stat", "-n", "1"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["--watch"], "--watch: expected"), (["-c", "x"], "more: perftop help\n")],
+)
+def test_text_in_place_of_the_screen_is_told_once_the_options_are_understood(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(given) == 2
+    assert said in capsys.readouterr().err.splitlines(keepends=True)[0]
 
 
 def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ COMPARED = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
     "The exit status is 0, whether there is a difference or not."
 )
-GENERAL = {"-h", "--help", "--version", "-V", "--default-config", "--print-completion"}
+GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""
 RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
@@ -159,10 +159,7 @@ def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) 
         return arguments
     if screen:
         return ["live", *arguments]
-    if command is not None:
-        return ["stat", *arguments]
-    complain("no terminal for the screen, so this is one second as text; more: perftop help")
-    return ["stat", "-n", "1", *arguments]
+    return ["stat", *arguments] if command is not None else ["stat", "-n", "1", *arguments]
 
 
 def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
@@ -171,10 +168,10 @@ def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
-    text = f"there is no verb {verb!r}"
-    near = "" if shutil.which(verb) else meant(verb, verbs)
-    text += near or f"; there are {', '.join(verbs)}"
-    if not near:
+    program = shutil.which(verb) is not None
+    near = "" if program else meant(verb, [*verbs, *GENERAL])
+    text = f"there is no verb {verb!r}{near or '; `perftop --help` lists them'}"
+    if program or (arguments[1:] and not near):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
     raise Failed(text, USAGE)
 

@@ -44,6 +44,8 @@ def translated(arguments: Sequence[str]) -> list[str]:
     verb, *rest = arguments
     if verb in {"-V", "-v"}:
         return ["--version"]
+    if verb in {"-h", "--help"} and rest:
+        return ["help", *rest]
     return [verb, *_each(verb, rest)] if verb in VERBS else [*arguments]
 
 

@@ -57,7 +57,7 @@ def _record(options: argparse.Namespace) -> int:
 
         return exporter.show("recorder")
     if options.output is None:
-        raise Failed("-o FILE is needed: where to record to", USAGE)
+        raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         each = machines(options, sample_ns, RECORD_BATCH_NS, job)

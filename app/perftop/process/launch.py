@@ -49,7 +49,8 @@ def authorize() -> None:
     if shutil.which("sudo") is None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
-        raise Failed("--sudo: sudo did not let the probe run as root", UNAVAILABLE)
+        refused = "--sudo: sudo did not let the probe run as root"
+        raise Failed(f"{refused}; without --sudo you see what you may read", UNAVAILABLE)
 
 
 class Probe:

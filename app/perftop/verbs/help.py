@@ -14,7 +14,7 @@ from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
 from perftop.docs import page, terminal
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
-perftop demo         the same on a simulated machine: every view has something to show
+perftop demo         the same on a simulated machine, for two minutes
 perftop why          what costs most here, with evidence
 perftop doctor       what can be read here, what not, and how to see more
 perftop VERB --help  the options of a verb"""

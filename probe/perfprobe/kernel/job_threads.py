@@ -163,7 +163,7 @@ class Watch:
             found.append(Missing("watch", hidden.why, hidden.fix))
         if not self._delays:
             why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
-            found.append(Missing("disk_wait", why, "sysctl kernel.task_delayacct=1"))
+            found.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
         if not self._waits():
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             found.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))

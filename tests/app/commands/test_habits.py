@@ -26,6 +26,7 @@ from perftop.commands.arguments import interval_ns, size_bytes
         ("record -I 2s", "record --interval 2s"),
         ("stat --pid=7 --num_iterations 3", "stat --watch 7 --count 3"),
         ("-V", "--version"),
+        ("-h stat", "help stat"),
         ("ramp -a", "ramp -a"),
         ("stat -i 1 -c 0 --watch=-p", "stat -i 1 -c 0 --watch=-p"),
     ],
@@ -56,6 +57,8 @@ def test_only_stat_counts_lines(typed: str, answer: str) -> None:
         (["export", "x", "--format", "xml"], "--format: invalid choice: 'xml'"),
         (["why", "10s"], "how long to look: --duration 10s"),
         (["why", "sh"], "to measure a command: perftop why -- sh"),
+        (["version"], "there is no verb 'version'; did you mean --version?"),
+        (["no-such-verb"], "there is no verb 'no-such-verb'; `perftop --help` lists them"),
     ],
 )
 def test_what_is_wrong_is_one_line(
