@@ -128,9 +128,8 @@ def test_sources_send_what_the_table_says() -> None:
 def test_what_units_and_origins_imply() -> None:
     said = {unit: float(most) for unit, most in TABLES["unit"]}
     for unit, most in said.items():
-        limits = counter_limits.Limits(
-            wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
-        )
+        block = wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
+        limits = counter_limits.Limits([(block, 1)])
         assert limits._limit.tolist() == [most]
     assert {unit for _, _, unit in KEYS.values()} - said.keys() == {
         *("1", "J", "W", "B", "Hz", "°C", "%")

@@ -20,7 +20,7 @@ from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
 from perftop.detect.engine.share_episodes import Running, Shown
 from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
 from perftop.samples.cores import Cores
-from perftop.samples.counters import Delta
+from perftop.samples.delta import Delta
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import BASE_CLOCK, Cap
 from perftop.samples.sample_reader import Sieve

@@ -14,7 +14,7 @@ from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
-from perftop.samples.readings import unpack
+from perftop.samples.readings import heads
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import BYTES, History
 from perftop.session.session import Session
@@ -149,7 +149,8 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
     for block in hello.blocks:
         rows = blocks.get(block.name)
         if block.scope == "cpu" and rows is not None:
-            flags = unpack(len(hello.topology), block.columns, [rows]).flags[0]
+            words = np.frombuffer(heads(rows.head, len(hello.topology)), "<u8")
+            flags = words.reshape(-1, wire.HEAD)[:, 4]
             gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
             there = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from perfprobe import wire
 
 if TYPE_CHECKING:
-    from perftop.base.arrays import Bools, Floats, Words
+    from perftop.base.arrays import Bools, Floats, Ints, Words
 
 MAX_HZ = 10e9
 """Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
@@ -27,61 +29,89 @@ TIMES = ("perf_enabled_s", "perf_running_s")
 
 
 class Limits:
-    """How to take differences and how large they can be, for each column of a block."""
+    """How to take differences and how large they can be, for each value of some blocks, one block
+    behind the other."""
 
-    def __init__(self, block: wire.Block) -> None:
-        per_column = [c for c in block.counters for _ in range(c.columns)]
-        self.keys: np.ndarray = np.array([c.key for c in per_column])
-        self._scale = np.array([c.scale for c in per_column])
-        self._gauge = np.array([c.kind == "gauge" for c in per_column], bool)
-        self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
-        self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column], bool)
-        self._some_full, self._some_gauge = bool(self._full.any()), bool(self._gauge.any())
+    def __init__(self, blocks: Sequence[tuple[wire.Block, int]]) -> None:
+        """The blocks, with the number of rows of each."""
+        of_block = [
+            ([c for c in block.counters for _ in range(c.columns)] * rows, block.scope == "cpu")
+            for block, rows in blocks
+        ]
+        each = [(c, of_cpus) for counters, of_cpus in of_block for c in counters]
+        self._scale = np.array([c.scale for c, _ in each])
+        gauge = np.array([c.kind == "gauge" for c, _ in each], bool)
+        self._gauges: Ints = np.flatnonzero(gauge)
+        self._mask = np.array([(1 << c.bits) - 1 for c, _ in each], np.uint64)
+        full = np.array([c.bits == 64 for c, _ in each], bool) & ~gauge
         limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
         self._limit = np.array(
             [
-                limit.get(c.unit, UNLIMITED)
-                if c.kind == "counter" and block.scope == "cpu"
-                else UNLIMITED
-                for c in per_column
+                limit.get(c.unit, UNLIMITED) if c.kind == "counter" and of_cpus else UNLIMITED
+                for c, of_cpus in each
             ]
         )
-        self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c in per_column])
-
-        found = [np.flatnonzero(self.keys == key) for key in TIMES]
-        self.times = None if min(map(len, found)) == 0 else (int(found[0][0]), int(found[1][0]))
-        """The columns of both times of perf."""
-        self._turns = np.array(
-            [c.origin.startswith("perf") and c.key not in TIMES for c in per_column], bool
-        )
+        self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c, _ in each])
+        self._least = np.where(full, -self._slack, -np.inf)
+        """The kernel's sums may step back a little, so they are signed."""
+        self._turning = [*_turning(blocks)]
 
     def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
         """Differences in base units (gauges: value times ticks), modulo the width of each counter,
-        so that a wrap needs no special case."""
-        plain = ((new - old) & self._mask).astype(np.float64)
-        if self._some_full:  # the kernel's sums may step back a little, so they are signed
-            signed = (new - old).view(np.int64).astype(np.float64)
-            plain = np.where(self._full, signed, plain)
-        if self._some_gauge:  # signed, and weighted with time
-            level = new.view(np.int64).astype(np.float64) * ticks[..., None]
-            plain = np.where(self._gauge, level, plain)
-        result: Floats = plain * self._scale
-        return result
+        so that a wrap needs no special case. `ticks`: of each value."""
+        plain = ((new - old) & self._mask).view(np.int64).astype(np.float64)
+        if len(at := self._gauges):  # signed, and weighted with time
+            plain[:, at] = new[:, at].view(np.int64).astype(np.float64) * ticks[:, at]
+        plain *= self._scale
+        return plain
 
     def scaled(self, moved: Floats) -> Floats:
         """The differences, scaled up to the whole span where perf multiplexed the counters."""
-        if self.times is None:
-            return moved
-        enabled, running = (moved[..., at, None] for at in self.times)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(running > 0, enabled / running, np.nan)
-        return np.where(self._turns, moved * factor, moved)
+        for block in self._turning:
+            mine = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
+            enabled, running = (mine[..., at, None] for at in block.times)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor = np.where(running > 0, enabled / running, np.nan)
+            mine[:] = np.where(block.columns, mine * factor, mine)
+        return moved
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
         """Mask of differences that cannot be true: somebody wrote the counter, or the read cannot
-        be trusted."""
-        too_far = moved > self._limit * seconds[..., None] + self._slack
-        result: Bools = too_far | (self._full & (moved < -self._slack))
-        if self.times is not None:  # what is scaled by wrong times is wrong
-            result |= self._turns & result[..., self.times].any(axis=-1, keepdims=True)
+        be trusted. `seconds`: of each value."""
+        result: Bools = moved > self._limit * seconds + self._slack
+        result |= moved < self._least
+        for block in self._turning:  # what is scaled by wrong times is wrong
+            mine = result[:, block.values].reshape(-1, block.rows, len(block.columns))
+            mine |= block.columns & mine[..., block.times].any(axis=-1, keepdims=True)
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Turning:
+    """A block whose counters take turns."""
+
+    values: slice
+    rows: int
+    columns: Bools
+    """Mask of those that are scaled up."""
+    times: tuple[int, int]
+    """The columns of both times of perf."""
+
+
+def _turning(blocks: Sequence[tuple[wire.Block, int]]) -> Iterator[_Turning]:
+    first = 0
+    for block, rows in blocks:
+        last = first + rows * block.columns
+        if (at := times(block)) is not None:
+            per_column = [c for c in block.counters for _ in range(c.columns)]
+            scaled = [c.origin.startswith("perf") and c.key not in TIMES for c in per_column]
+            yield _Turning(slice(first, last), rows, np.array(scaled, bool), at)
+        first = last
+
+
+def times(block: wire.Block) -> tuple[int, int] | None:
+    """The columns of both times of perf; None: the block does not have both."""
+    keys = [c.key for c in block.counters for _ in range(c.columns)]
+    enabled, running = TIMES
+    both = enabled in keys and running in keys
+    return (keys.index(enabled), keys.index(running)) if both else None

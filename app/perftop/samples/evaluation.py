@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.metrics import Metric, Quantities, Variant
 from perftop.samples.registry import STATIC, Registry, of_hello
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.counter_limits import MAX_IPC
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt
 
 SLACK = 0.01

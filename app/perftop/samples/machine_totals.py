@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.memory import KEYS, Best
 
 MEMORY = {f"{key}_per_s": key for key in KEYS}

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 
 READ, WRITE = KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95

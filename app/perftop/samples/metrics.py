@@ -17,7 +17,8 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 
 
 class Quantities:

@@ -1,7 +1,7 @@
-"""The rows of a block in some frames in a row, and the reading that each is compared with.
+"""What some frames in a row say of all blocks, and the reading that each row is compared with.
 
-Arrays are (frames, rows) or (frames, rows, columns), so that numpy is called as often for many
-frames as for one.
+Arrays are (frames, rows) or (frames, values), with the rows and values of all blocks one behind the
+other, so that numpy is called as often for many frames and blocks as for one.
 """
 
 from __future__ import annotations
@@ -13,68 +13,142 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
+from perftop.samples.block_places import Place, Places
 
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 PLAIN = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
+WORD = 64
+"""Columns whose validity one word has."""
 
 Hold = Callable[[Bools, Bools, Words], Bools]
-"""From known, sampled and flags of one frame's rows: those that must wait for the next frame."""
+"""From known, sampled and flags of one frame's rows of a block: those that must wait for the next
+frame."""
 
 
 @dataclass(slots=True)
 class Readings:
-    """What the frames say; a frame without the block is not among them."""
+    """What the frames say; all is 0 in the rows of a block that a frame does not have."""
 
     head: Words
     valid: Bools
     values: Words
+    some: Bools
+    """Rows with a valid value, and all rows that a frame has of block `cpu`."""
+    there: Bools
+    """Rows of the blocks that each frame has."""
     width: Floats
     """Stamp ticks that each read took."""
     plain: bool
-    """Every row was read, and nothing is odd about it, as it mostly is."""
+    """Every row that is there was read, and nothing is odd about it, as it mostly is."""
 
     @property
     def flags(self) -> Words:
         return self.head[..., 4]
 
-    @property
-    def skew_ns(self) -> Ints:
-        """Time between the first and the last wake-up of the reads of each frame."""
-        late = self.head[..., 2]
-        if self.plain:
-            return np.asarray((late.max(axis=1) - late.min(axis=1)).astype(np.int64))
-        sampled = self.flagged(wire.ROW_SAMPLED)
-        last = np.where(sampled, late, 0).max(axis=1)
-        first = np.minimum(np.where(sampled, late, last[:, None]).min(axis=1), last)
-        skew: Ints = (last - first).astype(np.int64)
-        return skew
-
     def flagged(self, bit: int) -> Bools:
         found: Bools = self.flags & np.uint64(bit) != 0
         return found
 
+    @property
+    def sampled(self) -> Bools:
+        return self.there if self.plain else self.flagged(wire.ROW_SAMPLED)
 
-def unpack(n: int, columns: int, several: Sequence[wire.Rows]) -> Readings:
-    """Heads, validity and values of a block of `n` rows."""
-    count = len(several)
-    heads = [rows.head for rows in several]
-    if n != 1 and any(len(head) == HEAD_BYTES for head in heads):  # one head for all rows
-        heads = [bytes(head) * n if len(head) == HEAD_BYTES else head for head in heads]
-    head = np.frombuffer(b"".join(heads), "<u8").reshape(count, n, wire.HEAD)
-    words = np.frombuffer(b"".join([rows.valid for rows in several]), np.uint8)
-    words = words.reshape(count, n, 8 * -(-columns // 64))
-    bits = np.unpackbits(words, axis=2, count=columns, bitorder="little")
-    values = np.frombuffer(b"".join([rows.values for rows in several]), "<u8")
-    width = (head[..., 1] - head[..., 0]).astype(np.float64)
-    plain = bool((head[..., 4] == PLAIN).all())
-    return Readings(head, bits.view(bool), values.reshape(count, n, columns), width, plain)
+    def skew_ns(self, places: Places) -> Ints:
+        """Time between the first and the last wake-up of the reads of each frame, the longest of
+        all blocks of CPU scope."""
+        late, longest = self.head[..., 2], np.zeros(len(self.head), np.int64)
+        sampled = None if self.plain else self.sampled
+        for place in places.of_cpus:
+            mine = late[:, place.rows]
+            if sampled is None:
+                skew = mine.max(axis=1) - mine.min(axis=1)
+            else:
+                read = sampled[:, place.rows]
+                last = np.where(read, mine, 0).max(axis=1)
+                first = np.minimum(np.where(read, mine, last[:, None]).min(axis=1), last)
+                skew = last - first
+            longest = np.maximum(longest, skew.astype(np.int64))
+        return longest
+
+
+def heads(data: wire.Bytes, rows: int) -> wire.Bytes:
+    """The heads of all rows of a block; where there is one for all of them, it is repeated."""
+    return bytes(data) * rows if len(data) == HEAD_BYTES else data
+
+
+class Unpacker:
+    """Makes readings of frames. What is the same in batch after batch is kept: which blocks come
+    with which frames, and which values are valid."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._blocks = [(place.block.name, _nothing(place)) for place in places.each]
+        """The blocks, and what stands for each in a frame that does not have it."""
+        bits, first = [], 0
+        for place in places.each:
+            bits.append(first + _bits(place.block, place.count))
+            first += WORD * place.block.valid_words * place.count
+        self._bits: Ints = np.concatenate(bits)
+        """The bit of each value among those of all validity words."""
+        self._there: tuple[bytes, Bools, Words] | None = None
+        self._valid: tuple[bytes, bytes, Bools, Bools] | None = None
+
+    def unpack(self, frames: Sequence[wire.Frame]) -> Readings:
+        count, places = len(frames), self._places
+        each = [
+            frame.blocks.get(name, nothing) for frame in frames for name, nothing in self._blocks
+        ]
+        there = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
+        head = b"".join([rows.head for rows in each])
+        if len(head) != HEAD_BYTES * places.rows * count:  # one head for all rows of some blocks
+            sizes = [place.count for place in places.each] * count
+            head = b"".join([heads(rows.head, n) for rows, n in zip(each, sizes, strict=True)])
+        heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
+        moved = np.frombuffer(b"".join([rows.values for rows in each]), "<u8")
+        moved = moved.reshape(count, places.values)
+        known, plain = self._presence(there, count)
+        told, some = self._validity(there, b"".join([rows.valid for rows in each]), known)
+        width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
+        odd = bool((heading[..., 4] != plain).any())
+        return Readings(heading, told, moved, some, known, width, not odd)
+
+    def _presence(self, there: bytes, count: int) -> tuple[Bools, Words]:
+        """(frames, rows) which rows are there, and the flags of those that were read as they
+        should."""
+        if self._there is None or self._there[0] != there:
+            each = np.frombuffer(there, bool).reshape(count, -1)
+            rows: Bools = np.repeat(each, [place.count for place in self._places.each], axis=1)
+            self._there = there, rows, np.where(rows, PLAIN, np.uint64(0))
+        return self._there[1:]
+
+    def _validity(self, there: bytes, words: bytes, known: Bools) -> tuple[Bools, Bools]:
+        """(frames, values) which are valid, and (frames, rows) which rows have some."""
+        if self._valid is None or self._valid[:2] != (there, words):
+            packed = np.frombuffer(words, np.uint8).reshape(len(known), -1)
+            bits = np.unpackbits(packed, axis=1, bitorder="little").view(bool)
+            valid: Bools = bits[:, self._bits]
+            some = self._places.any(valid)
+            if (stamps := self._places.stamps) is not None:
+                some[:, stamps] = known[:, stamps]
+            self._valid = there, words, valid, some
+        return self._valid[2:]
+
+
+def _nothing(place: Place) -> wire.Rows:
+    head, words = bytes(HEAD_BYTES * place.count), place.block.valid_words
+    return wire.Rows(head, bytes(8 * words * place.count), bytes(8 * place.count * place.columns))
+
+
+def _bits(block: wire.Block, rows: int) -> Ints:
+    """The places of its valid bits among those of the validity words of all rows."""
+    first = WORD * block.valid_words * np.arange(rows)[:, None]
+    return np.asarray((first + np.arange(block.columns)).ravel())
 
 
 @dataclass(slots=True)
 class Baseline:
-    """The latest reading of each row of a block; with a leading axis, as before each of several
-    frames."""
+    """The latest reading of each row; with a leading axis, as before each of several frames."""
 
     stamp: Words
     width: Floats
@@ -86,10 +160,11 @@ class Baseline:
     """(rows) there is a reading to take a difference with."""
 
     @classmethod
-    def none(cls, n: int, columns: int) -> Baseline:
+    def none(cls, places: Places) -> Baseline:
+        n, values = places.rows, places.values
         return cls(
-            np.zeros(n, np.uint64), np.zeros(n), np.zeros((n, columns), np.uint64),
-            np.zeros((n, columns), bool), np.zeros(n, bool), np.zeros(n, bool),
+            np.zeros(n, np.uint64), np.zeros(n), np.zeros(values, np.uint64),
+            np.zeros(values, bool), np.zeros(n, bool), np.zeros(n, bool),
         )  # fmt: skip
 
     def copy(self) -> Baseline:
@@ -101,48 +176,50 @@ class Baseline:
         parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
         return sum(part.nbytes for part in parts)
 
-    def take(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Baseline:
+    def take(
+        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
+    ) -> Baseline:
         """What each frame is compared with; then the newest readings are the baseline. Clears
         rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
         all earlier readings must be forgotten before it."""
-        known = self._known(now, read, drop, hold)
-        at = None if read.all() else _latest(read)
-
-        def earlier(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            both = np.concatenate([old[None], new])
-            both = both if at is None else both[at]
-            return both[:-1], both[-1].copy()
-
-        stamp, self.stamp = earlier(self.stamp, now.head[..., 0])
-        width, self.width = earlier(self.width, now.width)
-        values, self.values = earlier(self.values, now.values)
-        valid, self.valid = earlier(self.valid, now.valid)
-        first, self.first = earlier(self.first, ~known)
+        known = self._known(now, read, drop, hold, places)
+        gaps = places.gaps(read)
+        fill = None if gaps is None else gaps.fill
+        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0], fill)
+        width, self.width = _earlier(self.width, now.width, fill)
+        first, self.first = _earlier(self.first, ~known, fill)
+        fill_values = None if gaps is None else gaps.fill_values
+        values, self.values = _earlier(self.values, now.values, fill_values)
+        valid, self.valid = _earlier(self.valid, now.valid, fill_values)
         return Baseline(stamp, width, values, valid, first, known)
 
-    def _known(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Bools:
+    def _known(
+        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
+    ) -> Bools:
         """(frames, rows) whether there is a reading before each frame."""
         if now.plain and not any(drop):
             by_then = np.logical_or.accumulate(np.concatenate([self.known[None], read]))
             self.known = by_then[-1].copy()
             return np.asarray(by_then[:-1])
         offline, sampled = now.flagged(wire.ROW_OFFLINE), now.flagged(wire.ROW_SAMPLED)
-        wide = now.flagged(wire.ROW_WIDE)
-        calm = np.asarray(sampled.all(axis=1) & ~wide.any(axis=1))
+        calm = np.asarray(((sampled | ~now.there) & ~now.flagged(wire.ROW_WIDE)).all(axis=1))
         known = np.zeros(read.shape, bool)
         for i, befores in enumerate(known):
             if drop[i]:
                 self.known = self.known & False
             befores[:] = self.known
-            if hold is not None and not calm[i]:
-                read[i] &= ~hold(self.known, sampled[i], now.flags[i])
+            for place in () if calm[i] else places.of_cpus:
+                rows = place.rows
+                read[i, rows] &= ~hold(self.known[rows], sampled[i, rows], now.flags[i, rows])
             self.known = (self.known | read[i]) & ~offline[i]
         return known
 
 
-def _latest(read: Bools) -> tuple[Ints, Ints]:
-    """Places, in what was known before and the frames behind it, of the reading of each row that is
-    the latest before and after each frame."""
-    count, rows = read.shape
-    at = np.where(read, np.arange(1, count + 1)[:, None], 0)
-    return np.maximum.accumulate(np.concatenate([np.zeros((1, rows), int), at])), np.arange(rows)
+def _earlier(
+    old: np.ndarray, new: np.ndarray, fill: Callable[[np.ndarray], None] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The latest reading before each frame, and after all of them."""
+    both = np.concatenate([old[None], new])
+    if fill is not None:
+        fill(both)
+    return both[:-1], both[-1].copy()

@@ -17,7 +17,8 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples import memory
 from perftop.samples.cores import Cores
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates

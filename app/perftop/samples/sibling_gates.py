@@ -14,7 +14,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples.calibration import BLUR_S, LEAST_SHARE, factor_bounds
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt
 from perftop.samples.gates import WORKED_S
 from perftop.samples.smt import TOLERANCE, Splitter, mean_known

@@ -24,7 +24,8 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.calibration import calibrations
 from perftop.samples.cores import Cores
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")

@@ -16,7 +16,8 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores, extended
-from perftop.samples.counters import BlockCounter, Counters, Delta
+from perftop.samples.counters import BlockCounter, Counters
+from perftop.samples.delta import Delta
 from perftop.samples.turbo_tables import Corners, Steps, tables
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")

@@ -10,7 +10,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.samples import machine_totals
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.job_threads import Moved

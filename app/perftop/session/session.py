@@ -20,7 +20,7 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
-from perftop.samples.counters import asleep_ns
+from perftop.samples.differences import asleep_ns
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Moved
 from perftop.samples.running_tasks import Look

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from made import counter, frame
 
 from perfprobe import wire
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt
 
 TICKS = made.TSC_HZ / 10

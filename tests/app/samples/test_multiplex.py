@@ -10,7 +10,8 @@ from made import frame
 from perfprobe import wire
 from perftop.output import stat_json
 from perftop.output.stat_table import StatTable
-from perftop.samples.counters import Counters, Delta
+from perftop.samples.counters import Counters
+from perftop.samples.delta import Delta
 from perftop.session.session import Session
 
 NS = 100_000_000  # of a sample

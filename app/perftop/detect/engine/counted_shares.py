@@ -11,7 +11,8 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
-from perftop.samples.counters import BlockCounter, Counters, Delta
+from perftop.samples.counters import BlockCounter, Counters
+from perftop.samples.delta import Delta
 from perftop.samples.evidence import Bit
 
 CYCLES, TICKS = "cycles", "pcu_ticks"

@@ -13,7 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.cores import packages
-from perftop.samples.counters import Delta
+from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sample
