@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from roots import ROOT
 from turns import pytest_collection_modifyitems
 from waiting import MOST_S
@@ -19,21 +20,16 @@ CONFTEST = "from turns import pytest_collection_modifyitems, pytest_configure\n"
 SUITE = """
 import os, time, pytest
 
-def body(kind):
+{mark}
+@pytest.mark.parametrize("n", range(4))
+def test_it(n):
     begin = time.monotonic()
     time.sleep(0.03)
+    worker = os.environ["PYTEST_XDIST_WORKER"]
     with open("ran", "a") as file:
-        file.write(f"{kind} {begin} {time.monotonic()} {os.environ['PYTEST_XDIST_WORKER']}\\n")
-
-@pytest.mark.machine
-@pytest.mark.parametrize("n", range(4))
-def test_alone(n):
-    body("alone")
-
-@pytest.mark.parametrize("n", range(16))
-def test_ordinary(n):
-    body("ordinary")
+        file.write(f"{kind} {{begin}} {{time.monotonic()}} {{worker}}\\n")
 """
+ALONE = "pytestmark = pytest.mark.machine"
 
 
 def test_files_of_programs_are_spread_and_files_stay_together() -> None:
@@ -44,7 +40,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
     others = [f"tests/app/test_{n}.py" for n in range(6)]
     # From the last file to the first: each worker collects them in another order.
     items = [item(f"{file}::{test}") for file in (*programs, *others)[::-1] for test in "xy"]
-    items.insert(0, item("tests/app/test_0.py::alone", machine=True))
+    items.insert(0, item("tests/app/test_0_alone.py::alone", machine=True))
     pytest_collection_modifyitems(items)
     *order, last = [each.nodeid for each in items]
     assert last.endswith("::alone")
@@ -52,18 +48,23 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
         others[0], programs[0], *others[1:3], programs[1], *others[3:]
     ]  # fmt: skip
     assert [test.rpartition("::")[2] for test in order] == ["x", "y"] * 8
+    items.append(item(f"{others[0]}::alone", machine=True))
+    with pytest.raises(pytest.UsageError, match=others[0]):
+        pytest_collection_modifyitems(items)
 
 
 def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> None:
     # A copy: the lock is on the file itself, and the workers of this run hold that of the original.
     shutil.copy(ROOT / "tests/support/turns.py", tmp_path)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_suite.py").write_text(SUITE)
+    for file in range(6):
+        kind, mark = ("alone", ALONE) if file < 2 else ("ordinary", "")
+        (tmp_path / f"test_{file}.py").write_text(SUITE.format(kind=kind, mark=mark))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
     # Directories of its own: it would remove those of earlier runs of the suite, for half a minute.
     own = ("-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", *own],
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", "--dist=loadfile", *own],
         cwd=tmp_path,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -75,7 +76,7 @@ def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> N
     ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
     ordinary = [(float(begin), float(end)) for kind, begin, end, _ in ran if kind == "ordinary"]
     alone = sorted((float(begin), float(end)) for kind, begin, end, _ in ran if kind == "alone")
-    assert (len(ordinary), len(alone)) == (16, 4)
+    assert (len(ordinary), len(alone)) == (16, 8)
     assert {worker for kind, *_, worker in ran if kind == "ordinary"} == {"gw0", "gw1"}
     assert alone[0][0] >= max(end for _, end in ordinary)
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(alone))

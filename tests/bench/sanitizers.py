@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from native.test_native import ALWAYS, BUILDS, PROGRAMS, SKIPPED, build_all, run, works
+from c_programs import ALWAYS, BUILDS, PROGRAMS, SKIPPED, build_all, run, works
 
 COMPILERS = ("gcc", "clang")
 SANITIZED = ("asan-ubsan", "tsan")

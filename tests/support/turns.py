@@ -1,9 +1,10 @@
 """How many tests run at a time, and in which order: tests of whole programs are spread among the
 others, and tests marked `machine` run after all others, with nothing beside them.
 
-Imported by conftest.py. Workers of pytest-xdist share a lock: a worker holds it together with
-others from its first ordinary test to its last, and alone for each test marked `machine`. Those are
-collected last, so that a worker has no ordinary test left when it comes to one.
+Imported by conftest.py. Workers of pytest-xdist take a file at a time, in the order of the list.
+They share a lock: a worker holds it together with others from its first ordinary test to its last,
+and alone for each test marked `machine`. Those stand in files of their own at the end of the list:
+a worker that waits for its turn would keep ordinary tests of the same file from the others.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ def alone(item: pytest.Item | None) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a file stay together, because they share what its fixtures make."""
     files = sorted({_file(item) for item in items})
+    quiet = {_file(item) for item in items if alone(item)}
+    mixed = sorted(quiet & {_file(item) for item in items if not alone(item)})
+    if mixed:
+        raise pytest.UsageError(f"tests marked machine stand in files of their own: {mixed}")
     place: dict[str, float] = {}
     for waits, latest in ((True, LATEST), (False, 1.0)):
         mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         place |= {file: latest * at / len(mine) for at, file in enumerate(mine)}
-    items.sort(key=lambda item: (alone(item), place[_file(item)], _file(item)))
+    items.sort(key=lambda item: (_file(item) in quiet, place[_file(item)], _file(item)))
 
 
 def _file(item: pytest.Item) -> str:

@@ -127,7 +127,6 @@ def test_alone() -> None:
     assert "no disturbance was seen" in text
 
 
-@pytest.mark.machine
 def test_on_this_machine() -> None:
     done = command.here("timers", "--json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -20,6 +20,8 @@ from waiting import MOST_S, WaitError, paced, wait
 
 from perfprobe.kernel.idle_trace import IdleTrace, States
 
+pytestmark = pytest.mark.machine
+
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
@@ -155,7 +157,6 @@ class Load:
         self.foreign = sum(max(0.0, 1 - i / self.length - o) for i, o in zip(idle, on, strict=True))
 
 
-@pytest.mark.machine
 def test_a_known_load_has_its_four_states(two: tuple[int, int]) -> None:
     load = Load(two)
     if load.foreign >= QUIET:
@@ -193,7 +194,6 @@ def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> N
             assert start - opened - 1000 <= total(states) <= end - before + 1000
 
 
-@pytest.mark.machine
 def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
     """Each CPU's own sum is counted apart; between two reads of it lies that of the core."""
     a, b = two
@@ -225,7 +225,6 @@ def cpuidle(cpu: int) -> tuple[int, int]:
     return 1000 * times, sum(int((s / "usage").read_text()) for s in states)
 
 
-@pytest.mark.machine
 def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
     """Read on the CPU in question, which is busy then: both accounts are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]

@@ -488,20 +488,6 @@ def test_shares_come_from_the_loops_own_marks() -> None:
 # --- the command ---------------------------------------------------------------------------------
 
 
-@pytest.mark.machine
-def test_on_this_machine() -> None:
-    done = command.run("selftest", "--source", "os", program="perfprobe")
-    assert done.stderr == ""
-    assert done.returncode == 0, done.stdout  # nothing in use is wrong, whoever else is at work
-    answer = json.loads(done.stdout)
-    verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
-    assert set(verdicts.values()) <= {*verdict.RANK, "not there"}
-    assert ("tsc", clocks.RATE.what) in verdicts
-    assert answer["elapsed_s"] < 60
-    assert answer["source"] == "os"
-    assert not set(answer["unchecked"]) & {c["counter"] for c in answer["checks"]}
-
-
 @pytest.mark.parametrize(
     ("program", "option"),
     [("perfprobe", ["--source", "sim"]), ("perftop", ["--source", "sim:idle"]),

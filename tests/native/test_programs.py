@@ -1,0 +1,15 @@
+"""Every C program here succeeds, in every build in which it can tell something."""
+
+from __future__ import annotations
+
+import c_programs
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("cc", "build", "program"), c_programs.cases(c_programs.PROGRAMS - c_programs.QUIET)
+)
+def test_program(
+    tmp_path_factory: pytest.TempPathFactory, cc: str, build: str, program: str
+) -> None:
+    c_programs.succeeds(cc, build, program, tmp_path_factory.getbasetemp())

@@ -1,0 +1,129 @@
+"""The C programs of tests/native, compiled in several ways and run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from roots import ROOT, TESTS
+
+HERE = TESTS / "native"
+PROBE = ROOT / "probe"
+SKIPPED = 77
+TIMEOUT_S = 120
+ALWAYS = ["-std=c11", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
+STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
+"""As the package is compiled."""
+BUILDS = {
+    "plain": ["-O2"],
+    "asan-ubsan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "tsan": ["-O1", "-fsanitize=thread"],
+}
+DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
+"""What these do not find, the plain build does not find either, but for what only its speed shows;
+it and the other compiler are for the night."""
+PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
+ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_plan", "test_proc_stat",
+         "test_slot"}  # fmt: skip
+"""Programs of one thread, in which there are no races to be found."""
+CONTEND = {"test_idle_race"}
+"""Programs that only look for races: their memory is that of test_idle."""
+LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
+QUIET = {"test_idle_load"}
+"""Programs that prove less on a CPU that others keep busy: it never goes idle."""
+
+
+def compiled(compiler: list[str], *arguments: str | Path) -> None:
+    subprocess.run([*compiler, *arguments], check=True, timeout=TIMEOUT_S)
+
+
+def run(program: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [program], check=False, timeout=TIMEOUT_S, capture_output=True, text=True, errors="replace"
+    )
+    return done.returncode, done.stderr
+
+
+def works(compiler: list[str], where: Path) -> bool:
+    """Whether an empty program can be built so and run."""
+    (where / "empty.c").write_text("int main(void) { return 0; }\n")
+    try:
+        compiled(compiler, where / "empty.c", "-o", where / "empty")
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return False
+    return run(where / "empty")[0] == 0
+
+
+def wrapped(source: Path) -> list[str]:
+    """Linker options by which a program's __wrap_ functions replace functions of the C library."""
+    text = source.read_text()
+    for header in re.findall(r'#include "(\w+_play\.h)"', text):
+        text += (HERE / header).read_text()
+    names = sorted(set(re.findall(r"\b__wrap_(\w+)", text)))
+    return [f"-Wl,--wrap={name}" for name in names]
+
+
+def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
+    """Every source of csrc once, in an archive, and the programs, linked against it."""
+    sources = sorted((PROBE / "csrc").glob("[!_]*.c"))
+    objects = [where / f"{source.stem}.o" for source in sources]
+    archive = where / "csrc.a"
+
+    def add(source: Path, target: Path) -> None:
+        compiled(compiler, *STRICT, "-c", source, "-o", target)
+
+    def link(name: str) -> None:
+        source = HERE / f"{name}.c"
+        compiled(compiler, source, archive, *wrapped(source), "-o", where / name)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(add, sources, objects))
+        subprocess.run(["ar", "rcs", archive, *objects], check=True, timeout=TIMEOUT_S)
+        list(pool.map(link, sorted(names)))
+
+
+def directory(cc: str, build: str, shared: Path) -> Path:
+    """Where the programs of a build are, below a directory that all workers of pytest-xdist have.
+    The first that needs them makes them."""
+    if shutil.which(cc) is None:
+        pytest.skip(f"no {cc} here")
+    compiler = [cc, *ALWAYS, *BUILDS[build]]
+    where = shared / f"native-{cc}-{build}"
+    where.mkdir(exist_ok=True)
+    done, useless = where / "done", where / "useless"
+    with (where / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists() and not useless.exists():
+            usable = works(compiler, where)
+            if usable:
+                build_all(compiler, where, PROGRAMS - LEFT_OUT[build])
+            (done if usable else useless).touch()
+    if useless.exists():
+        pytest.skip(f"{' '.join(compiler)} makes no program that runs here")
+    return where
+
+
+def cases(programs: set[str]) -> Iterator[Any]:
+    """Compiler, build and program; all but the daily builds are for the night."""
+    for cc, build in product(("cc", "clang"), BUILDS):
+        for program in sorted(programs - LEFT_OUT[build]):
+            marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]
+            yield pytest.param(cc, build, program, marks=marks)
+
+
+def succeeds(cc: str, build: str, program: str, base: Path) -> None:
+    """Run the program; `base` is pytest's directory of this worker."""
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    status, errors = run(directory(cc, build, shared) / program)
+    if status == SKIPPED:
+        pytest.skip(errors.strip() or program)
+    assert status == 0, errors
