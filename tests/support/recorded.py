@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from playing import INTERVAL_NS, Run
@@ -49,16 +49,12 @@ class Viewer(Run):
         await self.pilot.press(*keys)
 
 
-def view(
-    path: Path, act: Callable[[Viewer], Awaitable[None]], size: tuple[int, int] = (160, 50)
-) -> None:
-    async def go() -> None:
-        clock = [0.0]
-        with Recording(path) as recording:
-            app = ReplayApp(recording, INTERVAL_NS, Config(), clock=lambda: clock[0])
-            async with app.run_test(size=size) as pilot:
-                await until(lambda: app.interval is not None, "a first moment")
-                await pilot.pause()
-                await act(Viewer(app, pilot, clock))
-
-    asyncio.run(go())
+@asynccontextmanager
+async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
+    clock = [0.0]
+    with Recording(path) as recording:
+        app = ReplayApp(recording, INTERVAL_NS, Config(), clock=lambda: clock[0])
+        async with app.run_test(size=size) as pilot:
+            await until(lambda: app.interval is not None, "a first moment")
+            await pilot.pause()
+            yield Viewer(app, pilot, clock)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,13 @@ def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire
     return wire.Frame(1, raw_ns() if at_ns is None else at_ns, frame.blocks)
 
 
-def around(argv: list[str], flow: Callable[[Bracket, Job], Any], **changes: Any) -> Bracket:
-    """With the job held; `flow` is a coroutine function."""
-    hello = made.hello(cores=2, **changes)
-
-    async def run() -> Bracket:
-        bracket = Bracket(job)
-        bracket.begin(hello)
-        await flow(bracket, job)
-        return bracket
-
+@asynccontextmanager
+async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Bracket, Job]]:
+    """With the job held."""
     with Job(argv) as job:
-        return asyncio.run(run())
+        bracket = Bracket(job)
+        bracket.begin(made.hello(cores=2, **changes))
+        yield bracket, job
 
 
 @pytest.mark.parametrize(
@@ -51,37 +47,33 @@ def around(argv: list[str], flow: Callable[[Bracket, Job], Any], **changes: Any)
         ([SAMPLED, SAMPLED, SAMPLED, OFFLINE], True),
     ],
 )
-def test_the_gate_opens_when_every_cpu_that_is_on_was_read(flags: list[int], opens: bool) -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
+    flags: list[int], opens: bool
+) -> None:
+    async with around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
         assert bracket.heed(2) is opens, "from now on signals are the command's"
 
-    around(["true"], flow)
 
-
-def test_reads_of_several_frames_add_up() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_reads_of_several_frames_add_up() -> None:
+    async with around(["true"]) as (bracket, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
             bracket.take(sample(flags))
             assert not bracket.heed(2)
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
         assert bracket.heed(2)
 
-    around(["true"], flow)
 
-
-def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
+    async with around(["true"], selected=[1]) as (bracket, _job):
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
         assert bracket.heed(2)
 
-    around(["true"], flow, selected=[1])
 
-
-def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
+async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 
-    async def flow(bracket: Bracket, job: Job) -> None:
+    async with around(["true"]) as (bracket, _job):
         begin_ns = raw_ns()
         times_ns = [*(begin_ns + i for i in range(PATIENCE)), begin_ns + PATIENCE_NS]
         for time_ns in times_ns:
@@ -92,14 +84,12 @@ def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
             assert not bracket.closed
             bracket.take(sample(flags, time_ns + PATIENCE_NS))
         assert bracket.closed
-
-    bracket = around(["true"], flow)
     assert bracket.missed == [1, 3], "its sibling's differences wait for it"
     assert bracket.bounds is not None
 
 
-def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
+    async with around(["sleep", "0.05"]) as (bracket, _):
         assert bracket.early(sample(GOOD, 1))
         first_ns = raw_ns()
         assert not bracket.early(sample(GOOD, first_ns))
@@ -117,25 +107,23 @@ def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
         assert bounds.last_ns == (run.end_ns, run.end_ns + 5)
         slack_s = (run.start_ns - first_ns + 5) / 1e9
         assert bounds.slack_s(run.start_ns, run.end_ns) == pytest.approx(slack_s, abs=1e-12)
+    assert bracket.missed == []
 
-    assert around(["sleep", "0.05"], flow).missed == []
 
-
-def test_a_simulated_machine_tells_no_bounds() -> None:
+async def test_a_simulated_machine_tells_no_bounds() -> None:
     """It may be years ahead, or behind."""
 
-    async def flow(bracket: Bracket, job: Job) -> None:
+    async with around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
         assert not bracket.early(sample(GOOD, 1))
         bracket.take(sample(GOOD, 1))
         assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
         await bracket.ended()
         assert bracket.take(sample(GOOD, 2))
+    assert bracket.bounds is None
 
-    assert around(["sleep", "0.05"], flow, source="sim:steady").bounds is None
 
-
-def test_signals_to_us_alone_are_passed_on() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_signals_to_us_alone_are_passed_on() -> None:
+    async with around(["sleep", "60"]) as (bracket, _job):
         assert not bracket.heed(15), "it has not begun: it is for us to end"
         bracket.take(sample(GOOD))
         assert bracket.heed(2), "the terminal has sent it to the command too"
@@ -145,13 +133,13 @@ def test_signals_to_us_alone_are_passed_on() -> None:
         assert run.status == 143
         assert not bracket.heed(15), "its number may be another's by now"
 
-    around(["sleep", "60"], flow)
 
-
-def test_what_ended_the_command_may_be_heard_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_ended_the_command_may_be_heard_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The terminal sends it to both; the last samples are to be waited for all the same."""
 
-    async def flow(bracket: Bracket, job: Job) -> None:
+    async with around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
         job.kill(9)
         run = await bracket.ended()
@@ -161,11 +149,9 @@ def test_what_ended_the_command_may_be_heard_after_that(monkeypatch: pytest.Monk
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
         assert not bracket.heed(2), "that one was for us"
 
-    around(["sleep", "60"], flow)
 
-
-def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:
+    async with around(["sleep", "60"]) as (bracket, job):
         bracket.take(sample(GOOD))
         waiting = asyncio.ensure_future(bracket.ended())
         await asyncio.sleep(0)
@@ -175,11 +161,9 @@ def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:
         job.kill(9)
         await job.ended()
 
-    around(["sleep", "60"], flow)
 
-
-def test_one_that_was_killed_at_the_gate() -> None:
-    async def flow(bracket: Bracket, job: Job) -> None:
+async def test_one_that_was_killed_at_the_gate() -> None:
+    async with around(["true"]) as (bracket, job):
         job.kill(9)
         state = Path(f"/proc/{job.pid}/stat")
         await until(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
@@ -187,5 +171,3 @@ def test_one_that_was_killed_at_the_gate() -> None:
         run = await bracket.ended()
         assert run is not None
         assert run.status == 137
-
-    around(["true"], flow)

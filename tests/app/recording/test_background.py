@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
-from playing import Run, play
+from playing import Run, running
 from textual.pilot import Pilot
 from waiting import until, wait
 
@@ -221,8 +221,8 @@ def view(run: Run) -> str:
     return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
 
 
-def test_a_message_goes_with_the_next_key(here: Path) -> None:
-    async def act(run: Run) -> None:
+async def test_a_message_goes_with_the_next_key(here: Path) -> None:
+    async with running(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
         await until(lambda: "recording to " in words(run.pilot), "where it lies")
@@ -231,11 +231,9 @@ def test_a_message_goes_with_the_next_key(here: Path) -> None:
         await until(lambda: "recording to " not in words(run.pilot), "it was seen")
         assert " REC " in words(run.pilot)
 
-    play(Machine(), act)
 
-
-def test_the_key_records_and_stops(here: Path) -> None:
-    async def act(run: Run) -> None:
+async def test_the_key_records_and_stops(here: Path) -> None:
+    async with running(Machine()) as run:
         await run.intervals(3)
         assert " REC " not in words(run.pilot)
         await run.pilot.press("R")
@@ -252,29 +250,25 @@ def test_the_key_records_and_stops(here: Path) -> None:
 
         await until(over, "what it has become")
         assert " REC " not in words(run.pilot)
-
-    play(Machine(), act)
     found = read(only(here))
     assert plain(found) == [("frame", seq) for seq in range(len(found))]
     assert len(found) >= 11
 
 
-def test_who_quits_keeps_what_was_recorded(here: Path) -> None:
-    async def act(run: Run) -> None:
+async def test_who_quits_keeps_what_was_recorded(here: Path) -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("R", "q")
-
-    run = play(Machine(), act)
     assert run.app.ended_recording().startswith("recorded 0.1 s, 2 frames, ")
     assert len(read(only(here))) == 2
     assert run.app.ended_recording() == ""
 
 
-def test_a_recording_that_fails_is_seen_until_another_one(
+async def test_a_recording_that_fails_is_seen_until_another_one(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing(errno.ENOSPC, 0))
 
-    async def act(run: Run) -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("R")
 
         def told() -> bool:
@@ -288,13 +282,11 @@ def test_a_recording_that_fails_is_seen_until_another_one(
         monkeypatch.chdir(here)
         await run.pilot.press("R")
         await until(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
-
-    play(Machine(), act)
-    assert list(here.iterdir())
+    assert only(here)
 
 
-def test_marks_have_names(here: Path) -> None:
-    async def act(run: Run) -> None:
+async def test_marks_have_names(here: Path) -> None:
+    async with running(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(10)
         await run.pilot.press("R", "m", *"warm up", "enter")
         await run.intervals(10)
@@ -310,8 +302,6 @@ def test_marks_have_names(here: Path) -> None:
         assert run.app.interval is not None
         assert run.app._session is not None
         assert run.app.interval.time_ns == run.app._session.marks[1].start_ns
-
-    run = play(Machine(ceiling_hz=3.0e9), act)
     run.app.ended_recording()
     notes = [m for m in read(only(here)) if isinstance(m, wire.Note)]
     assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
@@ -321,10 +311,10 @@ def test_marks_have_names(here: Path) -> None:
     assert [mark.start_ns for mark in session.marks] == [note.time_ns for note in notes]
 
 
-def test_a_mark_is_of_the_moment_that_is_shown() -> None:
+async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
     """Back in time, and however long its name takes."""
 
-    async def act(run: Run) -> None:
+    async with running(Machine()) as run:
         await run.intervals(10)
         session = run.app._session
         assert session is not None
@@ -344,11 +334,9 @@ def test_a_mark_is_of_the_moment_that_is_shown() -> None:
         await run.pilot.pause()
         assert len(session.marks) == 2
 
-    play(Machine(), act)
 
-
-def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
-    async def act(run: Run) -> None:
+async def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
+    async with running(Machine(ceiling_hz=3.0e9)) as run:
         await run.intervals(3)
         await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
         await until(lambda: "label: here" in view(run), "the mark")
@@ -357,11 +345,9 @@ def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
         assert not session.ended
         assert not session.detector.running
 
-    play(Machine(ceiling_hz=3.0e9), act)
 
-
-def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
-    async def act(run: Run) -> None:
+async def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
+    async with running(Machine()) as run:
         await run.intervals(10)
         session = run.app._session
         assert session is not None
@@ -373,5 +359,3 @@ def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
             await run.intervals(1)
             assert "\x1b" not in view(run)
         assert max(len(str(mark.evidence["label"])) for mark in session.marks) == 80
-
-    play(Machine(), act)

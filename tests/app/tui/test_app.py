@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from fakes import Does, Feed, Machine
-from playing import INTERVAL_NS, Run, colour, marked, play
+from playing import INTERVAL_NS, Run, colour, marked, running
 from textual import events
 from textual.widgets import Static
 from waiting import until
@@ -32,42 +32,36 @@ from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.screen.help import Help
 
 
-def test_the_first_numbers_come_after_one_sample() -> None:
-    async def act(run: Run) -> None:
+async def test_the_first_numbers_come_after_one_sample() -> None:
+    async with running(Machine()) as run:
         await run.sees("lmp 4000")
         await run.sees("4 cores, 8 CPUs")
         assert run.has("busy 50.0 %")
-
-    assert play(Machine(), act).feed.closed
+    assert run.feed.closed
 
 
 @pytest.mark.parametrize("key", ["q", "f10", "ctrl+c"])
-def test_quit(key: str) -> None:
-    async def act(run: Run) -> None:
+async def test_quit(key: str) -> None:
+    async with running(Machine()) as run:
         await run.pilot.press(key)
         await until(lambda: not run.app.is_running, "the app has ended")
-
-    run = play(Machine(), act)
     assert run.app.failure is None
     assert run.feed.closed
 
 
-def test_keys_behind_the_one_that_quits_do_nothing() -> None:
-    async def act(run: Run) -> None:
+async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
+    async with running(Machine()) as run:
         for key in ("q", "3", "J", "slash", "2", "enter"):
             run.app.post_message(events.Key(key, None))
         await until(lambda: not run.app.is_running, "the app has ended")
-
-    assert play(Machine(), act).app.failure is None
+    assert run.app.failure is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
-    async def act(run: Run) -> None:
+async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
+    async with running(Machine()) as run:
         os.kill(os.getpid(), number)
         await until(lambda: not run.app.is_running, "the app has ended")
-
-    run = play(Machine(), act)
     assert run.app.return_code == 128 + number
     assert run.feed.closed
 
@@ -111,8 +105,8 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
         assert not stdout.closed
 
 
-def test_keys_move_the_selected_core() -> None:
-    async def act(run: Run) -> None:
+async def test_keys_move_the_selected_core() -> None:
+    async with running(Machine(cores=32), (100, 24)) as run:
         where = []
         for key in ("down", "j", "up", "k", "end", "G", "home", "g", "pagedown", "pageup"):
             await run.pilot.press(key)
@@ -120,65 +114,56 @@ def test_keys_move_the_selected_core() -> None:
             assert len(marked(run)) == 1
         assert where == [1, 2, 1, 0, 31, 31, 0, 0, 15, 0]
 
-    play(Machine(cores=32), act, (100, 24))
 
-
-def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
-    async def go() -> None:
-        app = PerfTopApp(Feed(Machine()).open, INTERVAL_NS)
-        async with app.run_test(size=(100, 24)) as pilot:
+async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
+    app = PerfTopApp(Feed(Machine()).open, INTERVAL_NS)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await pilot.press(
+            *[
+                "down",
+                "k",
+                "end",
+                "home",
+                "pagedown",
+                "pageup",
+                "t",
+                "enter",
+                "s",
+                "n",
+                "escape",
+            ]
+        )
+        for view in "123456":
             await pilot.press(
-                *[
-                    "down",
-                    "k",
-                    "end",
-                    "home",
-                    "pagedown",
-                    "pageup",
-                    "t",
-                    "enter",
-                    "s",
-                    "n",
-                    "escape",
-                ]
+                view,
+                *["down", "j", "k", "end", "G", "pageup", "v", "left_square_bracket", "o", "r"],
             )
-            for view in "123456":
-                await pilot.press(
-                    view,
-                    *["down", "j", "k", "end", "G", "pageup", "v", "left_square_bracket", "o", "r"],
-                )
-                for y in (1, 8, 20, 23):
-                    await pilot.click(offset=(10, y))
-            assert app.is_running
-
-    asyncio.run(go())
+            for y in (1, 8, 20, 23):
+                await pilot.click(offset=(10, y))
+        assert app.is_running
 
 
-def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
+async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
     asked: list[int] = []
 
-    async def act(run: Run) -> None:
+    async with running(Machine(), pace=asked.append) as run:
         assert asked == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
         run.app._ask(run.app._session)  # type: ignore[arg-type]
         await run.pilot.press("+", "+")
         assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
-    play(Machine(), act, pace=asked.append)
 
-
-def test_a_click_selects() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_selects() -> None:
+    async with running(Machine()) as run:
         await run.pilot.click(CoreGrid, offset=(20, 16))
         assert run.grid.choice.cpu == 2
 
-    play(Machine(), act)
 
-
-def test_an_order_keeps_the_selected_core() -> None:
+async def test_an_order_keeps_the_selected_core() -> None:
     does = {cpu: Does(cpu / 100) for cpu in range(64)} | {5: Does(0.9, 1.5e9)}
 
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=32, does=does), (240, 24)) as run:
         await run.pilot.press(*["down"] * 7)
         for order in ("CPU number", "worst first", "topology"):
             await run.pilot.press("o")
@@ -191,13 +176,11 @@ def test_an_order_keeps_the_selected_core() -> None:
                 run.grid.choice.cpu = 7
                 run.grid.show_cursor()
 
-    play(Machine(cores=32, does=does), act, (240, 24))
 
-
-def test_pause_freezes_numbers_but_not_sampling() -> None:
+async def test_pause_freezes_numbers_but_not_sampling() -> None:
     m = Machine()
 
-    async def act(run: Run) -> None:
+    async with running(m) as run:
         await run.pilot.press("space")
         await run.sees("PAUSED 22:13:20.1")
         before = run.text()
@@ -208,11 +191,9 @@ def test_pause_freezes_numbers_but_not_sampling() -> None:
         await until(lambda: run.text() != before, "numbers move again")
         assert not run.has("PAUSED")
 
-    play(m, act)
 
-
-def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
-    async def act(run: Run) -> None:
+async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
+    async with running(Machine()) as run:
         seen = []
         for key in ("+", "+", "-", "-", "-", "-"):
             await run.pilot.press(key)
@@ -220,11 +201,9 @@ def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
         assert seen == [500, 1000, 500, 200, 100, 100]
         await run.sees("every 100 ms, sampled 100 ms")
 
-    play(Machine(), act)
 
-
-def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
-    async def act(run: Run) -> None:
+async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
+    async with running(Machine(cores=64), (80, 24)) as run:
         await run.pilot.press(*["down"] * 20)
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
             await run.pilot.resize_terminal(*size)
@@ -235,11 +214,9 @@ def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
             screen = run.app.screen
             assert screen.size == size
 
-    play(Machine(cores=64), act, (80, 24))
 
-
-def test_where_there_is_no_room_rows_are_what_remains() -> None:
-    async def act(run: Run) -> None:
+async def test_where_there_is_no_room_rows_are_what_remains() -> None:
+    async with running(Machine()) as run:
         assert run.has("round the middle")
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("down", "down", "down")
@@ -256,13 +233,11 @@ def test_where_there_is_no_room_rows_are_what_remains() -> None:
         assert run.has("package 0")
         assert run.has("q quit")
 
-    play(Machine(), act)
 
-
-def test_a_storm_of_keys() -> None:
+async def test_a_storm_of_keys() -> None:
     keys = ["down", "o", "space", "+", "T", "end", "-", "?", "escape", "G", "o", "g", "pagedown"]
 
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=16)) as run:
         for turn in range(4):
             await run.pilot.press(*keys[turn:], *keys[:turn])
             run.feed.frames(4)
@@ -270,11 +245,9 @@ def test_a_storm_of_keys() -> None:
         assert run.app.is_running
         assert run.app.failure is None
 
-    play(Machine(cores=16), act)
 
-
-def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
-    async def act(run: Run) -> None:
+async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
+    async with running(Machine()) as run:
         await run.intervals(1)
         before = [line for line in run.text() if "lmp 4000" in line]
         vivid = colour(run)
@@ -286,8 +259,6 @@ def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
         assert colour(run) < 40  # grey: these numbers no longer move
         await run.pilot.press("down", "o", "space", "q")
         await until(lambda: not run.app.is_running, "q still quits")
-
-    run = play(Machine(), act)
     assert str(run.app.failure) == "the probe ended by signal 9 without a word"
 
 
@@ -309,8 +280,8 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
     assert (str(app.failure), app.failure.status, app.return_code) == ("no such source", 3, 3)
 
 
-def test_a_cpu_that_goes_away_is_off() -> None:
-    async def act(run: Run) -> None:
+async def test_a_cpu_that_goes_away_is_off() -> None:
+    async with running(Machine()) as run:
         run.feed.offline(7)
         await run.intervals(2)
         lines = below(run, "core 3")
@@ -319,8 +290,6 @@ def test_a_cpu_that_goes_away_is_off() -> None:
         run.feed.offline(3)
         await run.intervals(2)
         assert below(run, "core 3")[1] == ["off"]
-
-    play(Machine(), act)
 
 
 def below(run: Run, name: str) -> list[list[str]]:
@@ -331,8 +300,8 @@ def below(run: Run, name: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_help_goes_on_below_where_it_began(width: int) -> None:
-    async def act(run: Run) -> None:
+async def test_help_goes_on_below_where_it_began(width: int) -> None:
+    async with running(Machine(), (width, 24)) as run:
         await run.pilot.press("question_mark")
         await run.pilot.pause()
         text = str(run.app.screen.query_one(Static).content)
@@ -340,11 +309,9 @@ def test_help_goes_on_below_where_it_began(width: int) -> None:
         assert max(map(len, lines)) < width
         assert not [line for line in lines if line and not line.startswith(" ")]
 
-    play(Machine(), act, (width, 24))
 
-
-def test_help_tells_keys_shapes_and_numbers() -> None:
-    async def act(run: Run) -> None:
+async def test_help_tells_keys_shapes_and_numbers() -> None:
+    async with running(Machine(), (160, 110)) as run:
         await run.pilot.press("question_mark")
         assert isinstance(run.app.screen, Help)
         await run.intervals(1)
@@ -354,13 +321,11 @@ def test_help_tells_keys_shapes_and_numbers() -> None:
         await run.pilot.press("q")
         assert not isinstance(run.app.screen, Help)
 
-    play(Machine(), act, (160, 110))
 
-
-def test_only_what_changed_is_made_anew() -> None:
+async def test_only_what_changed_is_made_anew() -> None:
     m = Machine(cores=32)
 
-    async def act(run: Run) -> None:
+    async with running(m, (80, 24)) as run:
         await run.intervals(2)
         before = run.grid.built
         await run.intervals(1)
@@ -369,16 +334,12 @@ def test_only_what_changed_is_made_anew() -> None:
         await run.intervals(2)
         assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
 
-    play(m, act, (80, 24))  # where no strips of the past and no lengths of time move on
 
-
-def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async def act(run: Run) -> None:
+async def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async with running(Machine(), ascii_=True) as run:
         await run.intervals(1)
         assert all(line.isascii() for line in run.text())
         assert run.has("#####")
-
-    play(Machine(), act, ascii_=True)
 
 
 def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

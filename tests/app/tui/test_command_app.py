@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import Mock
@@ -73,22 +73,25 @@ async def running(tty: Console, size: tuple[int, int]) -> AsyncIterator[Around]:
         yield run
 
 
-def around(
-    script: str, act: Callable[[Around], Awaitable[None]], size: tuple[int, int] = BIG
-) -> Around:
-    async def go(tty: Console) -> Around:
-        async with running(tty, size) as run:
-            await act(run)
-        await run.app.see_out()
-        return run
-
+@asynccontextmanager
+async def around(
+    script: str, size: tuple[int, int] = BIG, *, interrupted: bool = False
+) -> AsyncIterator[Around]:
+    """`interrupted`: at the end, so that nobody waits for it."""
     with Console(["sh", "-c", script], size[0], size[1]) as tty:
-        return asyncio.run(go(tty))
+        async with running(tty, size) as run:
+            yield run
+            if interrupted:
+                await run.pilot.press("ctrl+c")
+                await run.goes_on()
+        await run.app.see_out()
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) -> None:
-    async def act(run: Around) -> None:
+async def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) -> None:
+    async with around(
+        "for i in 1 2 3; do echo hello $i; done; exec sleep 9", size, interrupted=True
+    ) as run:
         await run.prints("hello 3")
         assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
         pane, view = run.screen.query_one(Output), run.screen.view
@@ -99,30 +102,15 @@ def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) -> Non
         seen = pane.size.width - 1, pane.size.height - 1
         await until(lambda: run.app.tty.size == seen, "its terminal is as large as what is seen")
 
-    around("for i in 1 2 3; do echo hello $i; done; exec sleep 9", interrupted(act), size)
 
-
-def interrupted(act: Callable[[Around], Awaitable[None]]) -> Callable[[Around], Awaitable[None]]:
-    """And ended, so that nobody waits for it."""
-
-    async def both(run: Around) -> None:
-        await act(run)
-        await run.pilot.press("ctrl+c")
-        await run.goes_on()
-
-    return both
-
-
-def test_there_is_no_place_before_anything_was_printed() -> None:
-    async def act(run: Around) -> None:
+async def test_there_is_no_place_before_anything_was_printed() -> None:
+    async with around("exec sleep 9", interrupted=True) as run:
         await run.pilot.press("O")
         assert not run.screen.query(Output)
 
-    around("exec sleep 9", interrupted(act))
 
-
-def test_a_key_shows_more_of_it_or_nothing() -> None:
-    async def act(run: Around) -> None:
+async def test_a_key_shows_more_of_it_or_nothing() -> None:
+    async with around("seq 99; exec sleep 9", interrupted=True) as run:
         await run.prints("99")
         small = len(run.printed())
         await run.pilot.press("O")
@@ -145,11 +133,9 @@ def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.printed() == []
         assert run.screen.view.has_focus
 
-    around("seq 99; exec sleep 9", interrupted(act))
 
-
-def test_its_run_is_told_and_then_its_status() -> None:
-    async def act(run: Around) -> None:
+async def test_its_run_is_told_and_then_its_status() -> None:
+    async with around("echo hello; sleep 0.3; exit 7") as run:
         await run.prints("hello")
         await run.tells("sh 0 s")
         await run.goes_on()
@@ -160,18 +146,16 @@ def test_its_run_is_told_and_then_its_status() -> None:
         await run.tells(f"sh ended with status 7 after {after}")
         await run.intervals(2)
         await run.pilot.press("q")
-
-    run = around("echo hello; sleep 0.3; exit 7", act)
     assert run.app.ran is not None
     assert run.app.ran.status == 7
     assert run.app.measurement is not None
     assert any(line.startswith("exit status 7") for line in run.app.measurement.summary)
 
 
-def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
+async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
     summaries = []
 
-    async def act(run: Around) -> None:
+    async with around("true") as run:
         await run.goes_on()
         measurement = run.app.measurement
         assert measurement is not None
@@ -179,16 +163,14 @@ def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
         run.feed.machine.cpu(0).util = 0.1
         await run.intervals(3)
         summaries.append((0, measurement.summary))
-
-    around("true", act)
     (frames, early), (_, late) = summaries
     assert early == late
     told = {f" {many(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
     assert any(text in line for line in early for text in told)
 
 
-def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:
-    async def act(run: Around) -> None:
+async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:
+    async with around("trap 'echo still here; exit 3' INT; echo ready; sleep 9") as run:
         await run.prints("ready")
         await run.pilot.press("ctrl+c")
         await run.prints("^Cstill here")
@@ -196,34 +178,28 @@ def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:
         await run.goes_on()
         await run.pilot.press("ctrl+c")
         await until(lambda: run.app._exit, "it quits")
-
-    run = around("trap 'echo still here; exit 3' INT; echo ready; sleep 9", act)
     assert run.app.ran is not None
     assert run.app.ran.status == 3
 
 
-def test_nothing_is_lost_between_the_screen_and_what_comes_after(
+async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    async def act(run: Around) -> None:
+    async with around("echo seen") as run:
         await run.prints("seen")
         await run.goes_on()
         run.app._printed(b"not shown any more\n")
         run.app.exit()
         assert run.app.tty._following is None
-
-    around("echo seen", act)
     assert capfd.readouterr().out == "not shown any more\n"
 
 
-def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
-    async def act(run: Around) -> None:
+async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
+    async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
         run.feed.die("it is gone")
         await until(lambda: run.app.failure, "it is told")
         run.app.exit()
-
-    run = around("echo ready; sleep 0.5; exit 6", act)
     assert run.app.ran is not None
     assert run.app.ran.status == 6
     assert run.app.measurement is not None

@@ -12,7 +12,7 @@ from fakes import Machine
 from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import running
 from waiting import until
 
 from perftop import cli
@@ -272,11 +272,11 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     assert FleetApp(Made(small(), "over ssh"), config).theme == shown
 
 
-def test_the_app_heeds_what_is_set() -> None:
+async def test_the_app_heeds_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
 
-    async def act(run: Run) -> None:
+    async with running(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
         screen = run.app.screen
         assert isinstance(screen, Monitor)
         assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
@@ -288,8 +288,6 @@ def test_the_app_heeds_what_is_set() -> None:
         await until(lambda: run.app.status.paused is not None, "a pause")
         await run.pilot.press("x")
         await until(lambda: not run.app.is_running, "the end")
-
-    play(Machine(), act, config=Config("perftop-safe", "MHz", keys=wanted))
 
 
 # --- the command line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fakes import Machine
-from playing import Run, play
+from playing import running
 from waiting import until
 
 from perftop.process.link import Link
@@ -19,10 +19,10 @@ class Far:
     def end(self) -> None: ...
 
 
-def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
+async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
     link = Link("n7", Far(), lambda: 0.0)
 
-    async def act(run: Run) -> None:
+    async with running(Machine(), link=lambda: link) as run:
         link.broken("n7: connection: refused")
         await run.sees("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
@@ -30,11 +30,9 @@ def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
         link.back()
         await until(lambda: not run.has("NO LINK"), "it is back")
 
-    play(Machine(), act, link=lambda: link)
 
-
-def test_a_restarted_machine_begins_a_new_session() -> None:
-    async def act(run: Run) -> None:
+async def test_a_restarted_machine_begins_a_new_session() -> None:
+    async with running(Machine()) as run:
         await run.intervals(2)
         await run.pilot.press("space")
         before = run.app.playhead
@@ -49,5 +47,3 @@ def test_a_restarted_machine_begins_a_new_session() -> None:
         assert not run.app.playhead.paused
         await run.pilot.press("2", "3", "4", "5", "1")
         await run.intervals(1)
-
-    play(Machine(), act)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from playing import Run, play
+from playing import running
 from waiting import until
 
 from perftop.base.user_directory import user_directory
@@ -43,12 +43,10 @@ def test_a_relative_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
     assert user_directory("STATE", "~/.local/state") == Path("/home/ada/.local/state")
 
 
-def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:
-    async def act(run: Run) -> None:
+async def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:
+    async with running(Machine(), greeting="New here?") as run:
         await run.sees("New here?")
         await run.pilot.press("down")
         await until(lambda: not run.has("New here?"), "the hint has gone")
         await run.intervals(2)
         assert not run.has("New here?")
-
-    play(Machine(), act, greeting="New here?")

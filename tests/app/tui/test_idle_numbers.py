@@ -21,27 +21,24 @@ def dots(app: Told, cpu: int) -> list[int]:
     return [at for at, sign in enumerate(line) if sign == "·"]
 
 
-def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times(
+async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Terminal, "size", (200, 40))
     feed = fed("neighbour", 16)
 
-    async def act() -> None:
-        async with shown(feed[:-SPANS]) as app:
-            await press(app, "4", "▲core")
-            seen: list[list[int]] = []
-            shares: list[float] = []
-            for message in feed[-SPANS:]:
-                app._take([message])
-                await asyncio.sleep(0.05)
-                assert app.interval is not None
-                if isinstance(message, wire.Frame):
-                    shares.append(float(app.interval.values["util"][1]))
-                    seen.append(dots(app, 1))
-            assert 0.0 in shares
-            assert any(0 < share < RESTS for share in shares)
-            assert seen[0]
-            assert all(one == seen[0] for one in seen)
-
-    asyncio.run(act())
+    async with shown(feed[:-SPANS]) as app:
+        await press(app, "4", "▲core")
+        seen: list[list[int]] = []
+        shares: list[float] = []
+        for message in feed[-SPANS:]:
+            app._take([message])
+            await asyncio.sleep(0.05)
+            assert app.interval is not None
+            if isinstance(message, wire.Frame):
+                shares.append(float(app.interval.values["util"][1]))
+                seen.append(dots(app, 1))
+        assert 0.0 in shares
+        assert any(0 < share < RESTS for share in shares)
+        assert seen[0]
+        assert all(one == seen[0] for one in seen)

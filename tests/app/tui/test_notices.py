@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from fakes import Machine
-from playing import Run, play
+from playing import running
 from waiting import until
 
 
-def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None:
-    async def act(run: Run) -> None:
+async def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
         await until(lambda: run.app.status.notice.startswith('marked "warm" at '), "the mark")
         told = run.app.status.notice
@@ -20,13 +20,11 @@ def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None:
         assert run.app.status.notice == ""
         assert not run.has(told)
 
-    play(Machine(), act)
 
-
-def test_a_recording_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def act(run: Run) -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("R")
         await run.sees("recording to ")
         await run.pilot.press("down")
@@ -35,31 +33,25 @@ def test_a_recording_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         await run.pilot.press("R")
         await until(lambda: not run.app.status.recording, "the end of the recording")
 
-    play(Machine(), act)
-
 
 @pytest.mark.parametrize(
     ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
-def test_where_there_is_no_other_episode(keys: list[str], words: str) -> None:
+async def test_where_there_is_no_other_episode(keys: list[str], words: str) -> None:
     """One runs from the first sample on."""
 
-    async def act(run: Run) -> None:
+    async with running(Machine()) as run:
         await run.intervals(4)
         await run.pilot.press(*keys)
         await run.sees(words)
         await run.pilot.click(offset=(0, 20))
         await until(lambda: run.app.status.notice == "", "a click ends it, too")
 
-    play(Machine(), act)
 
-
-def test_a_jump_says_where_it_led() -> None:
-    async def act(run: Run) -> None:
+async def test_a_jump_says_where_it_led() -> None:
+    async with running(Machine()) as run:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")
         await until(lambda: run.app.status.notice.startswith("at "), "the moment")
         assert run.app.status.notice.endswith("; space goes on from there")
         assert run.app.status.paused is not None
-
-    play(Machine(), act)

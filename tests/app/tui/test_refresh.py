@@ -81,63 +81,47 @@ def at_once(app: Told, message: wire.Message) -> bool:
     return app.terminal.written > written
 
 
-def test_a_refresh_is_written_without_waiting_for_textual() -> None:
+async def test_a_refresh_is_written_without_waiting_for_textual() -> None:
     feed = messages(64, SAMPLES + 1)
 
-    async def act() -> None:
-        async with shown(feed[:-1]) as app:
-            assert at_once(app, feed[-1])
-
-    asyncio.run(act())
+    async with shown(feed[:-1]) as app:
+        assert at_once(app, feed[-1])
 
 
-def test_a_refresh_does_not_write_over_what_covers_it() -> None:
+async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
     feed = messages(64, SAMPLES + 2)
 
-    async def act() -> None:
-        async with shown(feed[:SAMPLES]) as app:
-            app.post_message(events.Key("question_mark", "?"))
-            title = app.terminal.lines()[0]
-            await until(lambda: app.terminal.lines()[0] != title, "the help")
-            assert not at_once(app, feed[-2])
-            app.post_message(events.Key("escape", None))
-            await until(lambda: len(app.screen_stack) == 1, "the monitor")
-            app._take([feed[-1]])
-            await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
-
-    asyncio.run(act())
+    async with shown(feed[:SAMPLES]) as app:
+        app.post_message(events.Key("question_mark", "?"))
+        title = app.terminal.lines()[0]
+        await until(lambda: app.terminal.lines()[0] != title, "the help")
+        assert not at_once(app, feed[-2])
+        app.post_message(events.Key("escape", None))
+        await until(lambda: len(app.screen_stack) == 1, "the monitor")
+        app._take([feed[-1]])
+        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
-def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
+async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
     feed = messages(64, SAMPLES + 1)
 
-    async def act() -> None:
-        async with shown(feed[:SAMPLES]) as app:
-            app.notify("a notice in the corner", timeout=60)
-            await until(
-                lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast"
-            )
-            await quiet()  # no layout is pending
-            assert not at_once(app, feed[-1])
-            await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
-            assert any("in the corner" in line for line in app.terminal.lines())
-
-    asyncio.run(act())
+    async with shown(feed[:SAMPLES]) as app:
+        app.notify("a notice in the corner", timeout=60)
+        await until(lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast")
+        await quiet()  # no layout is pending
+        assert not at_once(app, feed[-1])
+        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        assert any("in the corner" in line for line in app.terminal.lines())
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "enter"])
-def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
+async def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
     feed = messages(64, SAMPLES + 6)
 
-    async def act() -> None:
-        async with shown(feed[:SAMPLES]) as app:
-            for message, keys in zip(
-                feed[SAMPLES:], [[view], [], ["j"], [], ["k"], []], strict=True
-            ):
-                for key in keys:
-                    app.post_message(events.Key(key, None))
-                await quiet()
-                app._take([message])
-                await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
-
-    asyncio.run(act())
+    async with shown(feed[:SAMPLES]) as app:
+        for message, keys in zip(feed[SAMPLES:], [[view], [], ["j"], [], ["k"], []], strict=True):
+            for key in keys:
+                app.post_message(events.Key(key, None))
+            await quiet()
+            app._take([message])
+            await until(lambda: app.terminal.lines() == app.composed(), "the same screen")

@@ -57,8 +57,8 @@ def _episodes_are_found_here(
 # --- playing
 
 
-def test_it_plays_at_its_own_pace_and_says_where_it_is(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_it_plays_at_its_own_pace_and_says_where_it_is(path: Path) -> None:
+    async with view(path) as viewer:
         assert viewer.at_s == 0.1  # the first sample: it is playing from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
         await viewer.wait(5.0)
@@ -66,11 +66,9 @@ def test_it_plays_at_its_own_pace_and_says_where_it_is(path: Path) -> None:
         assert "· 0:05/1:40 · ×1" in viewer.header
         assert all(map(viewer.has, ("space pause", "{ } speed", "n next episode")))
 
-    view(path, act)
 
-
-def test_pause_stops_it_and_play_goes_on_from_there(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_pause_stops_it_and_play_goes_on_from_there(path: Path) -> None:
+    async with view(path) as viewer:
         await viewer.wait(3.0)
         await viewer.comes_to(3.1)
         await viewer.press("space")
@@ -83,11 +81,9 @@ def test_pause_stops_it_and_play_goes_on_from_there(path: Path) -> None:
         await viewer.wait(1.0)
         await viewer.comes_to(4.1)
 
-    view(path, act)
 
-
-def test_speed(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_speed(path: Path) -> None:
+    async with view(path) as viewer:
         await viewer.press("right_curly_bracket", "right_curly_bracket")
         await viewer.wait(2.0)
         await viewer.comes_to(8.1)
@@ -100,11 +96,9 @@ def test_speed(path: Path) -> None:
         await viewer.sees("· end")  # as fast as can be, whatever the clock says
         assert viewer.at_s == 100.0
 
-    view(path, act)
 
-
-def test_steps_and_leaps_forth_and_back(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
+    async with view(path) as viewer:
         for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
                           ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
                           ("right", 20.2), ("shift+left", 10.2), ("comma", 10.1)):  # fmt: skip
@@ -112,11 +106,9 @@ def test_steps_and_leaps_forth_and_back(path: Path) -> None:
             await viewer.comes_to(at_s)
             assert key.startswith("shift") or "paused" in viewer.header
 
-    view(path, act)
 
-
-def test_the_ends(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_the_ends(path: Path) -> None:
+    async with view(path) as viewer:
         await viewer.press("dollar_sign")
         await viewer.comes_to(100.0)
         assert "1:40/1:40 · end" in viewer.header
@@ -131,14 +123,12 @@ def test_the_ends(path: Path) -> None:
         await viewer.press("ctrl+end")
         await viewer.comes_to(100.0)
 
-    view(path, act)
 
-
-def test_jumps_go_as_far_as_the_file(path: Path) -> None:
+async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
     async def jump(viewer: Viewer, text: str) -> None:
         await viewer.press("J", *text, "enter")
 
-    async def act(viewer: Viewer) -> None:
+    async with view(path) as viewer:
         await viewer.press("space")
         await jump(viewer, "+75s")  # further than anything that was read
         await viewer.comes_to(75.1)
@@ -149,16 +139,14 @@ def test_jumps_go_as_far_as_the_file(path: Path) -> None:
         words = viewer.app.screen.query_one("#prompt-words", Static)
         await until(lambda: "22:13:20.0 to 22:15:00.0" in str(words.content), "how far one can go")
 
-    view(path, act)
 
-
-def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
+async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
     def first_s(viewer: Viewer) -> float:
         ends_ns = viewer.app._ends_ns
         assert ends_ns is not None
         return (ends_ns[0] - viewer.app._reach_ns[0]) / S
 
-    async def act(viewer: Viewer) -> None:
+    async with view(path) as viewer:
         await viewer.press("space", "J", *"+95s", "enter")
         await viewer.comes_to(95.1)
         await until(lambda: first_s(viewer) <= 35.1, "a minute of the past")
@@ -169,14 +157,12 @@ def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
         await viewer.press("shift+left")
         await viewer.comes_to(85.1)
 
-    view(path, act)
-
 
 # --- episodes and marks
 
 
-def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
+    async with view(path) as viewer:
         await viewer.press("n")
         await viewer.comes_to(12.0)
         await viewer.press("n")
@@ -195,13 +181,15 @@ def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
         await viewer.press("N")
         await viewer.sees("no episode or mark before this moment")
 
-    view(path, act)
+
+def digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
-def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path) -> None:
-    before = path.read_bytes()
+async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path) -> None:
+    before = digest(path)
 
-    async def act(viewer: Viewer) -> None:
+    async with view(path) as viewer:
         await viewer.press("space", "J", *"+50s", "enter")
         await viewer.comes_to(50.1)
         await viewer.press("m", *"here", "enter")
@@ -213,9 +201,7 @@ def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path)
             await viewer.comes_to(80.0 if key == "N" else 12.0)
             await viewer.press(key)
             await viewer.comes_to(50.1)
-
-    view(path, act)
-    assert path.read_bytes() == before
+    assert digest(path) == before
 
 
 @pytest.fixture(scope="module")
@@ -233,24 +219,24 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("start", ["0", "J"])
-def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(away: Path, start: str) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
+    away: Path, start: str
+) -> None:
+    async with view(away) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
         await viewer.comes_to(80.1 if start == "J" else 0.1)
         await until(lambda: not viewer.app._looking, "all episodes of the file")
         await viewer.press("5")
         await viewer.pilot.pause()
-        view = viewer.app.screen.query_one(Episodes)
-        lines = [view.render_line(y).text for y in range(view.size.height)]
+        found = viewer.app.screen.query_one(Episodes)
+        lines = [found.render_line(y).text for y in range(found.size.height)]
         (line,) = [line for line in lines if "22:13:40" in line]
         assert "1 min 10 s" in line
         assert "CPU 3" in line
 
-    view(away, act)
 
-
-def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
+    async with view(away) as viewer:
         await viewer.press("n")  # the first interval is one sample long, later ones two
         await viewer.comes_to(20.2)
         await viewer.press("dollar_sign")
@@ -262,10 +248,8 @@ def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
         await viewer.press("N")
         await viewer.sees("no episode or mark before this moment")
 
-    view(away, act)
 
-
-def test_the_header_says_how_far_the_episodes_are_found(
+async def test_the_header_says_how_far_the_episodes_are_found(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, rest = asyncio.Event(), asyncio.Event()
@@ -278,17 +262,15 @@ def test_the_header_says_how_far_the_episodes_are_found(
 
     monkeypatch.setattr(episode_index, "follow", follow)
 
-    async def act(viewer: Viewer) -> None:
+    async with view(path) as viewer:
         await half.wait()
         await viewer.sees("finding episodes 50 %")
         rest.set()
         await until(lambda: "finding" not in viewer.header, "the end of it")
 
-    view(path, act)
 
-
-def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
+    async with view(path) as viewer:
         await viewer.press("n")
         await viewer.comes_to(12.0)
         release = asyncio.Event()
@@ -302,35 +284,47 @@ def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
         await viewer.sees("· paused")
         await viewer.comes_to(12.0)
 
-    view(path, act)
+
+def left(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
 
 
-def test_nothing_is_recorded_from_a_recording(
+async def test_nothing_is_recorded_from_a_recording(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def act(viewer: Viewer) -> None:
+    async with view(path) as viewer:
         await viewer.press("R")
         await viewer.pilot.pause()
         assert "recording to" not in "".join(viewer.text())
-
-    view(path, act)
-    assert list(tmp_path.iterdir()) == []
+    assert left(tmp_path) == []
 
 
 # --- files as they are found
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-def test_a_cut_file_says_so_and_ends_at_its_last_whole_frame(
-    path: Path, tmp_path: Path, size: tuple[int, int]
-) -> None:
-    data = path.read_bytes()
-    cut = tmp_path / "cut"
-    cut.write_bytes(data[: len(data) // 2])
+@pytest.fixture
+def cut(path: Path, tmp_path: Path) -> Path:
+    data, copy = path.read_bytes(), tmp_path / "cut"
+    copy.write_bytes(data[: len(data) // 2])
+    return copy
 
-    async def act(viewer: Viewer) -> None:
+
+@pytest.fixture
+def flipped(path: Path, tmp_path: Path) -> Path:
+    data, copy = bytearray(path.read_bytes()), tmp_path / "flipped"
+    data[data.index(b"data", len(data) // 2) + 12] ^= 0x20
+    copy.write_bytes(data)
+    return copy
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_a_cut_file_says_so_and_ends_at_its_last_whole_frame(
+    cut: Path, size: tuple[int, int]
+) -> None:
+
+    async with view(cut, size) as viewer:
         await viewer.wait(1.0)
         await viewer.sees("the recording is cut at byte")
         await viewer.press("dollar_sign")
@@ -338,25 +332,19 @@ def test_a_cut_file_says_so_and_ends_at_its_last_whole_frame(
         assert 40 < viewer.at_s < 60
         assert "REPLAY" in viewer.header
 
-    view(cut, act, size)
 
+async def test_a_flipped_bit_costs_one_block(flipped: Path) -> None:
 
-def test_a_flipped_bit_costs_one_block(path: Path, tmp_path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[data.index(b"data", len(data) // 2) + 12] ^= 0x20
-    (flipped := tmp_path / "flipped").write_bytes(data)
-
-    async def act(viewer: Viewer) -> None:
+    async with view(flipped) as viewer:
         await viewer.press(*["right_curly_bracket"] * 20)
         await viewer.sees("· end")
         assert viewer.at_s == 100.0
         await viewer.sees("the recording is damaged at byte")
 
-    view(flipped, act)
 
-
-def test_one_of_wire_1_is_played(path: Path) -> None:
-    async def act(viewer: Viewer) -> None:
+async def test_one_of_wire_1_is_played() -> None:
+    before = digest(GOLDEN)
+    async with view(GOLDEN) as viewer:
         assert "golden" in viewer.header
         await viewer.sees("the recording is not checked")
         await viewer.press("n")
@@ -365,10 +353,7 @@ def test_one_of_wire_1_is_played(path: Path) -> None:
         await viewer.comes_to(10.9)
         assert viewer.app.interval is not None
         assert viewer.app.interval.online.tolist() == [True, True, True, False]
-
-    digest = hashlib.sha256(GOLDEN.read_bytes()).digest()
-    view(GOLDEN, act)
-    assert hashlib.sha256(GOLDEN.read_bytes()).digest() == digest
+    assert digest(GOLDEN) == before
 
 
 @pytest.mark.parametrize(

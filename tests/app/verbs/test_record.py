@@ -117,7 +117,7 @@ def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
 
 
-def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
+async def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
     """Three samples of 100 ms were asked for; the last deadline came 1 us early."""
     path, hello = tmp_path / "a", made.hello()
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
@@ -129,12 +129,9 @@ def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
             yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
         raise AssertionError("it was not enough")
 
-    async def flow() -> None:
-        record = Record(Options([], path, 10**8, duration_ns=3 * 10**8))
-        await record.consume(stream())
-        record.finish()
-
-    asyncio.run(flow())
+    record = Record(Options([], path, 10**8, duration_ns=3 * 10**8))
+    await record.consume(stream())
+    record.finish()
     assert [message.time_ns for message in read(path) if isinstance(message, wire.Frame)] == times
 
 

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +60,17 @@ def pair(readers: Readers) -> Iterator[socket.socket]:
         yield theirs
 
 
-def played(script: Callable[[Readers], Awaitable[None]]) -> None:
-    async def play() -> None:
-        readers = Readers()
-        try:
-            await script(readers)
-        finally:
-            readers.close()
-
-    asyncio.run(play())
+@contextlib.asynccontextmanager
+async def played() -> AsyncIterator[Readers]:
+    readers = Readers()
+    try:
+        yield readers
+    finally:
+        readers.close()
 
 
-def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
-    async def script(readers: Readers) -> None:
+async def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
+    async with played() as readers:
         gone = wire.Note("hotplug", 5, data={"cpu": 1, "online": False})
         for message in (HELLO, gone, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
             readers.take(message)
@@ -88,13 +86,11 @@ def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
         assert isinstance(first, wire.Frame)
         assert first.seq == 4
 
-    played(script)
 
-
-def test_after_a_sleep_hello_is_as_it_was() -> None:
+async def test_after_a_sleep_hello_is_as_it_was() -> None:
     """Frames count the sleep from that hello on."""
 
-    async def script(readers: Readers) -> None:
+    async with played() as readers:
         slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
         for message in (HELLO, slept):
             readers.take(message)
@@ -103,11 +99,9 @@ def test_after_a_sleep_hello_is_as_it_was() -> None:
         assert isinstance(hello, wire.Hello)
         assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
 
-    played(script)
 
-
-def test_a_slow_reader_loses_frames_is_told_and_costs_the_others_nothing() -> None:
-    async def script(readers: Readers) -> None:
+async def test_a_slow_reader_loses_frames_is_told_and_costs_the_others_nothing() -> None:
+    async with played() as readers:
         readers.take(HELLO)
         found: list[wire.Message] = []
         with pair(readers) as slow, pair(readers) as quick:
@@ -136,22 +130,18 @@ def test_a_slow_reader_loses_frames_is_told_and_costs_the_others_nothing() -> No
         frames = [m for m in got if isinstance(m, wire.Frame)]
         assert frames[-1].lost == 100 - len(frames) > 0
 
-    played(script)
 
-
-def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -> None:
-    async def script(readers: Readers) -> None:
+async def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -> None:
+    async with played() as readers:
         readers.take(HELLO)
         with pair(readers):
             assert readers.came.is_set()
         readers.take(frame(0))
         assert (len(readers), readers.gone.is_set()) == (0, True)
 
-    played(script)
 
-
-def test_readers_are_bounded() -> None:
-    async def script(readers: Readers) -> None:
+async def test_readers_are_bounded() -> None:
+    async with played() as readers:
         with contextlib.ExitStack() as stack:
             for _ in range(MOST):
                 stack.enter_context(pair(readers))
@@ -159,19 +149,15 @@ def test_readers_are_bounded() -> None:
             with ours, theirs:
                 assert not readers.admit(ours)
 
-    played(script)
 
-
-def test_what_a_reader_writes_goes_nowhere() -> None:
-    async def script(readers: Readers) -> None:
+async def test_what_a_reader_writes_goes_nowhere() -> None:
+    async with played() as readers:
         readers.take(HELLO)
         with pair(readers) as hostile:
             with pytest.raises(BrokenPipeError):
                 hostile.send(b"batch 5\n")
             readers.take(frame(0))
             assert len(received(hostile)) == 2
-
-    played(script)
 
 
 def listens(path: Path) -> bool:

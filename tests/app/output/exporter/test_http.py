@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from waiting import until
@@ -23,20 +24,16 @@ PROMETHEUS = (
 """What it asks for, in Debian 12."""
 
 
-def served(
-    act: Callable[[Door, int], Awaitable[None]],
+@asynccontextmanager
+async def served(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
-) -> None:
-    """Runs a client beside a server on a port of its own."""
-
-    async def go() -> None:
-        door = Door(render)
-        server = await asyncio.get_running_loop().create_server(door.caller, "127.0.0.1", 0)
-        async with server:
-            await act(door, server.sockets[0].getsockname()[1])
-            door.close()
-
-    asyncio.run(go())
+) -> AsyncIterator[tuple[Door, int]]:
+    """A server on a port of its own."""
+    door = Door(render)
+    server = await asyncio.get_running_loop().create_server(door.caller, "127.0.0.1", 0)
+    async with server:
+        yield door, server.sockets[0].getsockname()[1]
+        door.close()
 
 
 async def asked(port: int, request: bytes) -> bytes:
@@ -115,8 +112,8 @@ def test_no_page_is_503() -> None:
     assert answer(b"GET /metrics HTTP/1.0", lambda _: None).status == 503
 
 
-def test_requests_come_in_any_pieces() -> None:
-    async def act(_: Door, port: int) -> None:
+async def test_requests_come_in_any_pieces() -> None:
+    async with served() as (__, port):
         whole = await asked(port, GET)
         assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -127,11 +124,9 @@ def test_requests_come_in_any_pieces() -> None:
         assert await reader.read() == whole
         writer.close()
 
-    served(act)
 
-
-def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
-    async def act(door: Door, port: int) -> None:
+async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
+    async with served() as (door, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         found = asyncio.ensure_future(reader.read(1 << 16))
         with pytest.raises(OSError):
@@ -142,15 +137,11 @@ def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
         await until(lambda: not door.open, "the connection is dropped")
         writer.close()
 
-    served(act)
 
-
-def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
+async def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
     """They are as many as are kept; a newer one takes the place of the oldest."""
     most = 0
-
-    async def act(door: Door, port: int) -> None:
-        nonlocal most
+    async with served() as (door, port):
         idle = []
         for _ in range(1000):
             idle.append(socket.create_connection(("127.0.0.1", port)))
@@ -161,18 +152,16 @@ def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
         for one in idle:
             one.close()
         await until(lambda: not door.open, "all have gone")
-
-    served(act)
     assert 1 < most <= http.MOST_OPEN
 
 
-def test_those_who_do_not_take_their_answer_are_as_many_at_most(
+async def test_those_who_do_not_take_their_answer_are_as_many_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They hold their places until they are dropped; others are told to come again."""
     monkeypatch.setattr(http, "MOST_OPEN", 4)
 
-    async def act(door: Door, port: int) -> None:
+    async with served(lambda _: b"x" * (8 << 20)) as (door, port):
         slow = []
         for _ in range(http.MOST_OPEN):
             one = socket.socket()
@@ -189,13 +178,11 @@ def test_those_who_do_not_take_their_answer_are_as_many_at_most(
         await until(lambda: not door.open, "all have gone")
         assert b" 200 OK" in await asked(port, GET)
 
-    served(act, lambda _: b"x" * (8 << 20))
 
-
-def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "WAIT_S", 0.05)
 
-    async def act(door: Door, port: int) -> None:
+    async with served(lambda _: b"x" * (8 << 20)) as (door, port):
         asking = await asyncio.open_connection("127.0.0.1", port)
         asking[1].write(b"GET /metrics HT")
         taking = socket.create_connection(("127.0.0.1", port))
@@ -212,11 +199,9 @@ def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         asking[1].close()
         taking.close()
 
-    served(act, lambda _: b"x" * (8 << 20))
 
-
-def test_who_goes_on_talking_is_dropped() -> None:
-    async def act(door: Door, port: int) -> None:
+async def test_who_goes_on_talking_is_dropped() -> None:
+    async with served() as (door, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
         assert b"old" in await reader.read()
@@ -227,5 +212,3 @@ def test_who_goes_on_talking_is_dropped() -> None:
                 await asyncio.sleep(0)
         await until(lambda: not door.open, "it is dropped")
         writer.close()
-
-    served(act)

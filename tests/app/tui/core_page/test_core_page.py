@@ -9,7 +9,7 @@ from cores import KNOWN, Walk, busy, charts, line, lived, text
 from fakes import Does, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import Run, running
 from waiting import until
 
 from perftop.tui.core_page import layout
@@ -68,8 +68,8 @@ def shown(run: Run) -> list[str]:
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 
-def test_enter_opens_the_page_and_escape_leads_back() -> None:
-    async def act(run: Run) -> None:
+async def test_enter_opens_the_page_and_escape_leads_back() -> None:
+    async with running(Machine(cores=4)) as run:
         await run.pilot.press("down", "enter")
         assert "core 1 " in shown(run)[0]
         assert "esc back · [ ] window 60 s" in shown(run)[0]
@@ -77,11 +77,11 @@ def test_enter_opens_the_page_and_escape_leads_back() -> None:
         assert run.grid.display
         assert run.grid.choice.cpu == 1
 
-    play(Machine(cores=4), act)
 
-
-def test_up_and_down_lead_to_other_cores() -> None:
-    async def act(run: Run) -> None:
+async def test_up_and_down_lead_to_other_cores() -> None:
+    machine = busy(Machine(cores=4), 0.0, 0.0)
+    machine.does[5] = Does(1.0)
+    async with running(machine, (120, 30)) as run:
         await run.pilot.press("enter")
         seen = []
         for key in ("down", "j", "up", "up", "up"):
@@ -89,13 +89,9 @@ def test_up_and_down_lead_to_other_cores() -> None:
             seen.append((shown(run)[0].split()[1], set(panel_text(run, "lp1 busy"))))
         assert seen == [(core, {"⣿"} if core == "1" else {"⣀"}) for core in "12100"]
 
-    machine = busy(Machine(cores=4), 0.0, 0.0)
-    machine.does[5] = Does(1.0)
-    play(machine, act, (120, 30))
 
-
-def test_brackets_zoom_and_arrows_pan() -> None:
-    async def act(run: Run) -> None:
+async def test_brackets_zoom_and_arrows_pan() -> None:
+    async with running(busy(Machine(cores=2), 1.0, 1.0)) as run:
         await run.intervals(10)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
         assert "window 5 s" in shown(run)[0]
@@ -106,28 +102,24 @@ def test_brackets_zoom_and_arrows_pan() -> None:
         await run.pilot.press("right_square_bracket", "right_square_bracket")
         assert "window 30 s" in shown(run)[0]
 
-    play(busy(Machine(cores=2), 1.0, 1.0), act)
-
 
 def panel_text(run: Run, label: str) -> str:
     """What is drawn in the line with this label."""
     return "".join(char for char in line(shown(run), label) if char > "\u2800")
 
 
-def test_the_page_follows_what_comes() -> None:
+async def test_the_page_follows_what_comes() -> None:
     machine = Walk(cores=1)
 
-    async def act(run: Run) -> None:
+    async with running(machine) as run:
         await run.pilot.press("enter")
         machine.does |= {0: Does(0.9), 1: Does(0.9)}
         await run.intervals(2)
         assert line(shown(run), "busy %").count(" 90.0 ") == 2
 
-    play(machine, act)
 
-
-def test_ascii_terminals_get_nothing_else() -> None:
-    async def act(run: Run) -> None:
+async def test_ascii_terminals_get_nothing_else() -> None:
+    async with running(busy(Machine(cores=2), 0.9, 0.3), (120, 30), ascii_=True) as run:
         await run.pilot.press("enter")
         await run.intervals(5)
         text = shown(run)
@@ -135,11 +127,9 @@ def test_ascii_terminals_get_nothing_else() -> None:
         assert "?" not in "".join(text)
         assert {"'", "#"} <= set("".join(text))
 
-    play(busy(Machine(cores=2), 0.9, 0.3), act, (120, 30), ascii_=True)
 
-
-def test_a_filter_that_nothing_matches_is_told() -> None:
-    async def act(run: Run) -> None:
+async def test_a_filter_that_nothing_matches_is_told() -> None:
+    async with running(Machine(cores=2)) as run:
         await run.pilot.press("enter")
         view = core_page(run)
         assert view._seen is not None
@@ -149,11 +139,9 @@ def test_a_filter_that_nothing_matches_is_told() -> None:
             assert (shown(run)[0] == " no CPU matches the filter") is (mask is not None)
         assert "core 0" in shown(run)[0]
 
-    play(Machine(cores=2), act)
 
-
-def test_lines_that_stay_the_same_are_not_made_again() -> None:
-    async def act(run: Run) -> None:
+async def test_lines_that_stay_the_same_are_not_made_again() -> None:
+    async with running(Machine(cores=2)) as run:
         await run.intervals(3)
         await run.pilot.press("enter")
         await run.intervals(1)
@@ -162,5 +150,3 @@ def test_lines_that_stay_the_same_are_not_made_again() -> None:
         assert view._seen is not None
         view.show(*view._seen)
         assert view.built == before
-
-    play(Machine(cores=2), act)

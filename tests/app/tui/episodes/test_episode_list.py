@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from fakes import Machine, guest, seen
 from made import SAMPLE_NS
-from playing import Run, play
+from playing import Run, running
 from waiting import until
 
 from perftop.draw import strips
@@ -88,17 +89,16 @@ def moment(run: Run) -> int:
     return run.app.interval.time_ns // SAMPLE_NS
 
 
-def at_list(
-    act: Callable[[Run], Awaitable[None]], *episodes: Episode, machine: Machine | None = None,
-    size: tuple[int, int] = (120, 30), **more: Any,
-) -> None:  # fmt: skip
-    async def go(run: Run) -> None:
+@asynccontextmanager
+async def at_list(
+    *episodes: Episode, machine: Machine | None = None, size: tuple[int, int] = (120, 30),
+    **more: Any,
+) -> AsyncIterator[Run]:  # fmt: skip
+    async with running(machine or calm(), size, **more) as run:
         await run.intervals(MOMENTS)
         told(run, *episodes)
         await run.pilot.press("5")
-        await act(run)
-
-    play(machine or calm(), go, size, **more)
+        yield run
 
 
 def told(run: Run, *episodes: Episode) -> None:
@@ -109,8 +109,8 @@ def told(run: Run, *episodes: Episode) -> None:
 # --- what stands there
 
 
-def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
-    async def act(run: Run) -> None:
+async def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ║ 1 involuntary")
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
         assert [line.split() for line in body(run)[:6]] == [
@@ -125,13 +125,11 @@ def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
             ["power", "limit", "PL1", "·", "power", "150", "W"],
         ]  # fmt: skip
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
-
-def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
+async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
     ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
-    async def act(run: Run) -> None:
+    async with at_list(DROP, ending) as run:
         before = body(run)[0]
         await run.intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
@@ -140,8 +138,6 @@ def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in chosen(run)
-
-    at_list(act, DROP, ending)
 
 
 @pytest.mark.parametrize("width", range(41, 301, 7))
@@ -163,8 +159,8 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
-def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
-    async def act(run: Run) -> None:
+async def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
         titles = lines(run)[1]
         line = next(line for line in lines(run) if line.startswith(" ▼"))
         assert line[titles.index("what") :].startswith("Power limit PL1")
@@ -176,25 +172,28 @@ def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
             assert titles.index("depth") + len("depth") == end
         assert ("cause" in titles) == ("power 150 W" in line) == (size[0] > 200)
 
-    at_list(act, RAMP, DROP, HALT, STEAL, size=size)
-
 
 LONG = {f"n{i}_share": 0.5 for i in range(40)}
 """Evidence that takes many lines."""
 
 
-def test_evidence_is_never_cut_where_there_is_room() -> None:
-    async def act(run: Run) -> None:
+async def test_evidence_is_never_cut_where_there_is_room() -> None:
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
+    async with at_list(*steals) as run:
         text = " ".join(lines(run))
         assert all(text.count(f"n{i} 50 %") == 2 for i in range(40))
         assert "…" not in text
 
-    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
-    at_list(act, *steals)
 
+async def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> None:
+    steals = [
+        Episode("steal", [0], 0, S // 10, 0.1, "hypervisor",
+                {"usually_share": 0.018, "rests_on": "x"}, "inferred")
+        for _ in range(30)
+    ]  # fmt: skip
+    mark = Episode("mark", [], -S, -S, cause="-", evidence={"label": "begin"})
+    async with at_list(*steals, mark, size=(80, 24)) as run:
 
-def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> None:
-    async def act(run: Run) -> None:
         def title() -> int:
             return next(y for y, line in enumerate(lines(run)) if line.endswith("───") and y)
 
@@ -208,29 +207,20 @@ def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> N
         assert lines(run)[first].startswith(" │ mark")
         assert lines(run)[first + 1].strip() == "begin"
 
-    steals = [
-        Episode("steal", [0], 0, S // 10, 0.1, "hypervisor",
-                {"usually_share": 0.018, "rests_on": "x"}, "inferred")
-        for _ in range(30)
-    ]  # fmt: skip
-    mark = Episode("mark", [], -S, -S, cause="-", evidence={"label": "begin"})
-    at_list(act, *steals, mark, size=(80, 24))
 
-
-def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None:
-    async def act(run: Run) -> None:
+async def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None:
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
+    async with at_list(*steals, size=(100, 40)) as run:
         text = lines(run)
         assert sum("n39 50 %" in line for line in text) >= 2
         assert kinds(run) == ["steal"] * 6, "all are in the list"
         await run.pilot.press("down", "down", "down")
         assert text.index(chosen(run).replace("▌", " ")) > 5
 
-    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
-    at_list(act, *steals, size=(100, 40))
 
-
-def test_only_visible_lines_are_made() -> None:
-    async def act(run: Run) -> None:
+async def test_only_visible_lines_are_made() -> None:
+    many = [Episode("smi", [0], i * 10**5, i * 10**5 + 1, 1) for i in range(8000)]
+    async with at_list(*many, size=(100, 24)) as run:
         assert view(run).count == 8000
         before = view(run).built
         await run.pilot.press("down")
@@ -239,15 +229,12 @@ def test_only_visible_lines_are_made() -> None:
         assert view(run).built - before < 40
         assert "22:13:20.0" in chosen(run)
 
-    many = [Episode("smi", [0], i * 10**5, i * 10**5 + 1, 1) for i in range(8000)]
-    at_list(act, *many, size=(100, 24))
-
 
 # --- order and filter
 
 
-def test_lines_stand_in_the_chosen_order() -> None:
-    async def act(run: Run) -> None:
+async def test_lines_stand_in_the_chosen_order() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         found = {}
         for order in ("length", "depth", "kind", "start"):
             await run.pilot.press("o")
@@ -263,11 +250,11 @@ def test_lines_stand_in_the_chosen_order() -> None:
         assert kinds(run) == found["start"][::-1]
         assert monitor(run).choice.order == "topology"  # of other views
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
-
-def test_of_one_kind_the_deepest_comes_first() -> None:
-    async def act(run: Run) -> None:
+async def test_of_one_kind_the_deepest_comes_first() -> None:
+    shares = (0.1, None, 0.3, 0.2)
+    steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
+    async with at_list(*steals, size=(79, 24)) as run:
         await run.pilot.press("s")
         menu = run.app.screen
         assert isinstance(menu, Menu)
@@ -280,13 +267,9 @@ def test_of_one_kind_the_deepest_comes_first() -> None:
         ]  # fmt: skip
         assert lines(run)[1].endswith("by depth▼")
 
-    shares = (0.1, None, 0.3, 0.2)
-    steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
-    at_list(act, *steals, size=(79, 24))
 
-
-def test_a_filter_lets_through_what_touches_its_cpus() -> None:
-    async def act(run: Run) -> None:
+async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         for text, found in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
             await run.pilot.press("slash", *text, "enter")
             assert kinds(run) == found
@@ -295,14 +278,12 @@ def test_a_filter_lets_through_what_touches_its_cpus() -> None:
         await run.pilot.press("slash", "0", "enter")
         assert "no episodes on the CPUs of the filter" in lines(run)[0]
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
-
 
 # --- nothing there
 
 
-def test_a_calm_machine_has_a_calm_list() -> None:
-    async def act(run: Run) -> None:
+async def test_a_calm_machine_has_a_calm_list() -> None:
+    async with at_list() as run:
         assert lines(run)[0] == " no episodes so far; perftop looks for:"
         assert "▼ turbo-drop" in lines(run)[1]
         assert not any("╳" in line for line in lines(run)[:1])
@@ -311,8 +292,6 @@ def test_a_calm_machine_has_a_calm_list() -> None:
         told(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
-
-    at_list(act)
 
 
 def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
@@ -327,8 +306,8 @@ def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
     assert f"{EPISODES['steal']} 2 steal" in text
 
 
-def test_what_cannot_be_found_here_says_why() -> None:
-    async def act(run: Run) -> None:
+async def test_what_cannot_be_found_here_says_why() -> None:
+    async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
         assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
@@ -336,14 +315,12 @@ def test_what_cannot_be_found_here_says_why() -> None:
         looked_for = text.partition("─")[0].split()[7:]
         assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
 
-    at_list(act, machine=guest())
-
 
 # --- to its moment
 
 
-def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
-    async def act(run: Run) -> None:
+async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("down", "enter")
         await until(lambda: run.app.status.paused is not None, "paused")
         await run.pilot.pause()
@@ -354,44 +331,38 @@ def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         await run.pilot.press("escape")
         assert monitor(run).view.id == "episodes"
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
-
-def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
-    async def act(run: Run) -> None:
+async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+    async with at_list(
+        Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
+    ) as run:
         await run.pilot.press("enter")
         await until(lambda: run.app.status.paused is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
         assert run.has("╳ The hypervisor takes 20.0 % of CPU 3, for 0.1 s")
 
-    at_list(act, Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor"))
 
-
-def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
-    async def act(run: Run) -> None:
+async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
+    async with at_list(DROP) as run:
         monitor(run).choice.cpu = 3
         await run.pilot.press("enter")
         assert monitor(run).choice.cpu == 3
 
-    at_list(act, DROP)
 
-
-def test_what_history_has_forgotten_says_so() -> None:
-    async def act(run: Run) -> None:
+async def test_what_history_has_forgotten_says_so() -> None:
+    old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
+    async with at_list(old) as run:
         await run.pilot.press("enter")
         assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
         assert (monitor(run).view.id, run.app.status.paused) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
 
-    old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
-    at_list(act, old)
-
 
 @pytest.mark.parametrize("name", ["3", "1", "5"])
-def test_keys_go_from_one_to_the_next(name: str) -> None:
-    async def act(run: Run) -> None:
+async def test_keys_go_from_one_to_the_next(name: str) -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press(name)
         found = []
         for key in ("n", "N", "N", "N", "N", "n"):
@@ -401,11 +372,9 @@ def test_keys_go_from_one_to_the_next(name: str) -> None:
         assert found == [None, 32, 24, 12, 7, 12]
         assert run.has("▼ Power limit PL1 costs package 0 0.62 GHz, for 0.2 s of 1.0 s · power")
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
-
-def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
-    async def act(run: Run) -> None:
+async def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("1", "enter")
         found = []
         for _ in range(3):
@@ -414,27 +383,21 @@ def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
             found.append(moment(run))
         assert found == [12, 12, 12]  # core 0: the drop alone
 
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
-
-def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async def act(run: Run) -> None:
+async def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL, ascii_=True) as run:
         assert all(line.isascii() for line in lines(run))
         (line,) = [line for line in lines(run) if line.startswith(" v")]
         assert "turbo-drop" in line
         assert "-0.62 GHz" in line
 
-    at_list(act, RAMP, DROP, HALT, STEAL, ascii_=True)
 
-
-def test_a_low_screen_has_lines_only() -> None:
-    async def act(run: Run) -> None:
+async def test_a_low_screen_has_lines_only() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.resize_terminal(60, 6)
         await run.intervals(1)
         assert "takes 20.0 %" in lines(run)[0]
         await run.pilot.press("down", "enter")
-
-    at_list(act, RAMP, DROP, HALT, STEAL)
 
 
 def test_a_key_before_anything_is_shown_is_harmless() -> None:

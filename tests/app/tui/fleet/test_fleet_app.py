@@ -163,24 +163,21 @@ def test_next_goes_to_machines_with_an_episode() -> None:
     seen(fleets.small(), then=check)
 
 
-def test_enter_opens_the_selected_machine() -> None:
+async def test_enter_opens_the_selected_machine() -> None:
     opened: list[Sequence[str]] = []
 
     async def opener(arguments: Sequence[str]) -> None:
         opened.append(arguments)
 
-    async def scenario() -> None:
-        app = FleetApp(fleets.Made(fleets.small(), "over ssh"), opener=opener)
-        async with app.run_test(size=(120, 30)) as pilot:
-            await pilot.pause()
-            await pilot.press("down", "enter")
-            await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-            name = app.page.look.chosen
-            await pilot.press("w")
-            await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-            assert opened == [("live", "--host", name), ("why", "--host", name)]
-
-    asyncio.run(scenario())
+    app = FleetApp(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+        name = app.page.look.chosen
+        await pilot.press("w")
+        await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+        assert opened == [("live", "--host", name), ("why", "--host", name)]
 
 
 def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
@@ -234,18 +231,15 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
     assert sorted([*told, "interrupt", "suspend"]) == sorted(keys.FLEET)
 
 
-def test_keys_are_the_users_own() -> None:
+async def test_keys_are_the_users_own() -> None:
     """In the last line, in the help and on the keyboard."""
 
-    async def scenario() -> None:
-        config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
-        app = FleetApp(fleets.Made(fleets.small(), "over ssh"), config)
-        async with app.run_test(size=(160, 50)) as pilot:
-            await pilot.press("2", "x")
-            assert app.page.look.view == "heat"
-            assert any("c another number" in text for text in app.page.text())
-            assert " x heat  3 time " in app.page.text()[-1]
-            await pilot.press("z")
-            assert " y  " in app.page.text()[line(app.page.text(), "what costs the selected")]
-
-    asyncio.run(scenario())
+    config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
+    app = FleetApp(fleets.Made(fleets.small(), "over ssh"), config)
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.press("2", "x")
+        assert app.page.look.view == "heat"
+        assert any("c another number" in text for text in app.page.text())
+        assert " x heat  3 time " in app.page.text()[-1]
+        await pilot.press("z")
+        assert " y  " in app.page.text()[line(app.page.text(), "what costs the selected")]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from fakes import Machine
-from playing import BIG, Run, play
+from playing import BIG, Run, running
 from waiting import until
 
 from perftop.tui.frame.key_line import KeyLine, Piece, keyline
@@ -104,8 +104,8 @@ def monitor(run: Run) -> Monitor:
     return screen
 
 
-def test_a_click_on_a_key_presses_it() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_on_a_key_presses_it() -> None:
+    async with running(Machine(), (240, 50)) as run:
         await click(run, "heat")
         await until(lambda: monitor(run).view.id == "heat", "the heat map")
         await click(run, "4 table")
@@ -123,11 +123,9 @@ def test_a_click_on_a_key_presses_it() -> None:
         await click(run, "q quit")
         await until(lambda: not run.app.is_running, "the end")
 
-    play(Machine(), act, (240, 50))
 
-
-def test_a_click_leaves_the_prompt() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_leaves_the_prompt() -> None:
+    async with running(Machine(), BIG) as run:
         await run.pilot.press("slash", "1")
         await until(lambda: monitor(run).choice.filter is not None, "a filter")
         await click(run, "3 time")
@@ -135,15 +133,11 @@ def test_a_click_leaves_the_prompt() -> None:
         await until(lambda: monitor(run).choice.filter is None, "no filter")
         assert run.app.focused is monitor(run).view
 
-    play(Machine(), act, BIG)
 
-
-def test_a_click_between_keys_does_nothing() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_between_keys_does_nothing() -> None:
+    async with running(Machine(), BIG) as run:
         before = monitor(run).view
         for gap in ("│", "  "):
             await click(run, gap)
         assert monitor(run).view is before
         assert run.app.status.paused is None
-
-    play(Machine(), act, BIG)

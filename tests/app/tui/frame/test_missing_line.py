@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Machine, guest, seen
-from playing import Run, play
+from playing import running
 
 from perftop.draw import strips
 from perftop.tui.frame import missing_line
@@ -38,8 +38,8 @@ def test_where_nothing_is_missing_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])
-def test_it_stands_above_the_keys(size: tuple[int, int], lines: int) -> None:
-    async def act(run: Run) -> None:
+async def test_it_stands_above_the_keys(size: tuple[int, int], lines: int) -> None:
+    async with running(guest(), size) as run:
         await run.intervals(1)
         line = run.app.screen.query_one(MissingLine)
         assert line.size.height * line.display == lines
@@ -49,5 +49,3 @@ def test_it_stands_above_the_keys(size: tuple[int, int], lines: int) -> None:
             assert ["perftop doctor" in text for text in texts] == [
                 y == lines // 2 for y in range(lines)
             ]
-
-    play(guest(), act, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 from fakes import Does, Machine, seen, tasks
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import Run, running
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
 from waiting import until
@@ -50,103 +49,88 @@ class Small(App[None]):
         self.told.append(("left", ""))
 
 
-def test_it_tells_what_is_typed_and_how_it_ends() -> None:
-    async def go() -> None:
-        app = Small()
-        async with app.run_test(size=(120, 5)) as pilot:
-            prompt = app.query_one(Prompt)
-            assert not prompt.asks("filter")
-            prompt.ask("filter", "ab", "hint")
-            await pilot.press("c", "backspace", "q", "enter")
-            assert app.told == [("changed", "ab"), ("changed", "abc"), ("changed", "ab"),
-                                ("changed", "abq"), ("accepted", "abq")]  # fmt: skip
-            assert prompt.asks("filter")  # until it is closed
-            await pilot.press("escape")
-            assert app.told[-1] == ("left", "")
-            assert not prompt.asks("filter")
-
-    asyncio.run(go())
+async def test_it_tells_what_is_typed_and_how_it_ends() -> None:
+    app = Small()
+    async with app.run_test(size=(120, 5)) as pilot:
+        prompt = app.query_one(Prompt)
+        assert not prompt.asks("filter")
+        prompt.ask("filter", "ab", "hint")
+        await pilot.press("c", "backspace", "q", "enter")
+        assert app.told == [("changed", "ab"), ("changed", "abc"), ("changed", "ab"),
+                            ("changed", "abq"), ("accepted", "abq")]  # fmt: skip
+        assert prompt.asks("filter")  # until it is closed
+        await pilot.press("escape")
+        assert app.told[-1] == ("left", "")
+        assert not prompt.asks("filter")
 
 
-def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> None:
+async def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> None:
     """Textual tells of a text later than it changes: Esc may have been pressed by then."""
 
-    async def go() -> None:
-        app = Small()
-        async with app.run_test(size=(120, 5)) as pilot:
-            prompt = app.query_one(Prompt)
-            prompt.ask("filter", "ab")
-            await pilot.pause()
-            line = prompt.query_one(Input)
-            line.value = "abc"
-            line.post_message(Input.Submitted(line, "abc"))
-            prompt.action_leave()
-            await pilot.pause()
-            assert app.told == [("changed", "ab"), ("left", "")]
-
-    asyncio.run(go())
+    app = Small()
+    async with app.run_test(size=(120, 5)) as pilot:
+        prompt = app.query_one(Prompt)
+        prompt.ask("filter", "ab")
+        await pilot.pause()
+        line = prompt.query_one(Input)
+        line.value = "abc"
+        line.post_message(Input.Submitted(line, "abc"))
+        prompt.action_leave()
+        await pilot.pause()
+        assert app.told == [("changed", "ab"), ("left", "")]
 
 
 @pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
-def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
-    async def go() -> None:
-        app = Small()
-        async with app.run_test(size=(width, 6)) as pilot:
-            prompt = app.query_one(Prompt)
-            prompt.ask("filter", "util>")
-            prompt.tell("a number is missing: util>80 and more words to be read", 5)
-            await pilot.pause()
-            words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
-            assert (words.region.y > text.region.y) == below
-            assert prompt.size.height == (2 if below else 1)
-            assert words.region.width >= 60
-            assert "a number is missing" in app.export_screenshot().replace("&#160;", " ")
-
-    asyncio.run(go())
+async def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
+    app = Small()
+    async with app.run_test(size=(width, 6)) as pilot:
+        prompt = app.query_one(Prompt)
+        prompt.ask("filter", "util>")
+        prompt.tell("a number is missing: util>80 and more words to be read", 5)
+        await pilot.pause()
+        words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
+        assert (words.region.y > text.region.y) == below
+        assert prompt.size.height == (2 if below else 1)
+        assert words.region.width >= 60
+        assert "a number is missing" in app.export_screenshot().replace("&#160;", " ")
 
 
-def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
-    async def go() -> None:
-        app = Small()
-        async with app.run_test(size=(30, 6)) as pilot:
-            prompt = app.query_one(Prompt)
-            prompt.ask("filter", hint="0-15,32  pkg:1  util>80  postgres")
-            await pilot.pause()
-            typed = prompt.query_one(Input)
-            line = typed.render_line(0)
-            assert "\n" not in line.text
-            assert line.text.startswith("0-15,32")
-            assert line.cell_length == typed.size.width
-
-    asyncio.run(go())
+async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
+    app = Small()
+    async with app.run_test(size=(30, 6)) as pilot:
+        prompt = app.query_one(Prompt)
+        prompt.ask("filter", hint="0-15,32  pkg:1  util>80  postgres")
+        await pilot.pause()
+        typed = prompt.query_one(Input)
+        line = typed.render_line(0)
+        assert "\n" not in line.text
+        assert line.text.startswith("0-15,32")
+        assert line.cell_length == typed.size.width
 
 
-def test_what_cannot_be_read_is_underlined() -> None:
-    async def go() -> None:
-        app = Small()
-        async with app.run_test(size=(120, 5)) as pilot:
-            prompt = app.query_one(Prompt)
-            prompt.ask("filter", "0-3 utl>8")
+async def test_what_cannot_be_read_is_underlined() -> None:
+    app = Small()
+    async with app.run_test(size=(120, 5)) as pilot:
+        prompt = app.query_one(Prompt)
+        prompt.ask("filter", "0-3 utl>8")
 
-            def underlined() -> str:
-                strip = prompt.query_one(Input).render_line(0)
-                return "".join(s.text for s in strip if s.style and s.style.underline)
+        def underlined() -> str:
+            strip = prompt.query_one(Input).render_line(0)
+            return "".join(s.text for s in strip if s.style and s.style.underline)
 
-            prompt.tell("no metric utl", 4)
-            await pilot.pause()
-            assert underlined() == "utl>8"
-            assert prompt.wrong
-            prompt.tell("12 of 256 CPUs")
-            await pilot.pause()
-            assert underlined() == ""
-            assert not prompt.wrong
-
-    asyncio.run(go())
+        prompt.tell("no metric utl", 4)
+        await pilot.pause()
+        assert underlined() == "utl>8"
+        assert prompt.wrong
+        prompt.tell("12 of 256 CPUs")
+        await pilot.pause()
+        assert underlined() == ""
+        assert not prompt.wrong
 
 
 @pytest.mark.parametrize("name", theme.PALETTES)
-def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
-    async def act(run: Run) -> None:
+async def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
+    async with running(Machine(), (120, 24)) as run:
         run.app.theme = name
         await run.pilot.press("slash", "a")
         await run.pilot.pause()
@@ -156,21 +140,16 @@ def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
         assert (text.text, cursor.text, cursor.style.reverse) == ("a", " ", True)
         assert (cursor.style.color, cursor.style.bgcolor) == (text.style.color, text.style.bgcolor)
 
-    play(Machine(), act, (120, 24))
 
-
-def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
-    async def go() -> None:
-        app = Small(ascii_=True)
-        async with app.run_test(size=(120, 5)) as pilot:
-            prompt = app.query_one(Prompt)
-            prompt.ask("filter", "", "a · b")
-            prompt.tell("ends in …\n", 0)
-            await pilot.pause()
-            assert prompt.query_one(Input).placeholder == "a . b"
-            assert str(prompt.query_one("#prompt-words", Static).content).isascii()
-
-    asyncio.run(go())
+async def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
+    app = Small(ascii_=True)
+    async with app.run_test(size=(120, 5)) as pilot:
+        prompt = app.query_one(Prompt)
+        prompt.ask("filter", "", "a · b")
+        prompt.tell("ends in …\n", 0)
+        await pilot.pause()
+        assert prompt.query_one(Input).placeholder == "a . b"
+        assert str(prompt.query_one("#prompt-words", Static).content).isascii()
 
 
 # --- filters
@@ -202,8 +181,8 @@ def loaded() -> Machine:
     return Machine(does={1: Does(0.9), 5: Does(0.95)})
 
 
-def test_a_filter_is_followed_while_it_is_typed() -> None:
-    async def act(run: Run) -> None:
+async def test_a_filter_is_followed_while_it_is_typed() -> None:
+    async with running(Machine()) as run:
         head = run.text()[:3]
         await run.pilot.press("slash", *"core:2")
         assert rows(run) == ["2,6"]
@@ -222,11 +201,9 @@ def test_a_filter_is_followed_while_it_is_typed() -> None:
         assert len(rows(run)) == 4
         assert not run.has("of 8 CPUs")
 
-    play(Machine(), act)
 
-
-def test_leaving_brings_back_what_was() -> None:
-    async def act(run: Run) -> None:
+async def test_leaving_brings_back_what_was() -> None:
+    async with running(Machine()) as run:
         choice = screen(run).choice
         await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
         before = choice.filter
@@ -241,11 +218,9 @@ def test_leaving_brings_back_what_was() -> None:
         await run.pilot.press("slash", *"core:0", "escape", "slash", "escape")
         assert (choice.filter, choice.mask, choice.cpu) == (None, None, 3)
 
-    play(Machine(), act)
 
-
-def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
-    async def act(run: Run) -> None:
+async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
+    async with running(Machine()) as run:
         choice = screen(run).choice
         await run.pilot.press("down", "down", "slash", *"0-3")
         assert choice.cpu == 2
@@ -256,13 +231,11 @@ def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
         await run.pilot.press("slash", *["backspace"] * 3, "3", "enter")
         assert choice.cpu == 3
 
-    play(Machine(), act)
 
-
-def test_a_filter_on_numbers_follows_them() -> None:
+async def test_a_filter_on_numbers_follows_them() -> None:
     m = loaded()
 
-    async def act(run: Run) -> None:
+    async with running(m) as run:
         await run.pilot.press("slash", *"util>80", "enter")
         assert rows(run) == ["1,5"]
         first = screen(run).choice.mask
@@ -273,11 +246,9 @@ def test_a_filter_on_numbers_follows_them() -> None:
         assert rows(run) == ["1,5", "3,7"]
         assert run.has("util>80 · 3 of 8 CPUs")
 
-    play(m, act)
 
-
-def test_nothing_matches_and_all_goes_on() -> None:
-    async def act(run: Run) -> None:
+async def test_nothing_matches_and_all_goes_on() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("slash", *"nobody")
         assert words(run) == "no CPU matches"
         await run.pilot.press("enter")
@@ -290,21 +261,17 @@ def test_nothing_matches_and_all_goes_on() -> None:
         await run.pilot.press("escape", "escape")
         assert len(rows(run)) == 4
 
-    play(Machine(), act)
 
-
-def test_names_of_tasks_match() -> None:
-    async def act(run: Run) -> None:
+async def test_names_of_tasks_match() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("slash", *"CC1", "enter")
         assert rows(run) == ["1,5"]
         await run.intervals(2, records=tasks(["cc1", "lmp"]))
         assert rows(run) == ["0,4"]
 
-    play(Machine(), act)
 
-
-def test_typing_is_not_commanding() -> None:
-    async def act(run: Run) -> None:
+async def test_typing_is_not_commanding() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("slash", *"q1:?sTo 4", "space", "tab")
         assert run.app.is_running
         assert len(run.app.screen_stack) == 1
@@ -319,28 +286,22 @@ def test_typing_is_not_commanding() -> None:
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
         await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
-    play(Machine(), act)
 
-
-def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
-    async def act(run: Run) -> None:
+async def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
+    async with running(Machine(), (160, 24)) as run:
         await run.pilot.press("slash", "escape", "4", "slash")
         view, line = screen(run).view.region, prompt(run).region
         assert (view.y, view.bottom, line.bottom) == (5, line.y, 23)
 
-    play(Machine(), act, (160, 24))
 
-
-def test_a_prompt_survives_any_size() -> None:
-    async def act(run: Run) -> None:
+async def test_a_prompt_survives_any_size() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("slash", *"util>")
         for size in [(80, 24), (20, 5), (1, 1), (240, 70), (40, 8)]:
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
         await run.pilot.press("1", "enter")
         assert len(rows(run)) >= 1
-
-    play(Machine(), act)
 
 
 class Counting:
@@ -450,8 +411,8 @@ def test_any_text_is_a_moment_that_is_kept_or_told_to_be_none(text: str, a: int,
         assert first <= found <= last
 
 
-def test_jumping_shows_that_moment() -> None:
-    async def act(run: Run) -> None:
+async def test_jumping_shows_that_moment() -> None:
+    async with running(Machine()) as run:
         await run.intervals(10)
         newest = run.app.interval
 
@@ -473,5 +434,3 @@ def test_jumping_shows_that_moment() -> None:
         assert "history holds" in words(run)
         await run.pilot.press("escape", "space")
         assert run.app.status.paused is None
-
-    play(Machine(), act)

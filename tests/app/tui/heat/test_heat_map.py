@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import Does, Machine, doubting, guest, tasks
-from playing import Run, play
+from playing import Run, play, running
 
 from perftop.draw import theme
 from perftop.tui.heat.heat_map import HeatMap
@@ -83,16 +83,14 @@ def test_the_cursor_tells_the_numbers_of_its_core() -> None:
     )
 
 
-def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
-    async def act(run: Run) -> None:
+async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
+    async with running(Machine(cores=128), (160, 24)) as run:
         await run.pilot.press("2")
         for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", 33), ("down", 65),
                          ("left", 64), ("end", 127), ("right", 127), ("home", 0),
                          ("pagedown", 96), ("pageup", 0)):  # fmt: skip
             await run.pilot.press(key)
             assert view(run).choice.cpu == cpu, key
-
-    play(Machine(cores=128), act, (160, 24))
 
 
 def test_the_outlier_is_named_marked_and_found() -> None:
@@ -125,10 +123,10 @@ def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
         assert words[0] == words[1]
 
 
-def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
+async def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
     m = Machine(cores=8, does={2: Does(0.0), 10: Does(0.0)})
 
-    async def act(run: Run) -> None:
+    async with running(m, (160, 30)) as run:
         await run.pilot.press("2", "right", "right")
         m.broken = {1}
         run.feed.offline(3)
@@ -145,14 +143,12 @@ def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
         assert f"lp0    {theme.NEITHER}  lp1    {theme.NEITHER} GHz" in text(run)[-1]
         assert "–" in text(run)[3]
 
-    play(m, act, (160, 30))
-
 
 @pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
-def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
+async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
     key: str, *, marked: bool
 ) -> None:
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=8), (160, 30)) as run:
         session, interval = run.app._session, run.app.interval
         assert session is not None
         assert interval is not None
@@ -165,20 +161,16 @@ def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
         foot = text(run)[-1].split("≁ ")[0]  # without the reason
         assert ("IPC ≁" in foot) is not marked
 
-    play(Machine(cores=8), act, (160, 30))
 
-
-def test_the_last_line_stays_while_the_map_scrolls() -> None:
-    async def act(run: Run) -> None:
+async def test_the_last_line_stays_while_the_map_scrolls() -> None:
+    async with running(Machine(cores=1024, threads=1), (60, 20)) as run:
         await run.pilot.press("2", "end")
         assert "CPU 1023" in text(run)[-1]
         assert view(run).top > 0
         assert "▸" in "".join(text(run)[:-1])
 
-    play(Machine(cores=1024, threads=1), act, (60, 20))
 
-
-def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int | None] = []
 
     def note(screen: Monitor, _: Canvas.Opened) -> None:
@@ -186,7 +178,7 @@ def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Monitor, "on_canvas_opened", note)
 
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=8)) as run:
         await run.pilot.press("2")
         heat = view(run)
         for core, times, at in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
@@ -195,22 +187,18 @@ def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatc
             assert heat.choice.cpu == core
         assert opened == [5]
 
-    play(Machine(cores=8), act)
 
-
-def test_what_stays_the_same_is_not_drawn_again() -> None:
-    async def act(run: Run) -> None:
+async def test_what_stays_the_same_is_not_drawn_again() -> None:
+    async with running(Machine(cores=64), (80, 14)) as run:
         await run.pilot.press("2")
         await run.intervals(1)
         before = view(run).built
         await run.intervals(2)
         assert view(run).built == before
 
-    play(Machine(cores=64), act, (80, 14))
 
-
-def test_panels_fill_what_the_map_leaves() -> None:
-    async def act(run: Run) -> None:
+async def test_panels_fill_what_the_map_leaves() -> None:
+    async with running(Machine(cores=8), (120, 40)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
@@ -223,15 +211,13 @@ def test_panels_fill_what_the_map_leaves() -> None:
         await run.pilot.pause()
         assert run.app.screen.query_one("#episodes").display
 
-    play(Machine(cores=8), act, (120, 40))
-
 
 def test_a_low_screen_has_the_map_alone() -> None:
     assert not any("who runs" in line for line in shown(Machine(cores=8), size=(80, 14)))
 
 
-def test_another_theme_colours_all_lines_anew() -> None:
-    async def act(run: Run) -> None:
+async def test_another_theme_colours_all_lines_anew() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("2")
         heat = view(run)
         grounds = []
@@ -242,16 +228,12 @@ def test_another_theme_colours_all_lines_anew() -> None:
             grounds.append([next(iter(strip)).style for strip in strips])
         assert all(dark != light for dark, light in zip(*grounds, strict=True))
 
-    play(Machine(), act)
-
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 8])
-def test_in_ascii_every_shape_is(threads: int) -> None:
-    async def act(run: Run) -> None:
+async def test_in_ascii_every_shape_is(threads: int) -> None:
+    async with running(Machine(cores=8, threads=threads), (80, 24), ascii_=True) as run:
         await run.pilot.press("2")
         assert "".join(text(run)).isascii()
-
-    play(Machine(cores=8, threads=threads), act, (80, 24), ascii_=True)
 
 
 def test_a_guest_has_a_cell_a_cpu() -> None:
@@ -261,17 +243,16 @@ def test_a_guest_has_a_cell_a_cpu() -> None:
     assert lines[-1].split()[:4] == ["▸", "CPU", "0", "busy"]
 
 
-def test_a_filter_that_nothing_matches_is_said() -> None:
-    async def act(run: Run) -> None:
+async def test_a_filter_that_nothing_matches_is_said() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("2", "slash", *"util>99", "enter")
         await run.pilot.pause()
         assert "no CPU matches the filter" in text(run)[2]
 
-    play(Machine(), act)
 
-
-def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
-    async def act(run: Run) -> None:
+async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    async with running(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
@@ -288,16 +269,13 @@ def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
         }
         assert red == {"2.40"}
 
-    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
-    play(Machine(ceiling_hz=3.05e9, does=does), act, (160, 30))
 
-
-def test_if_nothing_differs_it_says_so() -> None:
-    async def act(run: Run) -> None:
+async def test_if_nothing_differs_it_says_so() -> None:
+    async with running(
+        Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), (160, 30)
+    ) as run:
         await run.pilot.press("2")
         before = view(run).choice.cpu
         assert "no core differs from its package" in text(run)[1]
         await run.pilot.press("w")
         assert view(run).choice.cpu == before
-
-    play(Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), act, (160, 30))

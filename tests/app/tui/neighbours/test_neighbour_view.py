@@ -8,7 +8,7 @@ from typing import Any
 import made
 import pytest
 from fakes import Does, Machine, guest
-from playing import Run, play
+from playing import Run, running
 from turning import Turning
 from waiting import until
 
@@ -46,8 +46,8 @@ async def meet(run: Run, **records: Any) -> None:
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
-def test_who_loses_how_much_since_when_and_to_whom() -> None:
-    async def act(run: Run) -> None:
+async def test_who_loses_how_much_since_when_and_to_whom() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         await run.intervals(2, records={"tasks": {"0": LMP}})
         await sees(run, NOBODY)
@@ -61,11 +61,9 @@ def test_who_loses_how_much_since_when_and_to_whom() -> None:
         assert "CPU 0   IPC 1.50, alone 2.00" in row
         assert lines(run)[0].startswith(" noisy neighbours  1 pair ───")
 
-    play(crowded(), act)
 
-
-def test_what_has_ended_stays_below_what_goes_on() -> None:
-    async def act(run: Run) -> None:
+async def test_what_has_ended_stays_below_what_goes_on() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
         run.feed.machine.does |= {0: Does(1.0, ipc=2.0), 2: REST}
@@ -77,11 +75,9 @@ def test_what_has_ended_stays_below_what_goes_on() -> None:
         assert "IPC 1.55, alone 2.00" in row, "over all of the loss"
         assert "for 3.0 s" in row
 
-    play(crowded(), act)
 
-
-def test_a_step_into_the_past_shows_who_lost_then() -> None:
-    async def act(run: Run) -> None:
+async def test_a_step_into_the_past_shows_who_lost_then() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
         await sees(run, "stream 4001")
@@ -90,11 +86,9 @@ def test_a_step_into_the_past_shows_who_lost_then() -> None:
         await run.pilot.press("space")
         await sees(run, "stream 4001")
 
-    play(crowded(), act)
 
-
-def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
-    async def act(run: Run) -> None:
+async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
         await sees(run, "who takes")
@@ -106,11 +100,9 @@ def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
         assert run.app.screen_stack[0].view.id == "core"  # type: ignore[attr-defined]
         assert run.app.screen_stack[0].choice.cpu == 0  # type: ignore[attr-defined]
 
-    play(crowded(), act)
 
-
-def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
-    async def act(run: Run) -> None:
+async def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         run.feed.machine.does |= {0: Does(0.7, steal=0.3), 1: Does(0.9, steal=0.1)}
         await run.intervals(10)
@@ -119,8 +111,6 @@ def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
         assert ["takes 30 %" in row for row in shares] == [True, False]
         assert ["takes 10 %" in row for row in shares] == [False, True]
         assert all(row[1] == "╳" for row in shares), "a steal is no neighbour's sign"
-
-    play(crowded(), act)
 
 
 # --- a watched job
@@ -148,8 +138,8 @@ def _taken(run: Run, seq: int) -> bool:
     return run.seq() >= seq
 
 
-def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
-    async def act(run: Run) -> None:
+async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
+    async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
@@ -159,11 +149,9 @@ def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
         (thread,) = [line for line in found if "lmp 4101" in line and "scheduler" not in line]
         assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
-    play(crowded(changes={"watch": "lmp"}), act)
 
-
-def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
-    async def act(run: Run) -> None:
+async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
+    async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 15, (0, 1), 0.5)
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
@@ -172,31 +160,25 @@ def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
         await run.pilot.press("space", *["left"] * 42)
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
 
-    play(crowded(changes={"watch": "lmp"}), act)
 
-
-def test_a_job_without_threads_is_said_to_have_none() -> None:
-    async def act(run: Run) -> None:
+async def test_a_job_without_threads_is_said_to_have_none() -> None:
+    async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await run.intervals(1)
         await sees(run, "lmp  its threads are not known yet")
         await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
         await sees(run, "lmp  is not running")
 
-    play(crowded(changes={"watch": "lmp"}), act)
 
-
-def test_a_thread_on_a_cpu_that_nobody_knows_is_counted_all_the_same() -> None:
-    async def act(run: Run) -> None:
+async def test_a_thread_on_a_cpu_that_nobody_knows_is_counted_all_the_same() -> None:
+    async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 5, (0, 99), 1.0)
         await sees(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
 
-    play(crowded(changes={"watch": "lmp"}), act)
 
-
-def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() -> None:
-    async def act(run: Run) -> None:
+async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() -> None:
+    async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "scheduler")
@@ -207,51 +189,43 @@ def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() ->
         await watch(run, 5, (0, 1), 1.0)
         assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
-    play(crowded(changes={"watch": "lmp"}), act)
-
 
 # --- what cannot be told, and where there is little room
 
 
-def test_a_guest_says_what_it_cannot_tell() -> None:
-    async def act(run: Run) -> None:
+async def test_a_guest_says_what_it_cannot_tell() -> None:
+    async with running(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
         await sees(run, NOBODY)
         await sees(run, "not checked: sibling: no core has two threads here")
         await sees(run, "not checked: scheduler, package: only for a job that is watched: --watch")
 
-    play(guest(), act)
 
-
-def test_without_counters_it_says_that_siblings_cannot_be_compared() -> None:
-    async def act(run: Run) -> None:
+async def test_without_counters_it_says_that_siblings_cannot_be_compared() -> None:
+    async with running(Machine(counted=False)) as run:
         await run.pilot.press("6")
         await run.intervals(2)
         await sees(run, "not checked: sibling: IPC not known: ")
-
-    play(Machine(counted=False), act)
 
 
 @pytest.mark.parametrize(("machine", "why"), [
     (Machine(split=False), "how long two threads ran at once is known only within bounds"),
     (Machine(cores=2, threads=4), "only told of cores with two threads"),
 ])  # fmt: skip
-def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
+async def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
     machine: Machine, why: str
 ) -> None:
-    async def act(run: Run) -> None:
+    async with running(machine) as run:
         await run.pilot.press("6")
         await run.intervals(2)
         await sees(run, f"not checked: sibling: {why}")
         assert not any("siblings, by IPC" in line for line in lines(run))
 
-    play(machine, act)
-
 
 @pytest.mark.parametrize("ascii_", [False, True])
-def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
-    async def act(run: Run) -> None:
+async def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
+    async with running(crowded(changes={"watch": "lmp"}), ascii_=ascii_) as run:
         await run.pilot.press("6")
         await watch(run, 8, (0, 1), 0.75)
         view = run.app.screen_stack[0].query_one(Neighbours)
@@ -264,18 +238,14 @@ def test_every_line_is_as_wide_as_the_screen(ascii_: bool) -> None:
             if size[0] >= 80:
                 assert any("stream" in strip.text for strip in made_of)
 
-    play(crowded(changes={"watch": "lmp"}), act, ascii_=ascii_)
 
-
-def test_names_cannot_reach_the_terminal() -> None:
-    async def act(run: Run) -> None:
+async def test_names_cannot_reach_the_terminal() -> None:
+    async with running(crowded()) as run:
         await run.pilot.press("6")
         run.feed.machine.does |= {0: Does(0.7, steal=0.3)}
         await run.intervals(10, records={"tasks": {"0": [1, "\x1b[2J\u202e猫", 0.7]}})
         await sees(run, "hypervisor")
         assert any("?[2J??" in line for line in lines(run))
-
-    play(crowded(), act)
 
 
 def test_a_list_too_long_for_a_line_goes_on_in_the_next() -> None:

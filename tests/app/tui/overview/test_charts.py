@@ -7,7 +7,7 @@ import pytest
 from fakes import Does, Machine, guest
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import running
 
 from perfprobe.wire import Multiplier
 from perftop.draw import strips
@@ -189,8 +189,8 @@ def test_a_full_share_does_not_touch_its_name() -> None:
                        for name in ("user", "kernel", "both", "neither"))  # fmt: skip
 
 
-def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
-    async def act(run: Run) -> None:
+async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
+    async with running(Machine(cores=4)) as run:
         await run.pilot.press("down")
         lines = [run.grid.render_line(y).text for y in range(run.grid.count)]
         bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
@@ -201,11 +201,9 @@ def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None
         await run.pilot.click("#overview", offset=(40, 3))
         assert run.grid.choice.cpu == 0
 
-    play(Machine(cores=4), act)
 
-
-def test_charts_of_a_past_moment_are_those_of_then() -> None:
-    async def act(run: Run) -> None:
+async def test_charts_of_a_past_moment_are_those_of_then() -> None:
+    async with running(Machine(cores=4)) as run:
         await run.intervals(4)
         end = run.grid.count - 2  # without the axis: episodes are found later than they begin
         then = [run.grid.render_line(y).text for y in range(end)]
@@ -216,16 +214,12 @@ def test_charts_of_a_past_moment_are_those_of_then() -> None:
         await run.pilot.pause()
         assert [run.grid.render_line(y).text for y in range(end)] == then
 
-    play(Machine(cores=4), act)
 
-
-def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
-    async def act(run: Run) -> None:
+async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
+    async with running(Machine(cores=2)) as run:
         for size in ((160, 50), (20, 5), (80, 24), (240, 70), (300, 90), (61, 20), (120, 30)):
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
             grid = run.grid
             widths = {grid.render_line(y).cell_length for y in range(grid.size.height)}
             assert widths == {size[0]}
-
-    play(Machine(cores=2), act)

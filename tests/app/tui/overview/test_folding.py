@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Machine, seen
-from playing import Run, play
+from playing import Run, running
 
 from perfprobe.wire import Cpu
 from perftop.tui.overview.arrangement import Arrangement, Fold, arrangement
@@ -79,8 +79,8 @@ def test_never_and_always() -> None:
     assert kinds(5, "needed", bare=True) == ["row"] * 30
 
 
-def test_the_cursor_opens_what_it_comes_to() -> None:
-    async def act(run: Run) -> None:
+async def test_the_cursor_opens_what_it_comes_to() -> None:
+    async with running(machine(), (100, 20)) as run:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
             assert run.grid.choice.cpu == cpu
@@ -88,36 +88,28 @@ def test_the_cursor_opens_what_it_comes_to() -> None:
             assert sum(line.startswith("▌") for line in lines) == 1
             assert len(packages(run)) == 3
 
-    play(machine(), act, (100, 20))
 
-
-def test_folded_packages_are_walked_through() -> None:
-    async def act(run: Run) -> None:
+async def test_folded_packages_are_walked_through() -> None:
+    async with running(machine(), (100, 20)) as run:
         await run.pilot.press("t", "t")
         assert len(packages(run)) == 3
         await run.pilot.press("down")
         assert run.grid.choice.cpu == 10
 
-    play(machine(), act, (100, 20))
 
-
-def test_a_click_on_a_package_that_stays_opens_it() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_on_a_package_that_stays_opens_it() -> None:
+    async with running(machine(), (100, 18)) as run:
         await run.pilot.click("#overview", offset=(20, packages(run)["package 2"]))
         assert run.grid.choice.cpu == 20
         await run.pilot.click("#overview", offset=(20, packages(run)["package 1"]))
         assert run.grid.choice.cpu == 10
 
-    play(machine(), act, (100, 18))
 
-
-def test_a_click_on_a_title_sorts_by_it() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_on_a_title_sorts_by_it() -> None:
+    async with running(machine(), (100, 20)) as run:
         for expected in ("busy_hz", "busy_hz"):
             x = run.grid.render_line(0).text.index("GHz")
             await run.pilot.click("#overview", offset=(x, 0))
             assert run.grid.choice.order == expected
         assert run.grid.choice.reverse
         assert "▲GHz" in run.grid.render_line(0).text
-
-    play(machine(), act, (100, 20))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import exported
@@ -100,33 +99,30 @@ def test_every_size_is_filled_and_no_line_too_long(
         assert max(width(runs) for runs, _ in lines) <= wide
 
 
-def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
+async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
     paths = [exported.marked(tmp_path / name, DROP, 140, {at: name})
              for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
 
-    async def scenario() -> None:
-        with Recording(paths[0]) as a, Recording(paths[1]) as b:
-            app = PairApp((a, b), Alignment())
-            async with app.run_test(size=(120, 40)) as pilot:
-                shown = app.page.look
-                await until(lambda: all(one.read for one in shown.tracks), "both are read")
-                await pilot.press("n")
-                assert shown.cursor_s == pytest.approx(2.0, abs=0.11)
-                await pilot.press("n")
-                assert shown.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
-                whole_s = shown.window_s[1] - shown.window_s[0]
-                await pilot.press("left_square_bracket")
-                first, last = shown.window_s
-                assert last - first == pytest.approx(whole_s / 2)
-                assert first <= shown.cursor_s <= last
-                await pilot.press("dollar_sign", "right")
-                assert shown.cursor_s == pytest.approx(shown.reach_s[1])
-                await pilot.press("0", "left")
-                assert shown.cursor_s == pytest.approx(shown.reach_s[0])
-                await pilot.press("question_mark")
-                assert any("less time" in line for line in map(_text, app.page._lines[4:12]))
-
-    asyncio.run(scenario())
+    with Recording(paths[0]) as a, Recording(paths[1]) as b:
+        app = PairApp((a, b), Alignment())
+        async with app.run_test(size=(120, 40)) as pilot:
+            shown = app.page.look
+            await until(lambda: all(one.read for one in shown.tracks), "both are read")
+            await pilot.press("n")
+            assert shown.cursor_s == pytest.approx(2.0, abs=0.11)
+            await pilot.press("n")
+            assert shown.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
+            whole_s = shown.window_s[1] - shown.window_s[0]
+            await pilot.press("left_square_bracket")
+            first, last = shown.window_s
+            assert last - first == pytest.approx(whole_s / 2)
+            assert first <= shown.cursor_s <= last
+            await pilot.press("dollar_sign", "right")
+            assert shown.cursor_s == pytest.approx(shown.reach_s[1])
+            await pilot.press("0", "left")
+            assert shown.cursor_s == pytest.approx(shown.reach_s[0])
+            await pilot.press("question_mark")
+            assert any("less time" in line for line in map(_text, app.page._lines[4:12]))
 
 
 def _text(line: tuple[list[tuple[str, str]], object]) -> str:

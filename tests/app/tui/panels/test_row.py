@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Does, Machine, seen
-from playing import Run, play
+from playing import Run, running
 
 from perftop.draw import strips
 from perftop.samples.episode import Episode
@@ -43,8 +43,8 @@ def grid(run: Run) -> tuple[CoreGrid, list[str]]:
     return view, [view.render_line(y).text for y in range(view.size.height)]
 
 
-def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
+    async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
         assert run.app._session is not None
         run.app._session.ended.extend(STEALS)
@@ -58,13 +58,11 @@ def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
         assert isinstance(monitor.view, Episodes)
         assert monitor.view._chosen is STEALS[0]
 
-    play(Machine(cores=20), act, (160, 50))
 
-
-def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
+async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
     """The second click falls on the list of episodes, on a line of another one."""
 
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
         assert run.app._session is not None
         past = [Episode("steal", [cpu], S, S + S // 2, 0.1, "hypervisor") for cpu in (3, 2)]
@@ -81,11 +79,9 @@ def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
         assert S <= run.app.interval.time_ns <= 2 * S
         assert monitor.choice.cpu in {2, 3}
 
-    play(Machine(cores=20), act, (160, 50))
 
-
-def test_a_click_on_a_task_selects_its_core() -> None:
-    async def act(run: Run) -> None:
+async def test_a_click_on_a_task_selects_its_core() -> None:
+    async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
         y = next(i for i, line in enumerate(text) if "who runs" in line and "──" in line)
@@ -94,18 +90,14 @@ def test_a_click_on_a_task_selects_its_core() -> None:
         await run.pilot.pause()
         assert view.choice.cpu == 3
 
-    play(Machine(cores=20), act, (160, 50))
 
-
-def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
-    async def act(run: Run) -> None:
+async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
+    async with running(Machine(cores=17), (120, 30)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
         left = view.size.height - len(view.heads) - view.count - len(view._plan.below)
         assert left == 5
         assert any("what happened" in line for line in text)
-
-    play(Machine(cores=17), act, (120, 30))
 
 
 @pytest.mark.parametrize(("key", "told", "own"), [
@@ -115,10 +107,10 @@ def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
     ("5", ["who runs", "selected"], "what happened"),
     ("6", ["who runs", "what happened"], ""),
 ])  # fmt: skip
-def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> None:
+async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> None:
     """They do not repeat what the view is about."""
 
-    async def act(run: Run) -> None:
+    async with running(Machine(), (120, 50)) as run:
         await run.intervals(3, records=TASKS)
         await run.pilot.press(key)
         await run.intervals(1, records=TASKS)
@@ -130,5 +122,3 @@ def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> 
         assert not lines[at - 1].strip()
         assert not own or not any(own in line for line in lines)
         assert len(view.heads) + view.count + len(view.feet) == view.size.height
-
-    play(Machine(), act, (120, 50))

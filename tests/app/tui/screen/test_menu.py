@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from fakes import Machine
-from playing import Run, play
+from playing import Run, play, running
 from textual.widgets import OptionList
 
 from perftop.base.text import plain
@@ -125,8 +125,8 @@ def test_many_scroll_on_a_small_screen() -> None:
     assert over(lambda: Menu("long", many, "89"), act) == ["89"]
 
 
-def test_sorting_from_the_menu() -> None:
-    async def act(run: Run) -> None:
+async def test_sorting_from_the_menu() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("s", *["j"] * 3, "enter")
         assert run.grid.choice.order == "util"
         await run.pilot.press("r", "s", "escape")
@@ -134,11 +134,9 @@ def test_sorting_from_the_menu() -> None:
         await run.pilot.press("s", "home", "enter")
         assert (run.grid.choice.order, run.grid.choice.reverse) == ("topology", False)
 
-    play(Machine(), act)
 
-
-def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
-    async def act(run: Run) -> None:
+async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
         panel = run.app.screen.query_one(OptionList)
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
@@ -147,8 +145,6 @@ def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
             f"{theme.CHOSEN} busy time, %  {theme.RISING}", "clock, GHz",
         ]  # fmt: skip
         assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
-
-    play(Machine(), act)
 
 
 def test_a_second_enter_that_comes_too_late_does_nothing() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from fakes import Does, Machine, guest
-from playing import Run, play
+from playing import Run, running
 from waiting import until
 
 from perftop.tui.playhead import Playhead
@@ -30,8 +30,8 @@ def shown(run: Run) -> str:
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
 
 
-def test_numbers_and_tab_lead_to_views() -> None:
-    async def act(run: Run) -> None:
+async def test_numbers_and_tab_lead_to_views() -> None:
+    async with running(Machine()) as run:
         seen = []
         for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
             await run.pilot.press(key)
@@ -40,21 +40,17 @@ def test_numbers_and_tab_lead_to_views() -> None:
                         "overview", "core", "overview"]  # fmt: skip
         assert [v.id for v in monitor(run).query("Canvas").results() if v.display] == ["overview"]
 
-    play(Machine(), act)
 
-
-def test_escape_leads_back_to_where_the_core_was_opened() -> None:
-    async def act(run: Run) -> None:
+async def test_escape_leads_back_to_where_the_core_was_opened() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("4", "down", "down", "enter")
         assert monitor(run).view.id == "core"
         await run.pilot.press("escape")
         assert monitor(run).view.id == "table"
 
-    play(Machine(), act)
 
-
-def test_a_core_stays_selected_across_views() -> None:
-    async def act(run: Run) -> None:
+async def test_a_core_stays_selected_across_views() -> None:
+    async with running(Machine()) as run:
         await run.pilot.press("down", "down")
         assert run.grid.choice.cpu == 2
         for key in ("2", "3", "4", "1"):
@@ -63,25 +59,21 @@ def test_a_core_stays_selected_across_views() -> None:
         await run.pilot.press("enter")
         assert "core 2" in shown(run)
 
-    play(Machine(), act)
 
-
-def test_views_that_are_not_looked_at_cost_nothing() -> None:
-    async def act(run: Run) -> None:
+async def test_views_that_are_not_looked_at_cost_nothing() -> None:
+    async with running(Machine()) as run:
         assert len(monitor(run).query("Canvas")) == 1
         await run.pilot.press("4")
         before = run.grid.built
         await run.intervals(2)
         assert run.grid.built == before
 
-    play(Machine(), act)
-
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
+async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
     m = Machine(cores=40)  # on a low screen, without panels: what is told of episodes grows
 
-    async def act(run: Run) -> None:
+    async with running(m, (100, 12)) as run:
         await run.pilot.press(key)
         m.does = {cpu: Does(0.25, ipc=0.5) for cpu in range(8)}
         await run.intervals(3)
@@ -95,11 +87,9 @@ def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
         assert run.app.interval.time_ns == moment
         assert shown(run) == then
 
-    play(m, act, (100, 12))
 
-
-def test_while_paused_another_interval_is_of_the_same_moment() -> None:
-    async def act(run: Run) -> None:
+async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
+    async with running(Machine()) as run:
         await run.intervals(5)
         await run.pilot.press("space")
         before = run.app.interval
@@ -112,11 +102,9 @@ def test_while_paused_another_interval_is_of_the_same_moment() -> None:
         assert round(after.elapsed_s, 6) == 0.5
         await run.sees("every 500 ms, sampled 100 ms")
 
-    play(Machine(), act)
 
-
-def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
-    async def act(run: Run) -> None:
+async def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
+    async with running(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("shift+left")
         first = run.app.interval
@@ -136,29 +124,25 @@ def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
         assert run.app.interval.time_ns > last
         assert not run.has("PAUSED")
 
-    play(Machine(), act)
 
-
-def test_keys_before_there_is_anything() -> None:
-    async def act(run: Run) -> None:
+async def test_keys_before_there_is_anything() -> None:
+    async with running(Machine()) as run:
         run.app.playhead = Playhead()
         run.app._session = None
         keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
         await run.pilot.press(*keys)
         assert run.app.is_running
 
-    play(Machine(), act)
-
 
 @pytest.mark.parametrize("machine", [Machine(cores=40), guest()], ids=["counters", "guest"])
-def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
+async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
     """Nothing crashes, whatever is done where; and every line is as wide as the screen."""
     sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
     keys = ["down", "G", "v", "V", "o", "r", "u", "t", "left", "space", "bracketleft", "s", "j",
             "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
             "space", "l", "k", "home", "end", "shift+left", "shift+right", "n", "N"]  # fmt: skip
 
-    async def act(run: Run) -> None:
+    async with running(machine) as run:
         for turn, view in enumerate(("1", "2", "3", "4", "5", "6", "enter")):
             await run.pilot.press("escape", "escape", view)
             await run.pilot.resize_terminal(*next(sizes))
@@ -170,8 +154,6 @@ def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
         assert run.app.failure is None
         assert run.app.is_running
 
-    play(machine, act)
-
 
 def test_every_view_can_be_made() -> None:
     assert set(TURN) | {"core"} == set(NAMES) == set(views.NAMES)
@@ -179,19 +161,17 @@ def test_every_view_can_be_made() -> None:
     assert all(views.view(name, Choice()).id == name for name in NAMES)
 
 
-def test_the_last_numbers_stay_in_every_view() -> None:
-    async def act(run: Run) -> None:
+async def test_the_last_numbers_stay_in_every_view() -> None:
+    async with running(Machine()) as run:
         run.feed.die("it is gone")
         await until(lambda: run.has("it is gone"), "told")
         for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
             assert shown(run).strip()
 
-    play(Machine(), act)
 
-
-def test_a_probe_that_hangs_is_told() -> None:
-    async def act(run: Run) -> None:
+async def test_a_probe_that_hangs_is_told() -> None:
+    async with running(Machine()) as run:
         now_s = 100.0
         run.app._clock = lambda: now_s
         await run.intervals(1)
@@ -202,5 +182,3 @@ def test_a_probe_that_hangs_is_told() -> None:
         await run.intervals(1)
         run.app._watch()
         await until(lambda: not run.has("NO DATA"), "told no more")
-
-    play(Machine(), act)

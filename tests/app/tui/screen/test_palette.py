@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Machine, seen
-from playing import Run, play
+from playing import Run, running
 from textual.actions import parse
 from textual.command import CommandList
 from waiting import until
@@ -80,8 +80,8 @@ async def do(run: Run, query: str, name: str) -> None:
     await run.pilot.pause()
 
 
-def test_a_command_is_done() -> None:
-    async def act(run: Run) -> None:
+async def test_a_command_is_done() -> None:
+    async with running(Machine()) as run:
         monitor = run.app.screen
         assert isinstance(monitor, Monitor)
         await do(run, "mhz", "Clocks in MHz")
@@ -95,20 +95,16 @@ def test_a_command_is_done() -> None:
         await do(run, "busy>80", "Filter busy>80")
         await until(lambda: monitor.choice.filter is not None, "a filter")
 
-    play(Machine(), act)
 
-
-def test_keys_are_there_under_what_they_do() -> None:
-    async def act(run: Run) -> None:
+async def test_keys_are_there_under_what_they_do() -> None:
+    async with running(Machine()) as run:
         found = await listed(run, "", "Pause")
         assert {"Pause", "Sort", "Fold", "Clocks in MHz"} <= set(found)
         assert found.count("Quit") == 1
 
-    play(Machine(), act)
 
-
-def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:
-    async def act(run: Run) -> None:
+async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:
+    async with running(Machine()) as run:
         assert (await listed(run, "", "Pause"))[0] != "Quit"
         palette = run.app.screen
         assert isinstance(palette, Palette)
@@ -117,11 +113,9 @@ def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> 
         await run.pilot.pause()
         assert len(run.app.screen_stack) == 1
 
-    play(Machine(), act)
 
-
-def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> None:
-    async def act(run: Run) -> None:
+async def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> None:
+    async with running(Machine()) as run:
         await listed(run, "", "Pause")
         palette = run.app.screen
         assert isinstance(palette, Palette)
@@ -130,14 +124,10 @@ def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> Non
         await until(lambda: search.is_finished, "the search is over")
         assert search.error is None
 
-    play(Machine(), act)
 
-
-def test_a_palette_without_room_has_no_pages() -> None:
-    async def act(run: Run) -> None:
+async def test_a_palette_without_room_has_no_pages() -> None:
+    async with running(Machine()) as run:
         await listed(run, "", "Pause")
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Palette)
-
-    play(Machine(), act)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from fakes import Machine
 from painted import Terminal, messages, shown
-from playing import Run, play
+from playing import Run, running
 from waiting import until
 
 from perftop.tui.screen.monitor import Monitor
@@ -47,8 +47,8 @@ def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
     assert asyncio.run(look()) == []
 
 
-def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
-    async def act(run: Run) -> None:
+async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
+    async with running(Machine(cores=4), (80, 25)) as run:
         for height in (25, 24):
             await run.pilot.resize_terminal(80, height)
             await run.pilot.pause()
@@ -56,5 +56,3 @@ def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
             assert view.count + len(view.feet) <= view.size.height
             assert not view.show_vertical_scrollbar
             assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))
-
-    play(Machine(cores=4), act, (80, 25))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fakes import Machine
-from playing import Run, play
+from playing import Run, running
 from textual.strip import Strip
 
 from perftop.draw import strips
 
 
-def test_below_the_last_line_there_is_none() -> None:
+async def test_below_the_last_line_there_is_none() -> None:
     """A click there chooses nobody."""
 
-    async def act(run: Run) -> None:
+    async with running(Machine(cores=2)) as run:
         grid = run.grid
         end = len(grid.heads) + grid.count
         assert end < grid.size.height
@@ -21,15 +21,13 @@ def test_below_the_last_line_there_is_none() -> None:
         await run.pilot.click(grid, offset=(5, end))
         assert grid.choice.cpu == before
 
-    play(Machine(cores=2), act)
-
 
 def feet(*texts: str) -> list[strips.Line]:
     return [([(text, "text")], "calm") for text in texts]
 
 
-def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> None:
-    async def act(run: Run) -> None:
+async def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> None:
+    async with running(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
         # The grid has feet of its own.
         grid._tell = lambda: None  # type: ignore[method-assign]
@@ -46,11 +44,9 @@ def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> N
         grid.paint()
         assert "first" not in "".join(line.text for line in shown(run))
 
-    play(Machine(cores=29, threads=1), act, (100, 20))
 
-
-def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
-    async def act(run: Run) -> None:
+async def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
+    async with running(Machine(cores=29, threads=1)) as run:
         grid = run.grid
         grid.feet = feet("first", "second", "third")
         grid.paint()
@@ -60,19 +56,15 @@ def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
         assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
 
-    play(Machine(cores=29, threads=1), act)
 
-
-def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
-    async def act(run: Run) -> None:
+async def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
+    async with running(Machine(cores=29, threads=1), (80, 16)) as run:
         grid = run.grid
         grid.feet = feet(*(f"foot {i}" for i in range(30)))
         grid.redraw()
         lines = [line.text.rstrip() for line in shown(run)]
         heads = len(grid.heads)
         assert lines[heads:] == [f"foot {i}" for i in range(len(lines) - heads)]
-
-    play(Machine(cores=29, threads=1), act, (80, 16))
 
 
 def shown(run: Run) -> list[Strip]:

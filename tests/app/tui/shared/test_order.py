@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import Does, Machine, seen, tasks
-from playing import Run, play
+from playing import running
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
@@ -112,8 +112,8 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
-def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
-    async def act(run: Run) -> None:
+async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
+    async with running(Machine()) as run:
         screen = run.app.screen_stack[0]
         assert isinstance(screen, Monitor)
         await run.pilot.press(*"4231")
@@ -126,11 +126,9 @@ def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
             shown.action_end(to)  # type: ignore[attr-defined]
         assert screen.choice.cpu == 0
 
-    play(Machine(), act)
 
-
-def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
-    async def act(run: Run) -> None:
+async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
+    async with running(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.app.screen_stack[0]
             assert isinstance(screen, Monitor)
@@ -143,11 +141,9 @@ def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
             assert clocks in package
             assert unit in package
 
-    play(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")}), act)
 
-
-def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
-    async def act(run: Run) -> None:
+async def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
+    async with running(Machine(changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.app.screen_stack[0]
             assert isinstance(screen, Monitor)
@@ -155,15 +151,11 @@ def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
             assert run.has(f"clock under its ceiling, {unit.replace('base', '×base')}")
             assert run.has(clocks)
 
-    play(Machine(changes={"base_hz": Rate(2.0e9, "made")}), act)
 
-
-def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
-    async def act(run: Run) -> None:
+async def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
+    async with running(Machine()) as run:
         screen = run.app.screen_stack[0]
         assert isinstance(screen, Monitor)
         screen.action_units("base")
         assert run.has("ceiling, GHz")
         assert run.has(" 3.00 ")
-
-    play(Machine(), act)

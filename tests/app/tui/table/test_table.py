@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from fakes import Does, Machine, doubting, guest, seen, tasks
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import Run, running
 from textual.geometry import Size
 
 from perfprobe.wire import Rate
@@ -53,17 +54,13 @@ def cpus(run: Run) -> list[int]:
     return [int(line.lstrip("▌> ").split()[0]) for line in lines]
 
 
-def at_table(
-    machine: Machine,
-    act: Callable[[Run], Awaitable[None]],
-    size: tuple[int, int] = (240, 30),
-    **more: Any,
-) -> Run:
-    async def go(run: Run) -> None:
+@asynccontextmanager
+async def at_table(
+    machine: Machine, size: tuple[int, int] = (240, 30), **more: Any
+) -> AsyncIterator[Run]:
+    async with running(machine, size, **more) as run:
         await run.pilot.press("4")
-        await act(run)
-
-    return play(machine, go, size, **more)
+        yield run
 
 
 def drawn(
@@ -151,8 +148,8 @@ def test_states_are_marked_on_both_cpus_of_the_core() -> None:
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
-def test_a_cpu_that_is_off_has_no_numbers() -> None:
-    async def act(run: Run) -> None:
+async def test_a_cpu_that_is_off_has_no_numbers() -> None:
+    async with at_table(Machine()) as run:
         run.feed.offline(3)
         await run.intervals(2)
         line = next(line for line in told(run) if line.split()[0] == "3")
@@ -162,18 +159,14 @@ def test_a_cpu_that_is_off_has_no_numbers() -> None:
         await run.pilot.press("r")
         assert cpus(run)[-1] == 3
 
-    at_table(Machine(), act)
 
-
-def test_names_from_outside_are_drawn_as_they_can_be() -> None:
-    async def act(run: Run) -> None:
+async def test_names_from_outside_are_drawn_as_they_can_be() -> None:
+    async with at_table(Machine()) as run:
         await run.intervals(
             1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
         )
         text = next(line for line in told(run) if line.lstrip("▌ ").startswith("0 "))
         assert "a?[31m??:1" in text
-
-    at_table(Machine(), act)
 
 
 # --- where it stands
@@ -216,8 +209,8 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
         assert sum(slot.width for slot in (*stay, *plan.slots)) + more > width - layout.BEFORE - 1
 
 
-def test_columns_scroll_beside_those_that_stay() -> None:
-    async def act(run: Run) -> None:
+async def test_columns_scroll_beside_those_that_stay() -> None:
+    async with at_table(Machine(), (80, 24)) as run:
         first = told(run)[0]
         assert first.split()[:3] == ["cpu", "▲core", "busy"]
         assert first.endswith("→")
@@ -235,21 +228,17 @@ def test_columns_scroll_beside_those_that_stay() -> None:
         await run.pilot.press(*["left"] * 30)
         assert told(run)[0] == first
 
-    at_table(Machine(), act, (80, 24))
 
-
-def test_a_hybrid_tells_types() -> None:
+async def test_a_hybrid_tells_types() -> None:
     m = Machine(cores=2, threads=1)
     for i, kind in enumerate("PE"):
         m.hello.topology[i] = type(m.hello.topology[i])(
             cpu=i, online=True, package=0, core=i, type=kind
         )
 
-    async def act(run: Run) -> None:
+    async with at_table(m) as run:
         assert told(run)[0].split()[:3] == ["cpu", "▲core", "type"]
         assert [line.replace("▌", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
-
-    at_table(m, act)
 
 
 # --- order
@@ -263,8 +252,8 @@ def busy(cores: int = 4) -> Machine:
     )
 
 
-def test_a_column_sorts_by_its_values() -> None:
-    async def act(run: Run) -> None:
+async def test_a_column_sorts_by_its_values() -> None:
+    async with at_table(busy()) as run:
         await run.intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
         choice = view(run).choice
@@ -281,11 +270,9 @@ def test_a_column_sorts_by_its_values() -> None:
             view(run).lay_out()
             assert cpus(run) == found, (order, reverse)
 
-    at_table(busy(), act)
 
-
-def test_tasks_sort_by_name() -> None:
-    async def act(run: Run) -> None:
+async def test_tasks_sort_by_name() -> None:
+    async with at_table(Machine()) as run:
         await run.intervals(1, records=tasks(["b", "C", "a", "d"]))
         choice = view(run).choice
         choice.order = "task"
@@ -296,8 +283,6 @@ def test_tasks_sort_by_name() -> None:
         view(run).lay_out()
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
 
-    at_table(Machine(), act)
-
 
 def test_what_looks_equal_does_not_change_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
@@ -306,8 +291,8 @@ def test_what_looks_equal_does_not_change_places() -> None:
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 
 
-def test_keys_and_clicks_sort() -> None:
-    async def act(run: Run) -> None:
+async def test_keys_and_clicks_sort() -> None:
+    async with at_table(Machine(), (80, 24)) as run:
         choice = view(run).choice
         await run.pilot.press("greater_than_sign")
         assert (choice.order, "▼busy" in told(run)[0]) == ("util", True)
@@ -328,8 +313,6 @@ def test_keys_and_clicks_sort() -> None:
         await run.pilot.click(Table, offset=(2, 0))
         assert choice.order == "CPU number"
 
-    at_table(Machine(), act, (80, 24))
-
 
 # --- the cursor
 
@@ -338,8 +321,8 @@ def selected(run: Run) -> list[int]:
     return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▌")]
 
 
-def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
-    async def act(run: Run) -> None:
+async def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
+    async with at_table(Machine()) as run:
         where = []
         for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
             await run.pilot.press(key)
@@ -354,11 +337,9 @@ def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
         await run.pilot.press("slash", "2", "enter")
         assert (selected(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
 
-    at_table(Machine(), act)
 
-
-def test_the_cpu_stays_selected_when_rows_change_places() -> None:
-    async def act(run: Run) -> None:
+async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
+    async with at_table(busy(32), (80, 24)) as run:
         await run.pilot.press(*["down"] * 5)
         (cpu,) = selected(run)
         for _ in range(6):
@@ -367,14 +348,12 @@ def test_the_cpu_stays_selected_when_rows_change_places() -> None:
         await run.pilot.press("r", "o", "o")
         assert selected(run) == [cpu]
 
-    at_table(busy(32), act, (80, 24))
-
 
 # --- what is chosen
 
 
-def test_clocks_are_told_in_chosen_units() -> None:
-    async def act(run: Run) -> None:
+async def test_clocks_are_told_in_chosen_units() -> None:
+    async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
         found = []
         for _ in range(3):
             title = told(run)[0].split("  ")
@@ -383,8 +362,6 @@ def test_clocks_are_told_in_chosen_units() -> None:
             found.append((busy_title, told(run)[1][:end].split()[-1]))
             await run.pilot.press("u")
         assert found == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
-
-    at_table(Machine(changes={"base_hz": Rate(2e9, "made")}), act)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +375,8 @@ def test_a_clock_in_units(units: str, base_hz: float, number: float, digits: int
     assert unit.digits == digits
 
 
-def test_columns_are_those_chosen_in_their_order() -> None:
-    async def act(run: Run) -> None:
+async def test_columns_are_those_chosen_in_their_order() -> None:
+    async with at_table(Machine()) as run:
         choice, table = view(run).choice, view(run)
         choice.columns = ("ipc", "no such", "util")
         table.lay_out()
@@ -408,11 +385,9 @@ def test_columns_are_those_chosen_in_their_order() -> None:
         table.lay_out()
         assert "clock GHz" in told(run)[0]
 
-    at_table(Machine(), act)
 
-
-def test_only_cpus_that_match_are_there() -> None:
-    async def act(run: Run) -> None:
+async def test_only_cpus_that_match_are_there() -> None:
+    async with at_table(Machine()) as run:
         table = view(run)
         for text, found in (("5-6", [5, 6]), ("core:1", [1, 5])):
             await run.pilot.press("slash", *text, "enter")
@@ -426,30 +401,24 @@ def test_only_cpus_that_match_are_there() -> None:
         await run.pilot.press("escape", "backslash")
         assert len(cpus(run)) == 8
 
-    at_table(Machine(), act)
 
-
-def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async def act(run: Run) -> None:
+async def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async with at_table(Machine(), (80, 24), ascii_=True) as run:
         await run.pilot.press("right", "down", "u", "u")
         assert all(line.isascii() for line in told(run))
         assert "xbase" in told(run)[0]
         assert "^core" in told(run)[0]
 
-    at_table(Machine(), act, (80, 24), ascii_=True)
 
-
-def test_a_low_screen_has_rows_only() -> None:
-    async def act(run: Run) -> None:
+async def test_a_low_screen_has_rows_only() -> None:
+    async with at_table(Machine()) as run:
         await run.pilot.resize_terminal(40, 6)
         await run.intervals(1)
         assert [line.replace("▌", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
 
-    at_table(Machine(), act)
 
-
-def test_columns_are_chosen_in_a_list() -> None:
-    async def act(run: Run) -> None:
+async def test_columns_are_chosen_in_a_list() -> None:
+    async with at_table(Machine()) as run:
         choice, all_ = view(run).choice, told(run)[0]
         await run.pilot.press("c", "space", "enter")
         assert "busy %" not in told(run)[0]
@@ -462,11 +431,9 @@ def test_columns_are_chosen_in_a_list() -> None:
         await run.pilot.press("c", "a", "escape", "c", "a", "enter")
         assert (list(choice.columns), told(run)[0]) == ([], all_)
 
-    at_table(Machine(), act)
 
-
-def test_it_can_be_sorted_before_it_has_a_size() -> None:
-    async def act(run: Run) -> None:
+async def test_it_can_be_sorted_before_it_has_a_size() -> None:
+    async with running(Machine()) as run:
         screen = run.app.screen_stack[0]
         assert isinstance(screen, Monitor)
         await screen.action_view("table")
@@ -474,13 +441,11 @@ def test_it_can_be_sorted_before_it_has_a_size() -> None:
         await view(run).action_column(1)
         assert view(run).choice.order == "busy_hz"
 
-    play(Machine(), act)
 
-
-def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() -> None:
+async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() -> None:
     """As in a replay: a jump opens another session while the view waits for its size."""
 
-    async def act(run: Run) -> None:
+    async with at_table(Machine(cores=4)) as run:
         table, lines_before = view(run), told(run)
         assert any(lines_before)
         session, interval = seen(Machine(cores=2))
@@ -492,11 +457,10 @@ def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() ->
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
 
-    at_table(Machine(cores=4), act)
 
-
-def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
-    async def act(run: Run) -> None:
+async def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    async with running(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
         await run.pilot.press("4")
         await run.intervals(3)
         table = view(run)
@@ -513,6 +477,3 @@ def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red
                 and part.style.color.name in {"#ff6b5e", "bright_red"}
             ]
             assert red == (["▼", "2.40"] if alone else [])
-
-    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
-    play(Machine(ceiling_hz=3.05e9, does=does), act, (240, 30))

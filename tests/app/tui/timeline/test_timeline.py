@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fakes import Does, Machine, doubting, guest
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import Run, play
+from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import text
@@ -69,21 +70,23 @@ class View:
         await self.run.pilot.pause()
 
 
-def look(machine: Machine, act: Any = None, size: tuple[int, int] = (160, 50), **more: Any) -> View:
-    """The view after two seconds, and what `act` does there."""
-    views = []
-
-    async def go(run: Run) -> None:
+@asynccontextmanager
+async def look(
+    machine: Machine, size: tuple[int, int] = (160, 50), **more: Any
+) -> AsyncIterator[View]:
+    """The view after two seconds."""
+    async with running(machine, size, **more) as run:
         await run.intervals(10)
         await run.pilot.press("3")
         await until(lambda: run.app.screen_stack[0].query(Past), "the time view")
         await run.pilot.pause()
-        views.append(View(run))
-        if act is not None:
-            await act(views[0])
+        yield View(run)
 
-    play(machine, go, size, **more)
-    return views[0]
+
+async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
+    """The same as it is at its end."""
+    async with look(machine, size) as view:
+        return view
 
 
 def two() -> Machine:
@@ -99,8 +102,8 @@ def many(cores: int = 24) -> Machine:
 # --- what a line is
 
 
-def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
-    view = look(many())
+async def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
+    view = await seen(many())
     assert len(view.rows) == 24 + 1
     assert view.rows[1].split()[:3] == ["▌", "0", "0,24"]
     assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
@@ -109,8 +112,8 @@ def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> N
     assert "▀ lp0 ▄ lp1" in view.heads[0]
 
 
-def test_all_cpus_have_a_line_where_they_fit() -> None:
-    view = look(many(18))
+async def test_all_cpus_have_a_line_where_they_fit() -> None:
+    view = await seen(many(18))
     assert len(view.rows) == 36 + 1
     assert [row.split()[0] for row in view.rows[2:6]] == ["18", "1", "19", "2"]
     assert view.strip(1)[-1] == ("█", "heat0")
@@ -118,8 +121,8 @@ def test_all_cpus_have_a_line_where_they_fit() -> None:
     assert view.rows[2].split()[-1] == "98.0"
 
 
-def test_few_cpus_are_several_lines_tall() -> None:
-    view = look(two(), size=(80, 24))
+async def test_few_cpus_are_several_lines_tall() -> None:
+    view = await seen(two(), size=(80, 24))
     cells = "".join(view.strip(y)[-1][0] for y in range(1, 13))
     idle, busy, half = " ▁ ", "██ ", " █ "  # two lines high, and one that sets them apart
     assert cells == idle + busy + half + half
@@ -128,26 +131,24 @@ def test_few_cpus_are_several_lines_tall() -> None:
     assert view.rows[4].split()[-1] == "98.0"
 
 
-def test_a_core_with_four_threads_has_two_lines() -> None:
+async def test_a_core_with_four_threads_has_two_lines() -> None:
     does = {cpu: Does(cpu // 20 / 4 + 0.1) for cpu in range(80)}
-    view = look(Machine(cores=20, threads=4, does=does))
+    view = await seen(Machine(cores=20, threads=4, does=does))
     assert len(view.rows) == 1 + 2 * 20
     assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
 
-def test_a_state_of_the_core_is_told_once() -> None:
-    async def act(view: View) -> None:
+async def test_a_state_of_the_core_is_told_once() -> None:
+    async with look(many()) as view:
         view.past.choice.metric = "both"
         await view.again()
-
-    view = look(many(), act)
     row = next(row for row in view.rows if "0,24" in row)
     assert row.split()[-1] == "2.0"
     assert "both active" in view.heads[0]
 
 
-def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
-    view = look(guest({0: Does(1.0)}), size=(80, 24))
+async def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
+    view = await seen(guest({0: Does(1.0)}), size=(80, 24))
     assert view.rows[0].split()[0] == "▌"
     assert "core" not in view.heads[1]
     assert len([row for row in view.rows if row[70:].strip()]) == 2
@@ -156,11 +157,11 @@ def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
 # --- time
 
 
-def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> None:
-    async def act(view: View) -> None:
+async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> (
+    None
+):
+    async with look(many()) as view:
         await view.run.intervals(1)
-
-    view = look(many(), act)
     cells = "".join(char for char, _ in view.strip(1))
     assert len(cells.lstrip()) > 0.7 * len(cells)  # 2.3 s of 3
     assert set(cells.strip()) == {"▀"}
@@ -170,12 +171,10 @@ def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_
     assert since.strip() == "history from 22:13:20"
 
 
-def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
-    async def act(view: View) -> None:
+async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
+    async with look(many()) as view:
         view.run.feed.offline(24)
         await view.run.intervals(10)
-
-    view = look(many(), act)
     cells = view.strip(1)
     at = cells.index(("○", "text"))  # it went
     assert set(cells[at - 20 : at - 3]) == {("▀", "heat0/heat11")}
@@ -184,37 +183,33 @@ def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
     assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
-def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
-    async def act(view: View) -> None:
+async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
+    async with look(Machine(cores=24, does={24: Does(0.0)})) as view:
         view.past.choice.metric = "busy_hz"
         await view.again()
-
-    view = look(Machine(cores=24, does={24: Does(0.0)}), act)
     assert view.rows[1].split()[-2:] == ["3.00", "·"]
     assert view.strip(1)[-1][0] == "▀"
     assert "/" not in view.strip(1)[-1][1]
 
 
-def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
+async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
     told = []
 
-    async def act(view: View) -> None:
+    async with look(many()) as view:
         await view.run.intervals(40)
         for key in ("", "right_square_bracket", *["left_square_bracket"] * 4):
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
             window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
             told.append((window, cell))
-
-    look(many(), act)
     windows, cells = zip(*told, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
     assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
 
 
-def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
-    async def act(view: View) -> None:
+async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
+    async with look(many()) as view:
         machine = view.run.feed.machine
         machine.gone.add(24)
         view.run.feed.offline(24)
@@ -222,32 +217,26 @@ def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> N
         assert view.strip(1)[-1] == ("▀", "heat0")
         await view.run.pilot.press(*["left"] * 12)
         await view.run.pilot.pause()
-
-    view = look(many(), act)
     assert view.strip(1)[-1] == ("▀", "heat0/heat11")
     assert view.rows[1].split()[-1] == "98.0"
 
 
-def test_while_paused_nothing_is_made_anew() -> None:
-    async def act(view: View) -> None:
+async def test_while_paused_nothing_is_made_anew() -> None:
+    async with look(many()) as view:
         await view.run.pilot.press("space")
         await view.run.pilot.pause()
         before = view.past.built
         await view.run.intervals(5)
         assert view.past.built == before
 
-    look(many(), act)
 
-
-def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
-    async def act(view: View) -> None:
+async def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
+    async with look(many()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
         await view.run.intervals(80)
         before = view.past.built
         await view.run.intervals(5)
         assert view.past.built - before <= 5 * 3  # the heads
-
-    look(many(), act)
 
 
 # --- numbers and units
@@ -256,28 +245,26 @@ def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
 @pytest.mark.parametrize(
     ("units", "value", "end"), [("GHz", "3.00", "GHz"), ("MHz", "3000", "MHz")]
 )
-def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) -> None:
-    async def act(view: View) -> None:
+async def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) -> None:
+    async with look(many()) as view:
         view.past.choice.metric, view.past.choice.units = "busy_hz", units
         await view.again()
-
-    view = look(many(), act)
     assert view.rows[1].split()[-2:] == [value, value]
     assert f" {end} " in view.heads[0]
 
 
-def test_a_suspect_value_is_marked() -> None:
-    def numbers(key: str) -> list[list[str]]:
-        async def act(view: View) -> None:
-            session, interval = view.run.app._session, view.run.app.interval
-            assert session is not None
-            assert interval is not None
-            view.past.show(session, doubting(interval, 24, key))
-
-        return [row.split()[-2:] for row in look(many(), act).rows[1:3]]
-
-    assert numbers("ref") == [["2.0", "≁98.0"], ["2.0", "98.0"]]
-    assert numbers("instructions") == [["2.0", "98.0"]] * 2  # it has no part in utilisation
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("ref", "≁98.0"), ("instructions", "98.0")],  # the second has no part in utilisation
+)
+async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
+    async with look(many()) as view:
+        session, interval = view.run.app._session, view.run.app.interval
+        assert session is not None
+        assert interval is not None
+        view.past.show(session, doubting(interval, 24, key))
+    rows = [row.split()[-2:] for row in view.rows[1:3]]
+    assert rows == [["2.0", number], ["2.0", "98.0"]]
 
 
 # --- episodes
@@ -290,11 +277,9 @@ async def told(view: View, *episodes: Episode) -> None:
     await view.again()
 
 
-def test_an_episode_marks_axis_and_row_where_it_began() -> None:
-    async def act(view: View) -> None:
+async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
+    async with look(many()) as view:
         await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
-
-    view = look(many(), act)
     at = view.feet[0].index("║")
     assert view.rows[1][at] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
@@ -302,20 +287,18 @@ def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
 
 
-def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
-    async def act(view: View) -> None:
+async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
+    async with look(many()) as view:
         await told(view, Episode("involuntary-halt", [0], S // 2, S))
-
-    view = look(many(), act)
     assert view.feet[0].count("║") == 1
     assert view.rows[1].count("║") == 1
     assert not view.rows[1].rstrip().endswith("║")
 
 
-def test_what_is_left_below_the_axis_tells_what_happened() -> None:
+async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
     found: list[object] = []
 
-    async def act(view: View) -> None:
+    async with look(two()) as view:
         await told(view, Episode("involuntary-halt", [1], S // 2, S))
         past = view.past
         seen = view.seen()
@@ -323,70 +306,60 @@ def test_what_is_left_below_the_axis_tells_what_happened() -> None:
         at = next(y for y in range(first, len(seen)) if "║" in seen[y])
         found.append(past.target(seen[at].index("║"), past.size.height - at))
         found.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
-
-    look(two(), act)
     episode, room, feet = found
     assert isinstance(episode, Episode)
     assert episode.kind == "involuntary-halt"
     assert room == feet
 
 
-def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
-    async def act(view: View) -> None:
+async def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
+    async with look(many()) as view:
         await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
-
-    view = look(many(), act)
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
-def test_where_there_are_no_headings_rows_tell_of_it() -> None:
-    async def act(view: View) -> None:
+async def test_where_there_are_no_headings_rows_tell_of_it() -> None:
+    async with look(many()) as view:
         view.past.choice.order = "CPU number"
         await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
-
-    view = look(many(), act)
     assert [row.count("▼") for row in view.rows] == [2] * 24
 
 
 # --- order, filter, cursor
 
 
-def test_rows_stand_in_the_chosen_order() -> None:
-    async def act(view: View) -> None:
+async def test_rows_stand_in_the_chosen_order() -> None:
+    first: list[list[str]] = []
+    does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
+    async with look(Machine(cores=24, does=does, ceiling_hz=3.0e9)) as view:
         view.past.choice.order = "util"
         await view.again()
         first.append(view.rows[0].split())
         view.past.choice.reverse = True
         await view.again()
         first.append(view.rows[0].split())
-
-    first: list[list[str]] = []
-    does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
-    look(Machine(cores=24, does=does, ceiling_hz=3.0e9), act)
     assert [row[0] for row in first] == ["23", "▌"]
     assert [row[-1] for row in first] == ["33.0", "10.0"]
 
 
-def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
-    async def act(view: View) -> None:
+async def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
+    found: list[list[str]] = []
+    counts: list[int] = []
+    async with look(many()) as view:
         for chosen in ("3", "999"):
             choice = view.past.choice
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
             await view.again()
             found.append(view.seen())
             counts.append(view.past.count)
-
-    found: list[list[str]] = []
-    counts: list[int] = []
-    look(many(), act)
     some, none = found
     assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
     assert " 3  3 " in some[3]
     assert any("no CPU matches" in line for line in none)
 
 
-def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
-    async def act(view: View) -> None:
+async def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
+    async with look(two(), size=(80, 24)) as view:
         await view.run.pilot.press("down")
         assert view.past.choice.cpu == 1
         await view.run.pilot.press("end")
@@ -394,8 +367,6 @@ def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
         chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
         assert len(chosen) == view.past.count // 2
         assert sum(line.startswith("▌") for line in view.seen()) == 1
-
-    look(two(), act, size=(80, 24))
 
 
 # --- sizes, ASCII
@@ -405,8 +376,8 @@ SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), 
 
 
 @pytest.mark.parametrize("cores", [1, 8, 64])
-def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
-    async def act(view: View) -> None:
+async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
+    async with look(many(cores)) as view:
         for size in SIZES:
             await view.run.pilot.resize_terminal(*size)
             await view.run.pilot.pause()
@@ -417,23 +388,19 @@ def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
                 assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
                 assert "22:13:2" in view.feet[-1]
 
-    look(many(cores), act)
 
-
-def test_the_lowest_screens_have_rows_only() -> None:
-    view = look(many(), size=(60, 7))
+async def test_the_lowest_screens_have_rows_only() -> None:
+    view = await seen(many(), size=(60, 7))
     assert view.heads == []
     assert view.rows[0].split()[1:3] == ["0", "0,24"]
 
 
-def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
-    async def act(view: View) -> None:
+async def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
+    lines: list[str] = []
+    async with look(many(), size=(100, 24), ascii_=True) as view:
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
         lines.extend(view.seen())
-
-    lines: list[str] = []
-    view = look(many(), act, size=(100, 24), ascii_=True)
     assert len(view.rows) == 1 + 48
     assert len(lines) > 15
     assert all(line.isascii() for line in lines)
@@ -447,7 +414,7 @@ def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
 # --- what is looked up
 
 
-def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     field = History.field
 
@@ -455,7 +422,7 @@ def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPa
         asked.append((len(rows), len(edges) - 1))
         return field(self, key, rows, edges)
 
-    async def act(view: View) -> None:
+    async with look(many(128)) as view:
         await view.run.intervals(16)  # 5.3 s: the axis has room for 6
         monkeypatch.setattr(History, "field", counted)
         await view.run.intervals(1)
@@ -468,8 +435,6 @@ def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPa
         assert all(rows <= most + 2 for rows, _ in asked)
         assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
         assert "▀" in view.seen()[-3]
-
-    look(many(128), act)
 
 
 class Written:

@@ -63,7 +63,7 @@ def failed(machine: Machine) -> bool:
     return machine.why not in {"connecting", ""}
 
 
-def test_a_host_that_hangs_lies_or_breaks_holds_nobody_up(
+async def test_a_host_that_hangs_lies_or_breaks_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
@@ -72,23 +72,20 @@ def test_a_host_that_hangs_lies_or_breaks_holds_nobody_up(
         hosts.set(name, does)
     hosts.set("good", "run sim:steady,cpus=2")
 
-    async def scenario() -> None:
-        source = LiveSource([*told, "good"], 0.1)
-        task = asyncio.create_task(source.run())
-        machines = source.fleet.machines
-        await until(lambda: machines["good"].answers, "the good one answers")
-        for name in ("liar", "gone", "cut"):
-            await until(partial(failed, machines[name]), f"{name} says why")
-        assert machines["hung"].why == "connecting"
-        assert "resolve" in machines["gone"].why
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(scenario())
+    source = LiveSource([*told, "good"], 0.1)
+    task = asyncio.create_task(source.run())
+    machines = source.fleet.machines
+    await until(lambda: machines["good"].answers, "the good one answers")
+    for name in ("liar", "gone", "cut"):
+        await until(partial(failed, machines[name]), f"{name} says why")
+    assert machines["hung"].why == "connecting"
+    assert "resolve" in machines["gone"].why
+    task.cancel()
+    await asyncio.wait([task])
 
 
 @pytest.mark.nightly
-def test_sixty_four_machines_answer_side_by_side(
+async def test_sixty_four_machines_answer_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
@@ -96,15 +93,12 @@ def test_sixty_four_machines_answer_side_by_side(
     for name in names:
         hosts.set(name, "run sim:steady,cpus=2")
 
-    async def scenario() -> None:
-        source = LiveSource(names, 1.0)
-        task = asyncio.create_task(source.run())
-        machines = source.fleet.machines.values()
-        await until(lambda: all(machine.answers for machine in machines), "all answer", 300)
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(scenario())
+    source = LiveSource(names, 1.0)
+    task = asyncio.create_task(source.run())
+    machines = source.fleet.machines.values()
+    await until(lambda: all(machine.answers for machine in machines), "all answer", 300)
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def test_without_a_terminal_the_screen_names_json() -> None:
@@ -113,26 +107,23 @@ def test_without_a_terminal_the_screen_names_json() -> None:
     assert "--json" in done.stderr
 
 
-def test_a_link_that_breaks_says_why_at_once_and_comes_back(
+async def test_a_link_that_breaks_says_why_at_once_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "WAITS_S", (0.2,))
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=2")
 
-    async def scenario() -> None:
-        source = LiveSource(["n1"], 0.1)
-        task = asyncio.create_task(source.run())
-        machine = source.fleet.machines["n1"]
-        await until(lambda: machine.answers, "it answers")
-        hosts.set("n1", "refused")
-        hosts.cut("n1")
-        await until(lambda: "refused" in machine.why, "why it is not there any more")
-        assert machine.past.times
-        hosts.set("n1", "run sim:steady,cpus=2")
-        await until(lambda: machine.answers, "it is back")
-        assert "kB/s" in " ".join(source.facts())
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(scenario())
+    source = LiveSource(["n1"], 0.1)
+    task = asyncio.create_task(source.run())
+    machine = source.fleet.machines["n1"]
+    await until(lambda: machine.answers, "it answers")
+    hosts.set("n1", "refused")
+    hosts.cut("n1")
+    await until(lambda: "refused" in machine.why, "why it is not there any more")
+    assert machine.past.times
+    hosts.set("n1", "run sim:steady,cpus=2")
+    await until(lambda: machine.answers, "it is back")
+    assert "kB/s" in " ".join(source.facts())
+    task.cancel()
+    await asyncio.wait([task])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import command
@@ -38,18 +39,16 @@ def night(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def played(night: Path, then: Callable[[RecordingsSource], Awaitable[None]]) -> None:
-    async def scenario() -> None:
-        source = RecordingsSource(night, playing=False)
-        task = asyncio.create_task(source.run())
-        try:
-            await until(lambda: source.now >= source.first + 1, "the beginning is read")
-            await then(source)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(scenario())
+@asynccontextmanager
+async def played(night: Path) -> AsyncIterator[RecordingsSource]:
+    source = RecordingsSource(night, playing=False)
+    task = asyncio.create_task(source.run())
+    try:
+        await until(lambda: source.now >= source.first + 1, "the beginning is read")
+        yield source
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def gone(source: RecordingsSource, by: int) -> float:
@@ -60,8 +59,8 @@ async def gone(source: RecordingsSource, by: int) -> float:
     return source.now - START
 
 
-def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
-    async def then(source: RecordingsSource) -> None:
+async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
+    async with played(night) as source:
         machines = source.fleet.machines
         assert machines["n1"].answers
         assert "begins at" in machines["n2"].why
@@ -77,21 +76,19 @@ def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n1"].answers
         assert source.fleet.machines["n1"].opens == ("replay", str(night / "n1.perftop"))
 
-    played(night, then)
 
-
-def test_it_plays_by_itself_and_is_over_at_its_end(night: Path) -> None:
+def test_its_lines_tell_who_answers(night: Path) -> None:
     done = command.here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
-    async def then(source: RecordingsSource) -> None:
+
+async def test_it_plays_on_to_its_end(night: Path) -> None:
+    async with played(night) as source:
         assert not source.over
         source.travel(1000)
         await until(lambda: source.over, "the end")
         assert source.now == source.last == START + 60
-
-    played(night, then)
 
 
 def test_a_directory_without_recordings_and_a_file_that_is_none(tmp_path: Path) -> None:
