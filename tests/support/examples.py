@@ -1,0 +1,99 @@
+"""Commands of perftop that its texts name, and what runs in their place in a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from roots import ROOT
+
+from perftop import cli
+from perftop.docs import page
+from perftop.docs.command_line import verbs
+from perftop.verbs import help as help_pages
+
+JOB = "true"
+Rules = tuple[tuple[str, str, str], ...]
+INSTEAD: Rules = (
+    (r"^sudo ", "", "a test asks for no rights"),
+    (r" (--group perf )?--sudo$", "", "nor for a group"),
+    (r" \| (head|jq \.|sudo tee .*)$", "", "who reads a pipe is another program"),
+    (r" > (\S+)$", "", "the shell writes the file"),
+    (r"\./job|\bCMD\b|mpirun .*", JOB, "a stranger's program"),
+    (r"--cpu 3 --isa avx512", "--isa scalar", "not every machine has a CPU 3, or that code"),
+    (r"^perftop ramp", r"\g<0> --seconds 1", "time"),
+    (r"-r 5( --warmup 1)?", "-r 2", "time"),
+    (r"--duration 8h", "--duration 1s", "time"),
+    (r"/var/lib/node_exporter/", "", "a directory of this test"),
+    (r"/run/perftop/s|\bPATH\b", "socket", "a socket of this test"),
+    (r"--remote \S+", "--remote perfprobe", "a path there, which the fake ssh does not know"),
+    (r"\bA B\b", "run.perftop today.perftop", "two recordings"),
+    (r"--hosts FILE", "--hosts machines", "names of machines that the fake ssh knows"),
+    (r"\bFILE\b", "run.perftop", "a recording"),
+    (r"\bTOPIC\b", "why", "a page"),
+    (r"\bVERB\b", "stat", "a verb"),
+    (r"sim:… --duration 10$", "sim:idle,speed=max --duration 1", "a scenario, and time"),
+    (r"^perftop exporter(?! --)", r"\g<0> --listen unix:metrics", "its port may be taken"),
+    (r"^perftop record (?!.*(--duration|-- |--print)).*", r"\g<0> --duration 1s", "it runs on"),
+    (r"^perftop record", r"\g<0> --force", "others wrote the file"),
+)  # fmt: skip
+"""What is replaced in an example, by what, and why. They are applied in this order."""
+NOT_HERE: Rules = (
+    (r"^perftop serve$", "", "only names the verb: it needs --socket"),
+    (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
+    (r"--source msr", "", "needs registers; tests/probe/sources/msr has them"),
+)
+"""Examples that no test runs as they are, and why."""
+MEASURES = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
+"""Verbs that read a machine: here a simulated one..."""
+SCREENS = r"perftop( live| demo| attach| replay| fleet(?!.*--json)|$| -(?!.*(--default|help)))"
+ELSEWHERE = "--(source|host|attach|print|help|version|default)"
+"""... unless they say which one, or read none."""
+
+
+def lines(text: str) -> Iterator[str]:
+    """The commands in a text: in code between fences, and in a line. Those with parts to choose
+    from show a form and are no example."""
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    found = re.findall(r"^(?:sudo )?perf(?:top|probe) .*", fenced, re.MULTILINE)
+    found += re.findall(r"`((?:sudo )?perf(?:top|probe)(?: [^`]*)?)`", text)
+    for line in found:
+        words = " ".join(re.sub(r"\s+#.*", "", line).split())
+        if not re.search(r"[\[|]…|\[[A-Z-]", words) and words != "perfprobe":
+            yield words
+
+
+def texts() -> dict[str, str]:
+    """Whatever names commands: the front page, the pages, and the help of verbs."""
+    found = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
+    for topic in page.topics():
+        path = ROOT / "app/perftop/docs" / f"{topic}.md"
+        found[topic] = path.read_text(encoding="utf-8")
+    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in help_pages.BEGINNING.splitlines())
+    told = [part for verb in verbs(cli._parser()) for part in (verb.description, verb.epilog)]
+    return found | {"help": "\n".join([begins, *told])}
+
+
+def examples() -> dict[str, list[str]]:
+    """The commands by the text that has them first."""
+    known: set[str] = set()
+    found: dict[str, list[str]] = {}
+    for name, text in texts().items():
+        new = [line for line in dict.fromkeys(lines(text)) if line not in known]
+        known |= set(new)
+        found[name] = new
+    return found
+
+
+def here(line: str) -> str | None:
+    """What a test runs for an example; None: nothing."""
+    if any(re.search(pattern, line) for pattern, _, _ in NOT_HERE):
+        return None
+    for pattern, new, _ in INSTEAD:
+        line = re.sub(pattern, new, line)
+    if re.match(MEASURES, line) and not re.search(ELSEWHERE, line):
+        head, dashes, command = line.partition(" -- ")
+        scenario = "neighbour" if "lmp" in line else "turbo-drop"
+        speed = "9" if dashes or re.match(SCREENS, line) else "max"
+        line = f"{head} --source sim:{scenario},cpus=4,speed={speed}{dashes}{command}"
+    return line

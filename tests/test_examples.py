@@ -1,0 +1,164 @@
+"""Each command that the front page, a page or the help of a verb shows does what is said of it.
+`support/examples.py` has the table of what runs in its place here, and of what cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fake_ssh
+import pytest
+from examples import INSTEAD, NOT_HERE, SCREENS, examples, here, lines
+from pieces import messages
+from started import started
+from taped import written
+from waiting import until, wait
+
+from perfprobe import __main__ as probe
+from perfprobe import wire
+from perftop import cli
+from perftop.tui import first_picture
+from perftop.tui.app import PerfTopApp
+from perftop.tui.fleet_app import FleetApp
+from perftop.tui.terminal_app import TerminalApp
+
+SLOW = (
+    r"ramp|timers|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
+    r"|serve|exporter(?! --print)"
+)
+"""Examples for the night: they take long, or tests/test_docs.py runs them, or one of the day is
+nearly the same."""
+LASTING = r"perftop (serve|exporter(?!.*--print)) .*?(?P<made>socket|metrics|\S+\.prom)\b"
+"""Runs until it is ended; it is up once this file is there."""
+EXAMPLES = examples()
+TAPE = messages("sim:turbo-drop,cpus=4", 60)
+
+
+class Directory:
+    """Where the commands of one page run, and what runs until the end of the page."""
+
+    def __init__(self, path: Path, held: contextlib.ExitStack) -> None:
+        self._path, self._held = path, held
+
+    def prepare(self, line: str) -> None:
+        """Lays down the recordings that a command reads, with a mark in the middle."""
+        hello, tape = TAPE
+        middle = tape[len(tape) // 2]
+        marks = [wire.Note("mark", middle.time_ns, data={"label": "solve"})]
+        at = tape.index(middle)
+        reads = [] if " -o " in line or "box" in line else shlex.split(line)
+        for name in reads:
+            if name.endswith(".perftop"):
+                written(self._path / name, hello, [*tape[:at], *marks, *tape[at:]])
+
+    def start(self, line: str, made: str) -> None:
+        self._held.enter_context(started(*shlex.split(line)[1:]))
+        wait((self._path / made).exists, f"{made} of {line}")
+
+
+@pytest.fixture
+def directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Any:
+    """An empty one with hosts behind a fake ssh, and a terminal on which a screen is seen."""
+    fake_ssh.install(tmp_path, monkeypatch)
+    (tmp_path / "machines").write_text("n001\nn002\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(first_picture, "shown", lambda: contextlib.nullcontext(_Picture()))
+    monkeypatch.setattr(TerminalApp, "run_async", _seen)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
+    with contextlib.ExitStack() as held:
+        yield Directory(tmp_path, held)
+
+
+class _Picture:
+    def hand_over(self) -> None:
+        pass
+
+
+async def _seen(app: TerminalApp, **_: object) -> None:
+    """Runs an app until it shows numbers."""
+    async with app.run_test(size=(80, 24)):
+        await until(lambda: _shows(app) or app.failure, f"numbers on {type(app).__name__}")
+    assert app.failure is None
+
+
+def _shows(app: TerminalApp) -> bool:
+    if isinstance(app, FleetApp):
+        return bool(app.source.fleet.answering)
+    return app.interval is not None if isinstance(app, PerfTopApp) else app._up
+
+
+def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    screen = re.match(SCREENS, line) is not None
+    main: Callable[[list[str]], int] = probe.main if line.startswith("perfprobe") else cli.main
+    _, *words = shlex.split(line)
+    with monkeypatch.context() as terminal:
+        for stream in (sys.stdin, sys.stdout):
+            terminal.setattr(stream, "isatty", lambda: screen)
+        try:
+            return main(words)
+        except SystemExit as ended:  # of argparse
+            assert isinstance(ended.code, int)
+            return ended.code
+
+
+def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for example in wanted:
+        if (line := here(example)) is None:
+            continue
+        directory.prepare(line)
+        if lasting := re.match(LASTING, line):
+            directory.start(line, lasting["made"])
+        else:
+            fine = {0, 1} if "selftest" in line else {0}  # 1: a counter of this machine is wrong
+            assert run(line, monkeypatch) in fine, f"{example}, here as {line}"
+
+
+def pages(*, slow: bool) -> list[Any]:
+    """Pages with their examples, without those that are slow, or with them."""
+    chosen = {
+        name: [line for line in found if slow or not re.search(SLOW, line)]
+        for name, found in EXAMPLES.items()
+    }
+    return [pytest.param(found, id=name) for name, found in chosen.items() if found]
+
+
+@pytest.mark.parametrize("wanted", pages(slow=False))
+def test_examples_do_what_is_said(
+    wanted: list[str],
+    directory: Directory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    carried_out(wanted, directory, monkeypatch)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("wanted", pages(slow=True))
+def test_slow_examples_do_what_is_said(
+    wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all others of their page, whose files they read."""
+    carried_out(wanted, directory, monkeypatch)
+
+
+def test_examples_are_found() -> None:
+    """A guard whose extractor finds nothing passes everything."""
+    text = "`perftop a --b`, `perftop why [--c]`\n\n```sh\nsudo perftop d | head   # e\nls\n```\n"
+    assert set(lines(text)) == {"perftop a --b", "sudo perftop d | head"}
+    found = [line for each in EXAMPLES.values() for line in each]
+    assert {"perftop why -- ./job", "perftop fleet night", "perftop VERB --help"} <= set(found)
+    assert len(found) == len(set(found)) > 60
+
+
+def test_the_table_has_no_row_too_many() -> None:
+    found = [line for each in EXAMPLES.values() for line in each]
+    for pattern, _, why in (*INSTEAD, *NOT_HERE):
+        assert why
+        assert any(re.search(pattern, line) for line in found), pattern
