@@ -34,6 +34,11 @@ def head(path: str, limit: int) -> str | None:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
+def word(path: str) -> str:
+    """What a file of one value says; empty if it cannot be read."""
+    return (text(path) or "").strip()
+
+
 def number(path: str) -> int | None:
     return natural(text(path))
 
@@ -53,11 +58,16 @@ def cpus(path: str) -> list[int]:
         return []
 
 
-def numbered(directory: str, prefix: str) -> list[int]:
-    """The numbers n of the entries `prefix`n of a directory, ascending."""
+def names(directory: str) -> list[str]:
+    """The names in a directory, sorted; empty if it cannot be read."""
     try:
-        names = os.listdir(directory)  # noqa: PTH208 - a Path per name, a thousand times
+        return sorted(os.listdir(directory))  # noqa: PTH208 - a Path per name, a thousand times
     except OSError:
         return []
+
+
+def numbered(directory: str, prefix: str) -> list[int]:
+    """The numbers n of the entries `prefix`n of a directory, ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
-    return sorted({int(match[1]) for name in names if (match := pattern.fullmatch(name))})
+    found = map(pattern.fullmatch, names(directory))
+    return sorted({int(match[1]) for match in found if match})

@@ -251,7 +251,7 @@ def _l3_of(base: str, cpu: int) -> str | None:
     for index in (3, 2, 1, 0, 4):  # usually index3
         at = f"{base}/cpu{cpu}/cache/index{index}"
         if files.number(f"{at}/level") == 3:
-            kind = (files.text(f"{at}/type") or "").strip()
+            kind = files.word(f"{at}/type")
             if kind not in {"Data", "Instruction"}:
                 return at
     return None

@@ -135,7 +135,7 @@ def _msr(root: Path) -> Check:
     except OSError as error:
         why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
         return Check(what, "not usable", why, lost, access.as_root(root, "CAP_SYS_RAWIO"))
-    writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    writes = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
     lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
     if writes == "off":
@@ -162,7 +162,7 @@ def _traced(root: Path) -> Check:
 
 
 def _idle(root: Path) -> Check:
-    driver = (files.text(f"{root}/{files.CPUS}/cpuidle/current_driver") or "").strip()
+    driver = files.word(f"{root}/{files.CPUS}/cpuidle/current_driver")
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
         return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
@@ -171,7 +171,7 @@ def _idle(root: Path) -> Check:
 
 def _cpufreq(root: Path) -> Check:
     at = f"{root}/{files.CPUS}/cpu0/cpufreq"
-    driver = (files.text(f"{at}/scaling_driver") or "").strip()
+    driver = files.word(f"{at}/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")

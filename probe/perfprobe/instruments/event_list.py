@@ -64,7 +64,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         for name in listed(pmu):
             if name not in generic and perf_pmus.code(pmu, name) is not None:
                 unit, scale = measure(pmu, name)
-                about = (files.text(f"{pmu.path}/events/{name}") or "").strip()
+                about = files.word(f"{pmu.path}/events/{name}")
                 yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
         for name, told in perf.items():
             if named := next((n for n in told if n.pmu == pmu.name), None):

@@ -34,7 +34,7 @@ def capable(root: Path, *capabilities: int) -> bool:
 
 def perf_refused(root: Path) -> Trouble | None:
     """Why the kernel refuses perf counters of whole CPUs to this process; None: it does not."""
-    level = (files.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
+    level = files.word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
     if identity.user_namespace(root):
@@ -116,4 +116,4 @@ def hiding(root: Path) -> str:
 
 def accounts_delays(root: Path) -> bool:
     """Whether the kernel accounts for how long tasks wait for a disk."""
-    return (files.text(f"{root}/proc/sys/kernel/task_delayacct") or "").strip() == "1"
+    return files.word(f"{root}/proc/sys/kernel/task_delayacct") == "1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -208,7 +207,7 @@ class Catalogue:
     def _of_pmu(self, asked: Asked) -> Chosen:
         pmu = perf_pmus.find(self._root, asked.pmu)
         if pmu is None:
-            there = ", ".join(pmus(self._root)) or "none"
+            there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
             raise ValueError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
         core = pmu.name in {each.name for each in self.cores}
         if pmu.cpus is not None and not core:
@@ -259,19 +258,8 @@ class Catalogue:
 
 def listed(pmu: Pmu) -> list[str]:
     """Names of the events that the PMU lists."""
-    try:
-        names = os.listdir(f"{pmu.path}/events")  # noqa: PTH208 - no Path objects for hundreds
-    except OSError:
-        return []
-    return sorted(name for name in names if not name.endswith((".scale", ".unit", ".snapshot")))
-
-
-def pmus(root: Path) -> list[str]:
-    """Names of all PMUs."""
-    try:
-        return sorted(os.listdir(f"{root}/{DEVICES}"))  # noqa: PTH208
-    except OSError:
-        return []
+    beside = (".scale", ".unit", ".snapshot")
+    return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
 
 
 def listed_code(pmu: Pmu, word: str) -> Code | None:

@@ -69,7 +69,7 @@ def placed(path: str, term: str, value: int) -> Code:
 
 def _bits(path: str, term: str) -> tuple[str, list[int]]:
     """The word that a term fills, and its bits there, ascending."""
-    match = _FORMAT.fullmatch((files.text(f"{path}/format/{term}") or "").strip())
+    match = _FORMAT.fullmatch(files.word(f"{path}/format/{term}"))
     if match is None:
         raise TermError(f"the PMU has no term {term!r}")
     bits: set[int] = set()

@@ -7,13 +7,12 @@ packages share the name.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe.cpu import identity
+from perfprobe.cpu import files, identity
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event
@@ -60,10 +59,7 @@ def controllers(root: Path) -> list[Controller]:
 
 
 def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
-    try:
-        names = os.listdir(root / perf_pmus.DEVICES)  # noqa: PTH208 - names are what is wanted
-    except OSError:
-        return
+    names = files.names(f"{root}/{perf_pmus.DEVICES}")
     number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
     matched = {name: found for name in names if (found := number.fullmatch(name))}
     for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):

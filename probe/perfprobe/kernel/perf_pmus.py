@@ -74,7 +74,7 @@ def core_at(root: Path, cpu: int) -> Pmu:
 def code(pmu: Pmu, event: str) -> Code | None:
     """The words of an event that the PMU names; None: it names none, or not in a way that is
     understood."""
-    text = (files.text(f"{pmu.path}/events/{event}") or "").strip()
+    text = files.word(f"{pmu.path}/events/{event}")
     try:
         return event_terms.code(pmu.path, event_terms.values(text)) if text else None
     except event_terms.TermError:
@@ -101,7 +101,7 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
 def scale(pmu: Pmu, event: str) -> float:
     """One count in the event's unit; 1 where the PMU does not say."""
     try:
-        value = float((files.text(f"{pmu.path}/events/{event}.scale") or "").strip())
+        value = float(files.word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
         return 1.0
     return value if 1e-18 <= value < 1e12 else 1.0
@@ -109,5 +109,5 @@ def scale(pmu: Pmu, event: str) -> float:
 
 def unit(pmu: Pmu, event: str) -> str:
     """The unit of the scaled count, as the PMU words it; "1" where it does not say."""
-    text = (files.text(f"{pmu.path}/events/{event}.unit") or "").strip()
+    text = files.word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from perfprobe.cpu.files import CPUS, number, numbered, text
+from perfprobe.cpu.files import CPUS, names, number, numbered, text, word
 
 MOST = 200
 """Characters of a value."""
@@ -62,12 +62,12 @@ def turbo_on(root: Path) -> bool | None:
 
 def governor(root: Path, cpu: int) -> str:
     """The CPU's governor; empty where cpufreq names none."""
-    return (text(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
+    return word(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor")
 
 
 def _value(path: str) -> str:
     """The chosen one of several in a list; '' if there is none."""
-    content = (text(path) or "").strip()
+    content = word(path)
     chosen = _CHOSEN.search(content)
     return chosen[1] if chosen else content
 
@@ -75,13 +75,10 @@ def _value(path: str) -> str:
 def _vulnerable(root: Path) -> str:
     """What the kernel does nothing against: mitigations that are off make programs faster. '' if it
     does not tell."""
-    at = Path(f"{root}/{CPUS}/vulnerabilities")
-    try:
-        told = {path.name: text(str(path)) or "" for path in sorted(at.iterdir())}
-    except OSError:
-        return ""
-    open_to = [name for name, content in told.items() if content.startswith("Vulnerable")]
-    return ", ".join(open_to) or "nothing"
+    at = f"{root}/{CPUS}/vulnerabilities"
+    told = names(at)
+    open_to = [name for name in told if word(f"{at}/{name}").startswith("Vulnerable")]
+    return ", ".join(open_to) or ("nothing" if told else "")
 
 
 def _memory(root: Path) -> str:

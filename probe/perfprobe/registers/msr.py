@@ -153,7 +153,7 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", what, code=code)
-    allowed = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    allowed = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
     if allowed == "off":
         mend = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
         return MsrError(

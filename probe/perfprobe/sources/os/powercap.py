@@ -84,7 +84,7 @@ class Powercap:
         found: dict[int | None, Zone] = {}
         for number in files.numbered(base, "intel-rapl:"):
             at = f"{base}/intel-rapl:{number}"
-            name = _ZONE.fullmatch((files.text(f"{at}/name") or "").strip())
+            name = _ZONE.fullmatch(files.word(f"{at}/name"))
             if name and name["die"]:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
@@ -96,7 +96,7 @@ class Powercap:
         """The zone of the package's memory; None: there is none that may be read."""
         for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
             at = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
-            if (files.text(f"{at}/name") or "").strip() == "dram":
+            if files.word(f"{at}/name") == "dram":
                 zone = self._zone(at, {"energy_j"})
                 return zone if zone.files else None
         return None
@@ -131,7 +131,7 @@ def _limits(at: str) -> dict[str, str]:
     """Files of the limits that are set. AMD's zones have none."""
     found = {}
     for number in range(3):
-        name = (files.text(f"{at}/constraint_{number}_name") or "").strip()
+        name = files.word(f"{at}/constraint_{number}_name")
         path = f"{at}/constraint_{number}_power_limit_uw"
         if name in LIMITS and files.number(path):
             found[LIMITS[name]] = path

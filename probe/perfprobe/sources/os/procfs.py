@@ -77,7 +77,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
         idle: list[str] = []
         poll: list[str] = []
         for number in files.numbered(base, "state"):
-            name = (files.text(f"{base}/state{number}/name") or "").strip()
+            name = files.word(f"{base}/state{number}/name")
             (poll if name == "POLL" else idle).append(f"state{number}")
         if len(idle) > len(best[0]):
             best = (idle, poll)

@@ -151,7 +151,7 @@ class Resctrl:
         a group may go at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
-        text = (files.text(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}") or "").strip()
+        text = files.word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
         if text.isdigit() and len(text) <= 20:
             return int(text) % 2**64
         return text or None
@@ -159,10 +159,7 @@ class Resctrl:
     def _groups(self) -> Iterator[str]:
         """Control groups as paths below the mount, the one of all other tasks first."""
         yield ""
-        try:
-            names = sorted(set(os.listdir(self._at)) - OWN)  # noqa: PTH208
-        except OSError:
-            return
+        names = (name for name in files.names(self._at) if name not in OWN)
         found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
         for count, name in enumerate(found):
             if count < MOST_GROUPS:
@@ -173,11 +170,7 @@ class Resctrl:
         count = 0
         for group in groups:
             at = f"{group}/mon_groups"
-            try:
-                names = sorted(os.listdir(self._at + at))  # noqa: PTH208
-            except OSError:
-                continue
-            for name in names[: MOST_GROUPS - count]:
+            for name in files.names(self._at + at)[: MOST_GROUPS - count]:
                 count += 1
                 yield f"{at}/{name}"
 
