@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from perfprobe import wire
+from perfprobe.native import tsc_rate
 from perfprobe.orders import Orders
 from perfprobe.sources import Source
 from perfprobe.wire.outbox import Ended, Outbox
@@ -68,8 +69,7 @@ def serve(
 
 def _answer(number: int) -> wire.Note:
     """Its time is that of this machine, also where a simulation has another one."""
-    now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-    return wire.Note("echo", now_ns, data={"number": number})
+    return wire.Note("echo", tsc_rate.raw_ns(), data={"number": number})
 
 
 def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Tick, Uarch
 from perfprobe.wire import Multiplier, Rate
 
-INTEL = "GenuineIntel"
 SCALED = ("ref_p", "one_thread", "any_thread", "distributed")
 """Events whose ticks need a multiplier."""
 

@@ -77,15 +77,21 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     kind = _line(f"{root}/sys/hypervisor/type")
     if kind:
         return "Xen" if kind.lower() == "xen" else kind
-    flags = _first_record(root).get("flags")
-    if flags is not None and "hypervisor" not in flags.split():
+    told = flags(root)
+    if told is not None and "hypervisor" not in told:
         return None
     dmi = [_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
     said = " ".join(part for part in dmi if part).lower()
     for sign, name in _HYPERVISORS:
         if sign in said:
             return name
-    return None if flags is None else "hypervisor"
+    return None if told is None else "hypervisor"
+
+
+def flags(root: Path = Path("/")) -> list[str] | None:
+    """The features of the first CPU, by the kernel's words; None: it does not tell them."""
+    found = _first_record(root).get("flags")
+    return None if found is None else found.split()
 
 
 def records(root: Path) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.kernel import access, idle_trace, memory_controllers, settings
+from perfprobe.kernel import access, idle_trace, memory_controllers, perf_pmus, settings
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
 from perfprobe.sources.os import procstat
@@ -82,8 +82,7 @@ def _proc(root: Path) -> Iterator[Check]:
 
 def _perf(root: Path) -> Check:
     what = "perf counters"
-    pmus = root / "sys/bus/event_source/devices"
-    core = [name for name in ("cpu", "cpu_core", "cpu_atom") if (pmus / name).exists()]
+    core = [pmu.name for pmu in perf_pmus.cores(root)]
     if not core:
         trouble = access.no_pmu(root)
         return Check(what, "not usable", trouble.why, COUNTED, trouble.fix)
@@ -204,9 +203,7 @@ def _watchdog(root: Path) -> Check:
 
 def _clock(root: Path) -> Check:
     source = identity.clocksource(root) or "unknown"
-    records = identity.records(root)
-    flags = (records[0].get("flags", "") if records else "").split()
-    invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)
+    invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.flags(root) or ())
     text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"
     if not invariant:
         return Check("clock", "limited", text, "trust in shares over changes of the clock")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
+from perfprobe.cpu.model import AMD
 from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event, Refused, System
@@ -153,7 +154,7 @@ def guarantees(method: Method, leaves: Leaves) -> str | None:
     if method.answers == "ns" and method.guarantees == _VDSO:
         source = identity.clocksource()
         return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"
-    if "lfence" in method.name and cpuid.vendor(leaves) in {"AuthenticAMD", "HygonGenuine"}:
+    if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
         registers = cpuid.leaf(leaves, EXTENDED | 0x21)
         if registers is None or not registers[EAX] >> 2 & 1:
             return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"

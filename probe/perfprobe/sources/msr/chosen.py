@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets, cpuid, event_counters
+from perfprobe.cpu.model import INTEL
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_catalogue import HARDWARE_EVENTS, Catalogue, Chosen, listed_code
 from perfprobe.kernel.event_terms import Code
@@ -17,7 +18,6 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.registers.counter_draft import ALL_RINGS, MOST_GENERAL, OS, USR, General, usable
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.sources.msr.kinds import Kind
-from perfprobe.sources.msr.parts import INTEL
 
 OTHER_CORES = "cores of this type have no such event"
 PERF = "--source perf counts it"

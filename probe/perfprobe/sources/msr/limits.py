@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Literal
 
 from perfprobe.cpu import cpuid
+from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Rapl, Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
 from perfprobe.sources.msr.kinds import Kind
-from perfprobe.sources.msr.parts import INTEL, Absent, Reading, content
+from perfprobe.sources.msr.parts import Absent, Reading, content
 from perfprobe.wire import Counter
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION

@@ -14,6 +14,7 @@ from typing import Literal
 
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
+from perfprobe.cpu.model import INTEL
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import NotRestored, Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
@@ -25,7 +26,6 @@ from perfprobe.sources.msr.chosen import NOTHING, Wanted
 from perfprobe.sources.msr.kinds import Kind, kinds
 from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
 from perfprobe.sources.msr.parts import (
-    INTEL,
     Programmed,
     Reading,
     ReadOnly,

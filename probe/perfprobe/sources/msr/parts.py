@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from perfprobe._native import lib
+from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.kernel.event_catalogue import Chosen
 from perfprobe.native.errors import NotRestored
@@ -22,7 +23,6 @@ from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34
-INTEL = "GenuineIntel"
 UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.registers.programmer import Programmer
 from perfprobe.wire import Block, Frame, Hello, Note
 
@@ -34,7 +35,7 @@ class _Cpu:
 class RegisterCheck:
     def __init__(self, programmer: Programmer, cpus: Sequence[int], hello: Hello) -> None:
         self._programmer = programmer
-        self._looked_ns = _raw_ns()
+        self._looked_ns = raw_ns()
         rows = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._cpus = {cpu: _Cpu(rows[cpu], self._looked_ns) for cpu in cpus}
         self._turn = list(cpus)
@@ -44,12 +45,12 @@ class RegisterCheck:
 
     def due(self) -> float:
         """CLOCK_MONOTONIC seconds of the next look."""
-        return time.monotonic() + (self._looked_ns + PERIOD_NS - _raw_ns()) / 1e9
+        return time.monotonic() + (self._looked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def look(self) -> list[Note]:
         """Looks at CPUs, all of them once in PERIOD_NS, and returns what is new."""
         count = len(self._turn)
-        passed_ns = _raw_ns() - self._looked_ns
+        passed_ns = raw_ns() - self._looked_ns
         number = min(count, passed_ns * count // PERIOD_NS)
         if not number:
             return []
@@ -59,7 +60,7 @@ class RegisterCheck:
         back: dict[frozenset[str], list[int]] = {}
         for cpu in now:
             self._look(cpu, taken, back)
-        at_ns = _raw_ns()
+        at_ns = raw_ns()
         notes = [
             Note(
                 "taken",
@@ -80,7 +81,7 @@ class RegisterCheck:
         back: dict[frozenset[str], list[int]],
     ) -> None:
         """Adds what is new of this CPU, by the counters concerned."""
-        state, begun_ns = self._cpus[cpu], _raw_ns()
+        state, begun_ns = self._cpus[cpu], raw_ns()
         found = self._programmer.check(cpu)
         if found is None:
             return
@@ -92,7 +93,7 @@ class RegisterCheck:
             taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
         if ours := state.taken - keys:
             back.setdefault(ours, []).append(cpu)
-            state.until_ns = {**state.until_ns, **dict.fromkeys(ours, _raw_ns())}
+            state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
         state.taken = keys
         if not keys:
             state.good_ns = begun_ns
@@ -123,7 +124,3 @@ def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:
     words = memoryview(frame.blocks[block.name].valid).cast("Q")
     for column in columns:
         words[row * block.valid_words + column // 64] &= ~(1 << column % 64)
-
-
-def _raw_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfprobe import wire
+from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.sources.msr.chosen import NOTHING, find
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.msr.parts import Programmed, close
@@ -92,5 +93,4 @@ class Msr:
         """A note for each text that was not told before."""
         new = list(dict.fromkeys(text for text in texts if text not in self._told))
         self._told.update(new)
-        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        return [Note("warning", now, data={"text": text}) for text in new]
+        return [Note("warning", raw_ns(), data={"text": text}) for text in new]

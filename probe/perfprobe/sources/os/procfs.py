@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.cpu import files
-from perfprobe.kernel import access
+from perfprobe.kernel import access, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -88,7 +88,6 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 
 def no_counters(root: Path) -> Trouble:
     """Why this source has no cycles, instructions and reference cycles."""
-    pmus = root / "sys/bus/event_source/devices"
-    if (pmus / "cpu").exists() or (pmus / "cpu_core").exists():
+    if perf_pmus.cores(root):
         return Trouble("the os source does not read the core's counters", "--source perf")
     return access.no_pmu(root)

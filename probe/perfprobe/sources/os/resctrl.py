@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.cpu import files
+from perfprobe.cpu import files, identity
 from perfprobe.native import frame_layout
 from perfprobe.sources.os.polled import put
 from perfprobe.wire import Counter, Cpu, Missing
@@ -189,8 +189,7 @@ class Resctrl:
 
     def _lacks(self, root: Path) -> None:
         """Worth a message only where the CPU could do it."""
-        record = files.head(f"{root}/proc/cpuinfo", 1 << 14) or ""
-        if "cqm_mbm_total" in record.split():
+        if "cqm_mbm_total" in (identity.flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
             mounted = bool(self._numbers())
             why = "its numbers of L3s are not those of the topology" if mounted else NOTHING

@@ -173,7 +173,7 @@ class Native:
             self._tasks.work(EARLY_NS)
             return []
         # The clocks are compared once: within a second they drift apart by microseconds.
-        raw_less_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - time.monotonic_ns()
+        raw_less_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
         for each in rounds:  # before CPUs come back, since samples from before they went may be in
             self._mark_offline(each.data)

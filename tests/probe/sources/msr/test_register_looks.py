@@ -24,7 +24,7 @@ class Bench:
         self._now_ns = 0
         self.taken: dict[int, list[str] | None] = {0: [], 1: []}
         """Keys that somebody else has programmed, by CPU; None: the CPU cannot be asked."""
-        monkeypatch.setattr(register_check, "_raw_ns", lambda: self._now_ns)
+        monkeypatch.setattr(register_check, "raw_ns", lambda: self._now_ns)
         self._looks = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 
     def check(self, cpu: int) -> Check | None:
