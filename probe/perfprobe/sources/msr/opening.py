@@ -15,6 +15,7 @@ from typing import Literal
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
+from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import NotRestored, Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
@@ -39,7 +40,7 @@ from perfprobe.sources.msr.parts import (
     stand_ins,
     tsc,
 )
-from perfprobe.sources.os.parts import Part
+from perfprobe.sources.os.parts import Part, gathered
 from perfprobe.wire import Cpu, Identity, Missing, Multiplier, Rate, Scope, Turbo
 
 SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
@@ -237,16 +238,13 @@ class _Opening:
     def _part(self, scope: Scope, wanted: Sought) -> ReadOnly | None:
         """A part with the wanted registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
-        lost: dict[tuple[str, str], list[int]] = {}
+        lost: list[tuple[int, str, Trouble]] = []
         for kind in self._kinds:
             with self._first(kind) as device:
                 there, missing = readable(device, wanted(kind, device))
             table |= dict.fromkeys(kind.cpus, there)
-            for what in missing.items():
-                lost.setdefault(what, []).extend(kind.cpus)
-        for (key, why), cpus in lost.items():
-            everywhere = len(cpus) == len(table)
-            self.missing.append(Missing(key, why, None, None if everywhere else cpus))
+            lost += [(cpu, key, Trouble(why)) for key, why in missing.items() for cpu in kind.cpus]
+        self.missing += gathered(lost, len(table))
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 

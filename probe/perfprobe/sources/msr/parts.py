@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from perfprobe.registers.counter_draft import Counted
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
-from perfprobe.sources.os.parts import Part
+from perfprobe.sources.os.parts import Part, limited
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34
@@ -131,10 +131,7 @@ def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
         for reading in readings:
             found.setdefault(reading.counter.key, reading.counter)
             having.setdefault(reading.counter.key, []).append(cpu)
-    return [
-        counter if len(having[key]) == len(table) else replace(counter, cpus=sorted(having[key]))
-        for key, counter in found.items()
-    ]
+    return [limited(each, sorted(having[key]), len(table)) for key, each in found.items()]
 
 
 # --- what a model has -----------------------------------------------------------------------------

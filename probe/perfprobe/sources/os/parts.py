@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -48,6 +49,23 @@ def still(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missi
     """The missing keys that no counter of all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [each for each in missing if each.what not in everywhere]
+
+
+def limited(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
+    """The counter, as these of so many CPUs have it."""
+    return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
+
+
+def gathered(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
+    """Each key and reason once, with its CPUs unless it is so on all, of which there are so
+    many."""
+    cpus: dict[tuple[str, Trouble], list[int]] = {}
+    for cpu, key, why in lacking:
+        cpus.setdefault((key, why), []).append(cpu)
+    return [
+        Missing(key, why.why, why.fix, None if len(where) == number else where)
+        for (key, why), where in cpus.items()
+    ]
 
 
 class Thinned:

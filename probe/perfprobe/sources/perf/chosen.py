@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.kernel import event_names
@@ -16,7 +16,8 @@ from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial, ra
 from perfprobe.kernel.perf_groups import Opening, Short
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.native.errors import Unavailable
-from perfprobe.sources.perf.groups import Bundle, Groups
+from perfprobe.sources.os.parts import gathered, limited
+from perfprobe.sources.perf.groups import Groups, alone
 from perfprobe.sources.perf.parts import THREADS, TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -181,30 +182,26 @@ class Opener:
         column = {chosen.asked.key: i for i, chosen in enumerate(group)}
         with ThreadPoolExecutor(THREADS) as pool:
             opened = [*pool.map(lambda row: self._opened(group, row.cpu, column), self._read)]
-        ready, there, lacking = {}, {}, dict[Missing, list[int]]()
+        ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
         for row, (found, opening) in zip(self._read, opened, strict=True):
             there[row.cpu] = {event.key for event in opening.events}
             if found is not None:
                 ready[row.cpu] = found
             for chosen in group:
-                if chosen.asked.key not in there[row.cpu]:
-                    why = opening.refused.get(chosen.asked.key) or chosen.trouble or OTHER_CORES
-                    missing = Missing(chosen.asked.key, why.why, why.fix)
-                    lacking.setdefault(missing, []).append(row.cpu)
+                if (key := chosen.asked.key) not in there[row.cpu]:
+                    why = opening.refused.get(key) or chosen.trouble or OTHER_CORES
+                    lacking.append((row.cpu, key, why))
         keys = [chosen.asked.key for chosen in group]
         counters = [
             *(self._on(time, keys, group, there) for time in TIMES),
             *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
         ]
-        part = Groups(
-            self._kernel, "cpu", counters, self._bundles(group, column),
-            timed=True, mapped=False, ready=ready,
+        bundles = alone(lambda cpu: self._events(group, cpu), column)  # for a CPU that comes back
+        lost = gathered(lacking, len(self._read))
+        return Groups(
+            self._kernel, "cpu", counters, bundles, timed=True, mapped=False, ready=ready,
+            missing=lost,
         )  # fmt: skip
-        part.missing = [
-            replace(missing, cpus=None if len(cpus) == len(self._read) else cpus)
-            for missing, cpus in lacking.items()
-        ]
-        return part
 
     def _opened(
         self, group: Sequence[Chosen], cpu: int, column: dict[str, int]
@@ -238,18 +235,7 @@ class Opener:
             planned = {event.key for event in self._events(group, row.cpu)} & somewhere
             if not there.get(row.cpu, planned).isdisjoint(keys):
                 cpus.append(row.cpu)
-        return replace(counter, cpus=None if len(cpus) == len(self._rows) else cpus)
-
-    def _bundles(
-        self, group: Sequence[Chosen], column: Mapping[str, int]
-    ) -> Callable[[int], list[Bundle]]:
-        """For a CPU that comes back."""
-
-        def bundles(cpu: int) -> list[Bundle]:
-            events = self._events(group, cpu)
-            return [Bundle(cpu, [(event, column[event.key]) for event in events])] if events else []
-
-        return bundles
+        return limited(counter, cpus, len(self._rows))
 
 
 def _counter(chosen: Chosen) -> Counter:

@@ -21,6 +21,20 @@ class Bundle:
     events: Sequence[tuple[Event, int]]
 
 
+Plan = Callable[[int], Sequence[Bundle]]
+"""What a reading CPU must open."""
+
+
+def alone(events: Callable[[int], Sequence[Event]], column: Mapping[str, int]) -> Plan:
+    """One group for each CPU, of its own events; `column` by key."""
+
+    def bundles(cpu: int) -> list[Bundle]:
+        found = [(event, column[event.key]) for event in events(cpu)]
+        return [Bundle(cpu, found)] if found else []
+
+    return bundles
+
+
 class Groups:
     """A part with counters of one scope, read as groups of perf events."""
 
@@ -29,17 +43,18 @@ class Groups:
         kernel: Kernel,
         scope: Scope,
         counters: list[Counter],
-        bundles: Callable[[int], Sequence[Bundle]],
+        bundles: Plan,
         *,
         timed: bool = False,
         mapped: bool = True,
         ready: Mapping[int, Group] | None = None,
+        missing: Sequence[Missing] = (),
     ) -> None:
-        """`bundles` returns what a reading CPU must open. `ready` has groups that are already open,
-        by reading CPU; this part owns them from now on."""
+        """`ready` has groups that are already open, by reading CPU; this part owns them from now
+        on."""
         self.scope = scope
         self.counters = counters
-        self.missing: list[Missing] = []
+        self.missing = [*missing]
         self._kernel = kernel
         self._bundles = bundles
         self._timed, self._mapped = timed, mapped

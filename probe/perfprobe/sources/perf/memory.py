@@ -25,7 +25,8 @@ def part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -
     places = [_places(found, group) for group in packages]
     wrong = absent(root) if not found else _unlike(found, places) or _refused(found, kernel, root)
     if wrong is not None:
-        return _nothing(kernel, wrong)
+        lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
+        return Groups(kernel, "package", [], lambda _: [], missing=lost)
     each = max(len(events) for one in found for events in one.events)
     count = each * max(map(len, places))
     counters = [
@@ -70,12 +71,6 @@ def _bundles(place: Place, each: int, count: int) -> list[Bundle]:
 
 
 # --- why not --------------------------------------------------------------------------------------
-
-
-def _nothing(kernel: Kernel, wrong: Trouble) -> Groups:
-    part = Groups(kernel, "package", [], lambda _: [])
-    part.missing = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
-    return part
 
 
 def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:

@@ -8,17 +8,18 @@ core's group can be read by RDPMC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
 from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle
 from perfprobe.sources.os import procfs
-from perfprobe.sources.os.parts import Part
+from perfprobe.sources.os.parts import Part, gathered, limited
 from perfprobe.sources.perf import memory, uncore
-from perfprobe.sources.perf.groups import Bundle, Groups
+from perfprobe.sources.perf.groups import Groups, alone
 from perfprobe.sources.perf.plan import CORE, MSR, Planner
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -28,7 +29,7 @@ TIMES = (
     Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
 )
 ESSENTIAL = ("ref", "cycles")
-GUESTS = "only the host's own time is counted: guests have the PMU while they run"
+GUESTS = Trouble("only the host's own time is counted: guests have the PMU while they run")
 
 
 def open_perf(
@@ -110,10 +111,11 @@ class _Settling:
                 ready[cpu] = found.group
         if counters and self._timed:
             counters = [*(self._on(time) for time in TIMES), *counters]
-        bundles = self._bundles(column)
-        part = Groups(self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready)
-        part.missing = self._missing()
-        return part
+        bundles = alone(self._before, column)
+        lost = gathered(self._lacking(), len(self._settled))
+        return Groups(
+            self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready, missing=lost
+        )
 
     def _on(self, counter: Counter) -> Counter:
         """The counter with the CPUs that have it. An offline CPU is taken to have what others of
@@ -125,7 +127,7 @@ class _Settling:
             if found is not None and found.group is not None:
                 keys = times | {event.key for event in found.events}
                 cpus += [row.cpu] if counter.key in keys else []
-        return replace(counter, cpus=None if len(cpus) == len(self._rows) else cpus)
+        return limited(counter, cpus, len(self._rows))
 
     def _of(self, row: Cpu) -> Settled | None:
         found = self._settled.get(row.cpu)
@@ -134,27 +136,15 @@ class _Settling:
         alike = (self._settled.get(r.cpu) for r in self._rows if r.type == row.type)
         return next(filter(None, alike), None)
 
-    def _bundles(self, column: Mapping[str, int]) -> Callable[[int], list[Bundle]]:
-        """Bundles for CPUs that come back: the events that they had before."""
-        by_cpu = {row.cpu: row for row in self._rows}
+    def _before(self, cpu: int) -> list[Event]:
+        """The events that a CPU which comes back had, or has like others of its type."""
+        row = next(row for row in self._rows if row.cpu == cpu)
+        found = self._of(row)
+        return [] if found is None else found.events
 
-        def bundles(cpu: int) -> list[Bundle]:
-            found = self._of(by_cpu[cpu])
-            if found is None or not found.events:
-                return []
-            return [Bundle(cpu, [(event, column[event.key]) for event in found.events])]
-
-        return bundles
-
-    def _missing(self) -> list[Missing]:
-        """An entry for each counter and reason, with its CPUs unless it applies to all."""
-        cpus: dict[Missing, list[int]] = {}
+    def _lacking(self) -> Iterator[tuple[int, str, Trouble]]:
         for cpu, found in self._settled.items():
             for key, trouble in found.missing.items():
-                cpus.setdefault(Missing(key, trouble.why, trouble.fix), []).append(cpu)
+                yield cpu, key, trouble
             if found.host_only:
-                cpus.setdefault(Missing("guests", GUESTS), []).append(cpu)
-        return [
-            replace(missing, cpus=None if len(where) == len(self._settled) else where)
-            for missing, where in cpus.items()
-        ]
+                yield cpu, "guests", GUESTS

@@ -121,9 +121,7 @@ def _part(
             for i, die in enumerate(dies(cpu)[:width])
         ]
 
-    part = Groups(kernel, kind.scope, counters, bundles)
-    part.missing = missing
-    return part
+    return Groups(kernel, kind.scope, counters, bundles, missing=missing)
 
 
 def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
