@@ -10,7 +10,7 @@ enum { ATTEMPTS = 256 }; /* at a consistent read */
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-const struct pp_idle_head *pp_idle_head(const void *base)
+static const struct pp_idle_head *head_of(const void *base)
 {
     return base;
 }
@@ -19,12 +19,12 @@ const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu)
 {
     const struct pp_idle_cpu *rows = (const struct pp_idle_cpu *)base + 1;
 
-    return cpu < pp_idle_head(base)->cpus && rows[cpu].core ? &rows[cpu] : NULL;
+    return cpu < head_of(base)->cpus && rows[cpu].core ? &rows[cpu] : NULL;
 }
 
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
 {
-    const struct pp_idle_head *head = pp_idle_head(base);
+    const struct pp_idle_head *head = head_of(base);
     const struct pp_idle_core *rows = (const struct pp_idle_core *)base + 1 + head->cpus;
 
     return core < head->cores && pp_read_once(&rows[core].word) ? &rows[core] : NULL;
@@ -77,7 +77,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
 
     if (core == NULL)
         return -ENOENT;
-    rc = read_sums(&core->word, PP_IDLE_CORE_SUMS, pp_idle_head(base)->start_ns, sums, &bits,
+    rc = read_sums(&core->word, PP_IDLE_CORE_SUMS, head_of(base)->start_ns, sums, &bits,
                    &since);
     if (rc)
         return rc;
@@ -96,7 +96,7 @@ static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known
 
     if (cpu == NULL)
         return -ENOENT;
-    rc = read_sums(&cpu->word, PP_IDLE_CPU_SUMS, pp_idle_head(base)->start_ns, sums, &bits,
+    rc = read_sums(&cpu->word, PP_IDLE_CPU_SUMS, head_of(base)->start_ns, sums, &bits,
                    &since);
     if (rc)
         return rc;

@@ -54,10 +54,8 @@ _Static_assert(sizeof(struct pp_idle_core) == PP_IDLE_ROW, "core");
 _Static_assert(offsetof(struct pp_idle_cpu, sums) == 8 && offsetof(struct pp_idle_core, sums) == 8,
                "pp_idle_sums");
 
-/* `base` is where the rows are mapped: the head. */
-const struct pp_idle_head *pp_idle_head(const void *base);
-
-/* NULL: there is no such row, or it is not traced. */
+/* `base` is where the rows are mapped: the head. NULL: there is no such row, or it is not
+ * traced. */
 const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu);
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core);
 

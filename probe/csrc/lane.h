@@ -50,7 +50,7 @@ struct pp_lane {
     const struct pp_schedule *schedule;
     struct pp_lane_row *rows;
     pp_slot *slots;
-    uint32_t n_rows, n_slots;
+    uint32_t n_rows;
     int32_t cpu; /* or PP_ANYWHERE */
     pthread_t thread;
 

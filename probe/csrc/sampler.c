@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lane.h"
-#include "plan.h"
+#include "slot.h"
 
 enum {
     MIN_PERIOD_NS = 10000,

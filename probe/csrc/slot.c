@@ -8,6 +8,8 @@
 #include "idle_rows.h"
 #include "proc_stat.h"
 
+enum { MAX_VALID_WORDS = 8 }; /* of wire.MAX_COLUMNS columns */
+
 /* --- files ------------------------------------------------------------------------------------ */
 
 static bool is_digit(char c)
@@ -166,7 +168,8 @@ static bool is_traced(const pp_slot *slot)
     return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_ENTRIES;
 }
 
-uint32_t pp_slot_count(const pp_slot *slot)
+/* Columns from slot->column to the last that it fills. */
+static uint32_t count_of(const pp_slot *slot)
 {
     return slot->count ? slot->count : 1;
 }
@@ -175,12 +178,12 @@ uint64_t pp_slot_filled(const pp_slot *slot)
 {
     if (slot->kind == PP_PERF)
         return group_of(slot)->filled;
-    return ((uint64_t)1 << pp_slot_count(slot)) - 1;
+    return ((uint64_t)1 << count_of(slot)) - 1;
 }
 
 bool pp_slot_known(const pp_slot *slot)
 {
-    uint32_t count = pp_slot_count(slot);
+    uint32_t count = count_of(slot);
 
     switch (slot->kind) {
     case PP_FILE:
@@ -229,4 +232,48 @@ int pp_slot_read(const pp_slot *slot, uint64_t *value)
                                  value);
         return -ENOSYS;
     }
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+static uint64_t end_of(const pp_slot *slot)
+{
+    return (uint64_t)slot->column + count_of(slot);
+}
+
+static bool slot_fits(uint32_t words, const pp_row *row, const pp_slot *slot)
+{
+    uint64_t end = end_of(slot);
+
+    return pp_slot_known(slot) && end <= 64 * (uint64_t)row->valid_words &&
+           row->values + end <= words;
+}
+
+bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
+                  uint32_t n_slots)
+{
+    uint64_t used = 0;
+
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const pp_row *row = &rows[i];
+
+        if ((uint64_t)row->head + PP_HEAD > words || row->valid_words > MAX_VALID_WORDS ||
+            (uint64_t)row->valid + row->valid_words > words || row->n_slots > n_slots - used)
+            return false;
+        for (uint64_t k = used; k < used + row->n_slots; k++)
+            if (!slot_fits(words, row, &slots[k]))
+                return false;
+        used += row->n_slots;
+    }
+    return used == n_slots;
+}
+
+uint32_t pp_plan_columns(const pp_slot *slots, uint32_t n)
+{
+    uint64_t highest = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (end_of(&slots[i]) > highest)
+            highest = end_of(&slots[i]);
+    return (uint32_t)highest;
 }

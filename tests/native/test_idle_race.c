@@ -43,7 +43,7 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     _Atomic int stop = 0;
     struct toggler two[2] = {{.idle = idle, .cpu = A, .stop = &stop},
                              {.idle = idle, .cpu = B, .stop = &stop}};
-    uint64_t start = pp_idle_head(idle->base)->start_ns;
+    uint64_t start = ((const struct pp_idle_head *)idle->base)->start_ns;
     pp_idle_stats stats;
     pp_idle_states s;
     int64_t off0, off1, slack;

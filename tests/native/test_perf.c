@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "perf.h"
-#include "plan.h"
 #include "slot.h"
 
 enum { WIDTH = 48, LEADER = 100 };

@@ -32,8 +32,7 @@ DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
 """What these do not find, the plain build does not find either, but for what only its speed shows;
 it and the other compiler are for the night."""
 PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
-ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_plan", "test_proc_stat",
-         "test_slot"}  # fmt: skip
+ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_stat", "test_slot"}
 """Programs of one thread, in which there are no races to be found."""
 CONTEND = {"test_idle_race"}
 """Programs that only look for races: their memory is that of test_idle."""
