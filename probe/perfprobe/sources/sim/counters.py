@@ -94,9 +94,7 @@ def _smt(machine: Machine, bits: int) -> list[SimCounter]:
     key, name = ("one_thread", "one thread active")
     if machine.smt > 2:
         key, name = ("any_thread", "any thread active")
-    cpus = None
-    if machine.hybrid:
-        cpus = sorted(cpu for core in range(machine.p_cores) for cpu in machine.threads(core))
+    cpus = machine.p_cpus if machine.hybrid else None
     counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
     return [SimCounter(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
 
@@ -138,6 +136,45 @@ def stat_columns() -> list[SimCounter]:
         )
         for key, amount in amounts
     ]
+
+
+# --- issue slots --------------------------------------------------------------------------------
+
+WIDTH = 4
+"""Issue slots of a cycle."""
+GIVEN = 30
+"""Per cent of the slots that go to the sibling while it runs, at the rate of the TSC."""
+
+
+def slot_columns() -> list[SimCounter]:
+    """What the slots were used for: fixed shares of what the CPUs did, so that the truth is known.
+    An instruction takes one slot. Of the others a tenth has no instruction to issue and a twentieth
+    is thrown away; the back end has the rest."""
+    amounts = {
+        "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
+        "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
+        "topdown_bad_speculation": lambda t: _free(t) // 20_000,
+        "topdown_frontend": lambda t: _free(t) // 10_000,
+        "topdown_backend": lambda t: _free(t) * 17 // 20_000,
+    }
+    columns = [
+        SimCounter(Counter(key, key.replace("_", " "), "events", "sim"), amount)
+        for key, amount in amounts.items()
+    ]
+    given = Counter("smt_contention", "slots given to the sibling", "cycles", "sim")
+    rate = hw.TSC_HZ // 100_000_000
+    return [
+        *columns,
+        SimCounter(given, lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * GIVEN // 100),
+    ]
+
+
+def _free(t: Ints) -> Ints:
+    """Slots x 1000 without an instruction."""
+    return np.asarray(WIDTH * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
+
+
+# --- all CPUs -----------------------------------------------------------------------------------
 
 
 def block(name: str, columns: list[SimCounter]) -> Block:

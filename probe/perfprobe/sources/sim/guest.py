@@ -10,7 +10,7 @@ import numpy as np
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints
-from perfprobe.sources.sim.script import CELL_NS, Tables
+from perfprobe.sources.sim.script import Tables
 from perfprobe.wire import Block, Counter, Hello, Identity, Missing
 
 HOST = "vm-build-3"
@@ -93,23 +93,3 @@ def totals(sums: Ints) -> Words:
     CPU, and what woke up a CPU or put it to sleep."""
     busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
     return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)
-
-
-class Pressure:
-    """For how long some task had to wait since the start, by what it waited for."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._begins = np.concatenate(([0], tables.ends[:-1])) * CELL_NS
-        lengths = tables.ends * CELL_NS - self._begins
-        waited = tables.pressure * (lengths // 1_000_000)[:, None]
-        self._before = np.cumsum(waited, axis=0) - waited
-        self._cycle = waited.sum(axis=0)
-
-    def us(self, time_ns: int) -> Words:
-        """Per mille of time are microseconds in a millisecond, so these sums are exact."""
-        turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
-        stage = int(self._tables.stage_of(np.array([within_ns // CELL_NS]))[0])
-        into_ns = within_ns - int(self._begins[stage])
-        inside = self._tables.pressure[stage] * into_ns // 1_000_000
-        return np.asarray(turn * self._cycle + self._before[stage] + inside, np.uint64)

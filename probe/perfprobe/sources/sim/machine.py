@@ -86,6 +86,11 @@ class Machine:
     def threads(self, core: int) -> list[int]:
         return [cpu for cpu in range(core, self.slots, self.cores) if cpu < self.cpus]
 
+    @property
+    def p_cpus(self) -> list[int]:
+        """CPUs of P cores."""
+        return sorted(cpu for core in range(self.p_cores) for cpu in self.threads(core))
+
     def package_cpus(self, package: int) -> list[int]:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 

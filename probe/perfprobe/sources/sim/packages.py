@@ -9,7 +9,14 @@ from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import Words
 from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
+from perfprobe.sources.sim.script import (
+    CELL_NS,
+    CELLS_PER_S,
+    LIMIT_BITS,
+    Integral,
+    Tables,
+    approach,
+)
 from perfprobe.wire import Block, Counter
 
 POLLS = 10  # polls of the limit reasons in a sample
@@ -22,7 +29,6 @@ WRITTEN = 4  # one of so many lines is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
-    p_cpus = sorted(cpu for core in range(machine.p_cores) for cpu in machine.threads(core))
     e_cpus = list(range(machine.p_cores, machine.cores))
     ceiling = Counter(
         "ceiling_hz",
@@ -30,7 +36,7 @@ def package_block(machine: Machine) -> Block:
         "Hz",
         "turbo table",
         kind="gauge",
-        cpus=p_cpus if machine.hybrid else None,
+        cpus=machine.p_cpus if machine.hybrid else None,
     )
     counters = [
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
@@ -70,26 +76,12 @@ class Packages:
     def __init__(self, machine: Machine, tables: Tables) -> None:
         self._machine = machine
         self._tables = tables
-        self._begins = np.concatenate(([0], tables.ends[:-1]))
-        nj = tables.mw * ((tables.ends - self._begins) * (CELL_NS // 1000))[:, None]
-        self._before_nj = np.cumsum(nj, axis=0) - nj
-        self._cycle_nj = nj.sum(axis=0)
+        self._energy_nj = Integral(tables, tables.mw, 1000)
         self._polls = 0
         self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self._columns = package_block(machine).columns
         cores = np.arange(machine.cpus) % machine.cores
         self._of_package = cores // machine.package_cores
-
-    def energy_nj(self, time_ns: int) -> Ints:
-        """Energy of each package since the start: the exact integral of the power."""
-        turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
-        stage = self._stage(time_ns)
-        into_ns = within_ns - int(self._begins[stage]) * CELL_NS
-        inside = self._tables.mw[stage] * into_ns // 1000
-        return np.asarray(turn * self._cycle_nj + self._before_nj[stage] + inside)
-
-    def _stage(self, time_ns: int) -> int:
-        return int(self._tables.stage_of(np.array([time_ns // CELL_NS]))[0])
 
     def _poll(self, time_ns: int, sample_ns: int) -> None:
         """Does the polls of the sample that ends now; the first one is at its start. In ten polls a
@@ -111,12 +103,12 @@ class Packages:
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
             self._poll(time_ns, sample_ns)
-        tables, stage = self._tables, self._stage(time_ns)
+        tables, stage = self._tables, self._tables.stage_at(time_ns)
         cell = time_ns // CELL_NS % tables.cycle
-        into_s = (cell - int(self._begins[stage])) / CELLS_PER_S
+        into_s = (cell - int(self._energy_nj.begins_ns[stage]) // CELL_NS) / CELLS_PER_S
         out = np.empty((self._machine.packages, self._columns), np.int64)
         # nJ to units of 2^-14 J.
-        energy = self.energy_nj(time_ns) * 32 // 1_953_125
+        energy = self._energy_nj.at(time_ns) * 32 // 1_953_125
         out[:, 0] = (ENERGY_FIRST + energy) & (2**ENERGY_BITS - 1)
         out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], into_s)
         out[:, 2] = self._polls

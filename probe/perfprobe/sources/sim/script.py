@@ -251,6 +251,29 @@ class Tables:
     def stage_of(self, cells: Ints) -> Ints:
         return np.searchsorted(self.ends, cells % self.cycle, side="right")
 
+    def stage_at(self, time_ns: int) -> int:
+        return int(self.stage_of(np.array([time_ns // CELL_NS]))[0])
+
+
+class Integral:
+    """Sums from the start to any moment of what stages have at constant rates. `rates` are amounts
+    in `unit_ns`, which divides a cell, so that sums are exact."""
+
+    def __init__(self, tables: Tables, rates: Ints, unit_ns: int) -> None:
+        self._tables, self._rates, self._unit_ns = tables, rates, unit_ns
+        begins = np.concatenate(([0], tables.ends[:-1]))
+        amounts = rates * ((tables.ends - begins) * (CELL_NS // unit_ns))[:, None]
+        self.begins_ns = begins * CELL_NS
+        self._before = np.cumsum(amounts, axis=0) - amounts
+        self._cycle = amounts.sum(axis=0)
+
+    def at(self, time_ns: int) -> Ints:
+        turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
+        stage = self._tables.stage_at(time_ns)
+        into_ns = within_ns - int(self.begins_ns[stage])
+        inside = self._rates[stage] * into_ns // self._unit_ns
+        return np.asarray(turn * self._cycle + self._before[stage] + inside)
+
 
 def approach(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float

@@ -9,16 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.native.batches import Batches
-from perfprobe.sources.sim import guest, scenarios, slots
+from perfprobe.sources.sim import guest, scenarios
 from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.counters import CounterBank, SimCounter, block, cpu_columns, stat_columns
+from perfprobe.sources.sim.counters import (
+    CounterBank,
+    SimCounter,
+    block,
+    cpu_columns,
+    slot_columns,
+    stat_columns,
+)
 from perfprobe.sources.sim.events import Events
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.lateness import Lateness
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
 from perfprobe.sources.sim.packages import Packages, package_block
 from perfprobe.sources.sim.schedule import Cursor, Schedule
-from perfprobe.sources.sim.script import CELL_NS
+from perfprobe.sources.sim.script import CELL_NS, Integral
 from perfprobe.sources.sim.spec import Spec, parse
 from perfprobe.sources.sim.tasks import Tasks, Watched
 from perfprobe.wire import (
@@ -64,15 +71,12 @@ class Sim:
         self._lateness = Lateness(
             machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
         )
-        columns, stat = _columns(machine, spec.scenario), stat_columns()
-        columns += slots.columns() if spec.slots and machine.smt == 2 and not machine.guest else []
-        self._table, self._stat = (
-            CounterBank(columns, machine.cpus),
-            CounterBank(stat, machine.cpus),
-        )
+        columns, stat = _columns(machine, spec), stat_columns()
+        self._table = CounterBank(columns, machine.cpus)
+        self._stat = CounterBank(stat, machine.cpus)
         tables = self._schedule.tables
         self._packages = None if machine.guest else Packages(machine, tables)
-        self._pressure = guest.Pressure(tables) if machine.guest else None
+        self._pressure_us = Integral(tables, tables.pressure, 1_000_000) if machine.guest else None
         self._load = guest.Load(tables)
         chosen = None
         if events is not None:
@@ -145,7 +149,7 @@ class Sim:
         batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
-        stage = int(tables.stage_of(np.array([time_ns // CELL_NS]))[0])
+        stage = tables.stage_at(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
         late, width, wide = self._lateness.at(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
@@ -229,9 +233,9 @@ class Sim:
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
         """What a real probe's main thread reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
-        if self._pressure is not None:
+        if self._pressure_us is not None:
             load = self._load.at(time_ns / 1e9, stage)
-            waited = self._pressure.us(time_ns)
+            waited = self._pressure_us.at(time_ns).astype(np.uint64)
             values = np.concatenate((values, waited, load, guest.totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
@@ -247,10 +251,11 @@ class Sim:
         return self._tasks.records(self._schedule.tables.crews[stage], shares, sleeps)
 
 
-def _columns(machine: Machine, scenario: str) -> list[SimCounter]:
+def _columns(machine: Machine, spec: Spec) -> list[SimCounter]:
     if machine.guest:
         return guest.columns()
-    return cpu_columns(machine, scenario == "license")
+    more = slot_columns() if spec.slots and machine.smt == 2 else []
+    return cpu_columns(machine, spec.scenario == "license") + more
 
 
 def _blocks(machine: Machine) -> list[Block]:

@@ -178,7 +178,7 @@ def _mine(crews: Crews, text: str) -> NDArray[np.bool_]:
 def _ends(tables: Tables, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
     cell = since_ns // CELL_NS
     while True:
-        stage = int(tables.stage_of(np.array([cell]))[0])
+        stage = tables.stage_at(cell * CELL_NS)
         cell = cell // tables.cycle * tables.cycle + int(tables.ends[stage])
         if cell * CELL_NS > until_ns:
             return
