@@ -11,10 +11,13 @@ from fakes import Feed, Machine, tasks
 from textual.pilot import Pilot
 from waiting import until
 
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.screen.monitor import Monitor
 
 INTERVAL_NS = 200_000_000
 BIG = (160, 50)
@@ -28,11 +31,27 @@ class Run:
 
     @property
     def grid(self) -> CoreGrid:
-        return self.app.screen_stack[0].query_one(CoreGrid)
+        return self.monitor.query_one(CoreGrid)
+
+    @property
+    def monitor(self) -> Monitor:
+        screen = self.app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        return screen
+
+    @property
+    def session(self) -> Session:
+        assert self.app._session is not None
+        return self.app._session
+
+    @property
+    def interval(self) -> Interval:
+        assert self.app.interval is not None
+        return self.app.interval
 
     def text(self) -> list[str]:
         """The lines of the overview."""
-        screen = self.app.screen_stack[0]
+        screen = self.monitor
         parts = (screen.query_one(Top), self.grid, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
 

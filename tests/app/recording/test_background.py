@@ -23,7 +23,6 @@ from perftop.recording.file import Recording
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
-from perftop.tui.screen.monitor import Monitor
 
 GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})
 
@@ -210,14 +209,8 @@ def words(pilot: Pilot[None]) -> str:
     return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
 
 
-def screen(run: Run) -> Monitor:
-    found = run.app.screen_stack[0]
-    assert isinstance(found, Monitor)
-    return found
-
-
 def view(run: Run) -> str:
-    shown = screen(run).view
+    shown = run.monitor.view
     return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
 
 
@@ -299,15 +292,12 @@ async def test_marks_have_names(here: Path) -> None:
         assert shown.index("label: mark 2") < shown.index("label: warm up")
         await run.pilot.press("home", "enter")
         await until(lambda: run.app.playhead.paused, "its moment")
-        assert run.app.interval is not None
-        assert run.app._session is not None
-        assert run.app.interval.time_ns == run.app._session.marks[1].start_ns
+        assert run.interval.time_ns == run.session.marks[1].start_ns
     run.app.ended_recording()
     notes = [m for m in read(only(here)) if isinstance(m, wire.Note)]
     assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
         ("mark", "recorder", "warm up"), ("mark", "recorder", "mark 2")]  # fmt: skip
-    session = run.app._session
-    assert session is not None
+    session = run.session
     assert [mark.start_ns for mark in session.marks] == [note.time_ns for note in notes]
 
 
@@ -316,8 +306,7 @@ async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
 
     async with running(Machine()) as run:
         await run.intervals(10)
-        session = run.app._session
-        assert session is not None
+        session = run.session
         await run.pilot.press("m")
         at = session.now_ns
         await run.intervals(2)
@@ -325,8 +314,7 @@ async def test_a_mark_is_of_the_moment_that_is_shown() -> None:
         await until(lambda: session.marks, "a mark")
         assert session.marks[0].start_ns == at < session.now_ns
         await run.pilot.press("left", "left")
-        assert run.app.interval is not None
-        past_ns = run.app.interval.time_ns
+        past_ns = run.interval.time_ns
         await run.pilot.press("m", "x", "enter")
         await until(lambda: len(session.marks) == 2, "another one")
         assert session.marks[1].start_ns == past_ns < session.now_ns
@@ -340,8 +328,7 @@ async def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> Non
         await run.intervals(3)
         await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
         await until(lambda: "label: here" in view(run), "the mark")
-        session = run.app._session
-        assert session is not None
+        session = run.session
         assert not session.ended
         assert not session.detector.running
 
@@ -349,8 +336,7 @@ async def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> Non
 async def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
     async with running(Machine()) as run:
         await run.intervals(10)
-        session = run.app._session
-        assert session is not None
+        session = run.session
         for label in ("\x1b[2J\n", "x" * 5000, 17, None):
             session.apply(wire.Note("mark", session.now_ns, data={"label": label}))
         session.apply(wire.Note("mark", session.now_ns))

@@ -21,7 +21,6 @@ from perftop.tui import config
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet_app import FleetApp
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 
 
@@ -277,8 +276,7 @@ async def test_the_app_heeds_what_is_set() -> None:
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
 
     async with running(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
-        screen = run.app.screen
-        assert isinstance(screen, Monitor)
+        screen = run.monitor
         assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
         assert run.has("x quit")
         await run.pilot.press("q", "question_mark", "space")

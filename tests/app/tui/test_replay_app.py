@@ -351,8 +351,7 @@ async def test_one_of_wire_1_is_played() -> None:
         await viewer.comes_to(5.0)
         await viewer.press("dollar_sign")
         await viewer.comes_to(10.9)
-        assert viewer.app.interval is not None
-        assert viewer.app.interval.online.tolist() == [True, True, True, False]
+        assert viewer.interval.online.tolist() == [True, True, True, False]
     assert digest(GOLDEN) == before
 
 

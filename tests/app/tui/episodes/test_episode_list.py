@@ -16,7 +16,6 @@ from waiting import until
 from perftop.draw import strips
 from perftop.draw.theme import EPISODES
 from perftop.samples.episode import Episode
-from perftop.session.session import Session
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.episodes.lines import (
     below,
@@ -29,7 +28,6 @@ from perftop.tui.episodes.lines import (
     summary,
 )
 from perftop.tui.screen.menu import Menu
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
@@ -46,25 +44,14 @@ def calm(**more: Any) -> Machine:
     return Machine(ceiling_hz=3.0e9, **more)
 
 
-def monitor(run: Run) -> Monitor:
-    screen = run.app.screen_stack[0]
-    assert isinstance(screen, Monitor)
-    return screen
-
-
 def view(run: Run) -> Episodes:
-    found = monitor(run).view
+    found = run.monitor.view
     assert isinstance(found, Episodes)
     return found
 
 
-def session(run: Run) -> Session:
-    assert run.app._session is not None
-    return run.app._session
-
-
 def lines(run: Run) -> list[str]:
-    shown = monitor(run).view
+    shown = run.monitor.view
     return [shown.render_line(y).text.rstrip() for y in range(shown.size.height)]
 
 
@@ -85,8 +72,7 @@ def chosen(run: Run) -> str:
 
 def moment(run: Run) -> int:
     """That is shown, in samples."""
-    assert run.app.interval is not None
-    return run.app.interval.time_ns // SAMPLE_NS
+    return run.interval.time_ns // SAMPLE_NS
 
 
 @asynccontextmanager
@@ -102,8 +88,8 @@ async def at_list(
 
 
 def told(run: Run, *episodes: Episode) -> None:
-    session(run).detector.running += [e for e in episodes if e.end_ns is None]
-    session(run).ended.extend([e for e in episodes if e.end_ns is not None])
+    run.session.detector.running += [e for e in episodes if e.end_ns is None]
+    run.session.ended.extend([e for e in episodes if e.end_ns is not None])
 
 
 # --- what stands there
@@ -133,7 +119,7 @@ async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
         before = body(run)[0]
         await run.intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
-        session(run).ended.append(session(run).detector.end(ending, 4 * S))
+        run.session.ended.append(run.session.detector.end(ending, 4 * S))
         told(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
@@ -248,7 +234,7 @@ async def test_lines_stand_in_the_chosen_order() -> None:
         }
         await run.pilot.press("r")
         assert kinds(run) == found["start"][::-1]
-        assert monitor(run).choice.order == "topology"  # of other views
+        assert run.monitor.choice.order == "topology"  # of other views
 
 
 async def test_of_one_kind_the_deepest_comes_first() -> None:
@@ -274,7 +260,7 @@ async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
             await run.pilot.press("slash", *text, "enter")
             assert kinds(run) == found
             await run.pilot.press("backslash")
-        session(run).ended.clear()
+        run.session.ended.clear()
         await run.pilot.press("slash", "0", "enter")
         assert "no episodes on the CPUs of the filter" in lines(run)[0]
 
@@ -324,12 +310,12 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         await run.pilot.press("down", "enter")
         await until(lambda: run.app.status.paused is not None, "paused")
         await run.pilot.pause()
-        assert monitor(run).view.id == "core"
-        assert monitor(run).choice.cpu == 2
+        assert run.monitor.view.id == "core"
+        assert run.monitor.choice.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
         assert run.has("║ A changing clock halts CPU 2 for 1.0 % of the time, for 0.2 s of 0.8 s")
         await run.pilot.press("escape")
-        assert monitor(run).view.id == "episodes"
+        assert run.monitor.view.id == "episodes"
 
 
 async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
@@ -345,9 +331,9 @@ async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
 
 async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
     async with at_list(DROP) as run:
-        monitor(run).choice.cpu = 3
+        run.monitor.choice.cpu = 3
         await run.pilot.press("enter")
-        assert monitor(run).choice.cpu == 3
+        assert run.monitor.choice.cpu == 3
 
 
 async def test_what_history_has_forgotten_says_so() -> None:
@@ -355,7 +341,7 @@ async def test_what_history_has_forgotten_says_so() -> None:
     async with at_list(old) as run:
         await run.pilot.press("enter")
         assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
-        assert (monitor(run).view.id, run.app.status.paused) == ("episodes", None)
+        assert (run.monitor.view.id, run.app.status.paused) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
 

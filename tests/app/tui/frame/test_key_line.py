@@ -11,7 +11,6 @@ from playing import BIG, Run, running
 from waiting import until
 
 from perftop.tui.frame.key_line import KeyLine, Piece, keyline
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
@@ -98,25 +97,19 @@ async def click(run: Run, text: str) -> None:
     await run.pilot.click(bar(run), offset=(at, 0))
 
 
-def monitor(run: Run) -> Monitor:
-    screen = run.app.screen_stack[0]
-    assert isinstance(screen, Monitor)
-    return screen
-
-
 async def test_a_click_on_a_key_presses_it() -> None:
     async with running(Machine(), (240, 50)) as run:
         await click(run, "heat")
-        await until(lambda: monitor(run).view.id == "heat", "the heat map")
+        await until(lambda: run.monitor.view.id == "heat", "the heat map")
         await click(run, "4 table")
-        await until(lambda: monitor(run).view.id == "table", "the table")
+        await until(lambda: run.monitor.view.id == "table", "the table")
         await click(run, "pause")
         await until(lambda: run.app.status.paused is not None, "a pause")
-        window_s = monitor(run).choice.window_s
+        window_s = run.monitor.choice.window_s
         await click(run, "[")
-        await until(lambda: monitor(run).choice.window_s < window_s, "a shorter window")
+        await until(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
         await click(run, "] window")
-        await until(lambda: monitor(run).choice.window_s == window_s, "the window from before")
+        await until(lambda: run.monitor.choice.window_s == window_s, "the window from before")
         await click(run, "? help")
         await until(lambda: len(run.app.screen_stack) == 2, "help")
         await run.pilot.press("escape")
@@ -127,17 +120,17 @@ async def test_a_click_on_a_key_presses_it() -> None:
 async def test_a_click_leaves_the_prompt() -> None:
     async with running(Machine(), BIG) as run:
         await run.pilot.press("slash", "1")
-        await until(lambda: monitor(run).choice.filter is not None, "a filter")
+        await until(lambda: run.monitor.choice.filter is not None, "a filter")
         await click(run, "3 time")
-        await until(lambda: monitor(run).view.id == "time", "the time view")
-        await until(lambda: monitor(run).choice.filter is None, "no filter")
-        assert run.app.focused is monitor(run).view
+        await until(lambda: run.monitor.view.id == "time", "the time view")
+        await until(lambda: run.monitor.choice.filter is None, "no filter")
+        assert run.app.focused is run.monitor.view
 
 
 async def test_a_click_between_keys_does_nothing() -> None:
     async with running(Machine(), BIG) as run:
-        before = monitor(run).view
+        before = run.monitor.view
         for gap in ("│", "  "):
             await click(run, gap)
-        assert monitor(run).view is before
+        assert run.monitor.view is before
         assert run.app.status.paused is None

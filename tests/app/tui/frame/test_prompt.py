@@ -19,7 +19,6 @@ from perftop.draw import theme
 from perftop.session.filter import parse
 from perftop.session.parse_time import moment
 from perftop.tui.frame.prompt import Prompt
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.shared.choice import Choice
 
@@ -155,14 +154,8 @@ async def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
 # --- filters
 
 
-def screen(run: Run) -> Monitor:
-    found = run.app.screen_stack[0]
-    assert isinstance(found, Monitor)
-    return found
-
-
 def prompt(run: Run) -> Prompt:
-    return screen(run).query_one(Prompt)
+    return run.monitor.query_one(Prompt)
 
 
 def words(run: Run) -> str:
@@ -204,7 +197,7 @@ async def test_a_filter_is_followed_while_it_is_typed() -> None:
 
 async def test_leaving_brings_back_what_was() -> None:
     async with running(Machine()) as run:
-        choice = screen(run).choice
+        choice = run.monitor.choice
         await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
         before = choice.filter
         await run.pilot.press("f4", *",core:")
@@ -221,7 +214,7 @@ async def test_leaving_brings_back_what_was() -> None:
 
 async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
     async with running(Machine()) as run:
-        choice = screen(run).choice
+        choice = run.monitor.choice
         await run.pilot.press("down", "down", "slash", *"0-3")
         assert choice.cpu == 2
         await run.pilot.press("backspace", "backspace")
@@ -238,9 +231,9 @@ async def test_a_filter_on_numbers_follows_them() -> None:
     async with running(m) as run:
         await run.pilot.press("slash", *"util>80", "enter")
         assert rows(run) == ["1,5"]
-        first = screen(run).choice.mask
+        first = run.monitor.choice.mask
         await run.intervals(2)
-        assert screen(run).choice.mask is first  # views look at its identity
+        assert run.monitor.choice.mask is first  # views look at its identity
         m.does[3] = Does(0.99)
         await run.intervals(3)
         assert rows(run) == ["1,5", "3,7"]
@@ -275,14 +268,14 @@ async def test_typing_is_not_commanding() -> None:
         await run.pilot.press("slash", *"q1:?sTo 4", "space", "tab")
         assert run.app.is_running
         assert len(run.app.screen_stack) == 1
-        assert screen(run).view.id == "overview"
+        assert run.monitor.view.id == "overview"
         await run.pilot.click("#overview", offset=(20, 4))
         await run.pilot.press("x")
         assert prompt(run).query_one(Input).value.endswith("x")  # typing goes on
         await run.pilot.press("f6", "slash", "escape", "f1", "slash", "escape", "y", "escape")
         assert prompt(run).query_one(Input).value.endswith("xy")
         await run.pilot.press("down")
-        assert screen(run).choice.cpu == 1
+        assert run.monitor.choice.cpu == 1
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
         await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
@@ -290,7 +283,7 @@ async def test_typing_is_not_commanding() -> None:
 async def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
     async with running(Machine(), (160, 24)) as run:
         await run.pilot.press("slash", "escape", "4", "slash")
-        view, line = screen(run).view.region, prompt(run).region
+        view, line = run.monitor.view.region, prompt(run).region
         assert (view.y, view.bottom, line.bottom) == (5, line.y, 23)
 
 

@@ -149,9 +149,7 @@ async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
     key: str, *, marked: bool
 ) -> None:
     async with running(Machine(cores=8), (160, 30)) as run:
-        session, interval = run.app._session, run.app.interval
-        assert session is not None
-        assert interval is not None
+        session, interval = run.session, run.interval
         await run.pilot.press("2", "right")
         view(run).show(session, doubting(interval, 2, key))
         cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]

@@ -11,7 +11,6 @@ from perftop.samples.episode import Episode
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.panels.row import PanelRow
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
@@ -46,15 +45,13 @@ def grid(run: Run) -> tuple[CoreGrid, list[str]]:
 async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
     async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
-        assert run.app._session is not None
-        run.app._session.ended.extend(STEALS)
+        run.session.ended.extend(STEALS)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
         y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 0" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y))
         await run.pilot.pause()
-        monitor = run.app.screen_stack[0]
-        assert isinstance(monitor, Monitor)
+        monitor = run.monitor
         assert isinstance(monitor.view, Episodes)
         assert monitor.view._chosen is STEALS[0]
 
@@ -64,19 +61,16 @@ async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
 
     async with running(Machine(cores=20), (160, 50)) as run:
         await run.intervals(20, records=TASKS)
-        assert run.app._session is not None
         past = [Episode("steal", [cpu], S, S + S // 2, 0.1, "hypervisor") for cpu in (3, 2)]
-        run.app._session.ended.extend(past)
+        run.session.ended.extend(past)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
         y = next(i for i, line in enumerate(text) if "took 10.0 %" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y), times=2)
         await run.pilot.pause()
-        monitor = run.app.screen_stack[0]
-        assert isinstance(monitor, Monitor)
+        monitor = run.monitor
         assert monitor.view.id == "core"
-        assert run.app.interval is not None
-        assert S <= run.app.interval.time_ns <= 2 * S
+        assert S <= run.interval.time_ns <= 2 * S
         assert monitor.choice.cpu in {2, 3}
 
 
@@ -114,8 +108,7 @@ async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: st
         await run.intervals(3, records=TASKS)
         await run.pilot.press(key)
         await run.intervals(1, records=TASKS)
-        monitor = run.app.screen_stack[0]
-        assert isinstance(monitor, Monitor)
+        monitor = run.monitor
         view = monitor.view
         lines = [view.render_line(y).text for y in range(view.size.height)]
         (at,) = (y for y, line in enumerate(lines) if all(word in line for word in told))

@@ -11,22 +11,15 @@ from waiting import until
 
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen import views
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 
 NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 
 
-def monitor(run: Run) -> Monitor:
-    screen = run.app.screen_stack[0]
-    assert isinstance(screen, Monitor)
-    return screen
-
-
 def shown(run: Run) -> str:
     """All lines of the view that is looked at."""
-    view = monitor(run).view
+    view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
 
 
@@ -35,18 +28,18 @@ async def test_numbers_and_tab_lead_to_views() -> None:
         seen = []
         for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
             await run.pilot.press(key)
-            seen.append(monitor(run).view.id)
+            seen.append(run.monitor.view.id)
         assert seen == ["heat", "time", "table", "overview", "heat", "overview", TURN[-1],
                         "overview", "core", "overview"]  # fmt: skip
-        assert [v.id for v in monitor(run).query("Canvas").results() if v.display] == ["overview"]
+        assert [v.id for v in run.monitor.query("Canvas").results() if v.display] == ["overview"]
 
 
 async def test_escape_leads_back_to_where_the_core_was_opened() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("4", "down", "down", "enter")
-        assert monitor(run).view.id == "core"
+        assert run.monitor.view.id == "core"
         await run.pilot.press("escape")
-        assert monitor(run).view.id == "table"
+        assert run.monitor.view.id == "table"
 
 
 async def test_a_core_stays_selected_across_views() -> None:
@@ -62,7 +55,7 @@ async def test_a_core_stays_selected_across_views() -> None:
 
 async def test_views_that_are_not_looked_at_cost_nothing() -> None:
     async with running(Machine()) as run:
-        assert len(monitor(run).query("Canvas")) == 1
+        assert len(run.monitor.query("Canvas")) == 1
         await run.pilot.press("4")
         before = run.grid.built
         await run.intervals(2)
@@ -77,14 +70,13 @@ async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
         await run.pilot.press(key)
         m.does = {cpu: Does(0.25, ipc=0.5) for cpu in range(8)}
         await run.intervals(3)
-        assert run.app.interval is not None
-        then, moment = shown(run), run.app.interval.time_ns
+        then, moment = shown(run), run.interval.time_ns
         m.does = {cpu: Does(0.75, ipc=1.5) for cpu in range(8)}
         await run.intervals(3)
         assert shown(run) != then
         await run.pilot.press("space", *["comma"] * 6)
         await run.pilot.pause()
-        assert run.app.interval.time_ns == moment
+        assert run.interval.time_ns == moment
         assert shown(run) == then
 
 
@@ -109,19 +101,18 @@ async def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
         await run.pilot.press("shift+left")
         first = run.app.interval
         await run.pilot.press("left")
-        assert run.app.interval is not None
         assert first is not None
-        assert run.app.interval.time_ns == first.time_ns
+        assert run.interval.time_ns == first.time_ns
         await run.pilot.press("right")
-        assert run.app.interval.time_ns == first.time_ns + 100_000_000
+        assert run.interval.time_ns == first.time_ns + 100_000_000
         await run.pilot.press("shift+right")
-        last = run.app.interval.time_ns
+        last = run.interval.time_ns
         await run.pilot.press("right")
-        assert run.app.interval.time_ns == last
+        assert run.interval.time_ns == last
         assert run.has("PAUSED")
         await run.intervals(1)
         await run.pilot.press("space")
-        assert run.app.interval.time_ns > last
+        assert run.interval.time_ns > last
         assert not run.has("PAUSED")
 
 
@@ -148,7 +139,7 @@ async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
             await run.pilot.resize_terminal(*next(sizes))
             await run.pilot.press(*(2 * keys)[5 * turn :][:20])
             await run.intervals(1)
-            look = monitor(run).view
+            look = run.monitor.view
             lines = [look.render_line(y) for y in range(look.size.height)]
             assert {line.cell_length for line in lines} <= {look.size.width}
         assert run.app.failure is None

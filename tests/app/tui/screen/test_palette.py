@@ -82,8 +82,7 @@ async def do(run: Run, query: str, name: str) -> None:
 
 async def test_a_command_is_done() -> None:
     async with running(Machine()) as run:
-        monitor = run.app.screen
-        assert isinstance(monitor, Monitor)
+        monitor = run.monitor
         await do(run, "mhz", "Clocks in MHz")
         await until(lambda: monitor.choice.units == "MHz", "clocks in MHz")
         await do(run, "heat", "Heat")

@@ -7,19 +7,13 @@ import asyncio
 import pytest
 from fakes import Machine
 from painted import Terminal, messages, shown
-from playing import Run, running
+from playing import running
 from waiting import until
 
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 
 FRAMES = 40
-
-
-def monitor(run: Run) -> Monitor:
-    screen = run.app.screen_stack[0]
-    assert isinstance(screen, Monitor)
-    return screen
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30)])
@@ -52,7 +46,7 @@ async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
         for height in (25, 24):
             await run.pilot.resize_terminal(80, height)
             await run.pilot.pause()
-            view = monitor(run).view
+            view = run.monitor.view
             assert view.count + len(view.feet) <= view.size.height
             assert not view.show_vertical_scrollbar
             assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))

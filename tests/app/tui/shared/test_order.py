@@ -16,7 +16,6 @@ from perftop.session.filter import parse
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import Line, Places
@@ -114,8 +113,7 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
 async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
     async with running(Machine()) as run:
-        screen = run.app.screen_stack[0]
-        assert isinstance(screen, Monitor)
+        screen = run.monitor
         await run.pilot.press(*"4231")
         await run.pilot.press("4" if name == "overview" else "1")
         await screen.action_view(name)  # which has no size before the next layout
@@ -130,8 +128,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
 async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
     async with running(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
-            screen = run.app.screen_stack[0]
-            assert isinstance(screen, Monitor)
+            screen = run.monitor
             screen.action_units(unit)
             head = next(line for line in run.text() if "SMT states" in line)
             row = next(line for line in run.text() if " 2,22 " in line)
@@ -145,8 +142,7 @@ async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
 async def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
     async with running(Machine(changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
-            screen = run.app.screen_stack[0]
-            assert isinstance(screen, Monitor)
+            screen = run.monitor
             screen.action_units(unit)
             assert run.has(f"clock under its ceiling, {unit.replace('base', '×base')}")
             assert run.has(clocks)
@@ -154,8 +150,7 @@ async def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
 
 async def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
     async with running(Machine()) as run:
-        screen = run.app.screen_stack[0]
-        assert isinstance(screen, Monitor)
+        screen = run.monitor
         screen.action_units("base")
         assert run.has("ceiling, GHz")
         assert run.has(" 3.00 ")

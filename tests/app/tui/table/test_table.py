@@ -23,7 +23,6 @@ from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 from perftop.session import columns
 from perftop.session.filter import parse
-from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.table import layout, lines
 from perftop.tui.table.table import Table
@@ -32,8 +31,7 @@ GHZ = clock_unit("GHz", math.nan)
 
 
 def view(run: Run) -> Table:
-    screen = run.app.screen_stack[0]
-    assert isinstance(screen, Monitor)
+    screen = run.monitor
     assert isinstance(screen.view, Table)
     return screen.view
 
@@ -434,8 +432,7 @@ async def test_columns_are_chosen_in_a_list() -> None:
 
 async def test_it_can_be_sorted_before_it_has_a_size() -> None:
     async with running(Machine()) as run:
-        screen = run.app.screen_stack[0]
-        assert isinstance(screen, Monitor)
+        screen = run.monitor
         await screen.action_view("table")
         await view(run).action_column(1)
         await view(run).action_column(1)

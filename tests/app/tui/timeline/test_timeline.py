@@ -62,9 +62,7 @@ class View:
 
     async def again(self) -> None:
         """After something was changed behind the app's back."""
-        session, interval = self.run.app._session, self.run.app.interval
-        assert session is not None
-        assert interval is not None
+        session, interval = self.run.session, self.run.interval
         self.past.lay_out()
         self.past.show(session, interval)
         await self.run.pilot.pause()
@@ -259,9 +257,7 @@ async def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: s
 )
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with look(many()) as view:
-        session, interval = view.run.app._session, view.run.app.interval
-        assert session is not None
-        assert interval is not None
+        session, interval = view.run.session, view.run.interval
         view.past.show(session, doubting(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
@@ -271,9 +267,8 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 
 
 async def told(view: View, *episodes: Episode) -> None:
-    assert view.run.app._session is not None
-    view.run.app._session.detector.running += [e for e in episodes if e.end_ns is None]
-    view.run.app._session.ended.extend([e for e in episodes if e.end_ns is not None])
+    view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
+    view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
     await view.again()
 
 
