@@ -15,8 +15,7 @@ from perftop.verbs import help as help_pages
 JOB = "true"
 Rules = tuple[tuple[str, str, str], ...]
 INSTEAD: Rules = (
-    (r"^sudo ", "", "a test asks for no rights"),
-    (r" (--group perf )?--sudo$", "", "nor for a group"),
+    (r" (--group perf )?--sudo\b", "", "a test asks for no rights, and for no group"),
     (r" \| (head|jq \.|sudo tee .*)$", "", "who reads a pipe is another program"),
     (r" > (\S+)$", "", "the shell writes the file"),
     (r"\./job|\bCMD\b|mpirun .*", JOB, "a stranger's program"),
@@ -55,8 +54,8 @@ def lines(text: str) -> Iterator[str]:
     """The commands in a text: in code between fences, and in a line. Those with parts to choose
     from show a form and are no example."""
     fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    found = re.findall(r"^(?:sudo )?perf(?:top|probe) .*", fenced, re.MULTILINE)
-    found += re.findall(r"`((?:sudo )?perf(?:top|probe)(?: [^`]*)?)`", text)
+    found = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
+    found += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
     for line in found:
         words = " ".join(re.sub(r"\s+#.*", "", line).split())
         if not re.search(r"[\[|]…|\[[A-Z-]", words) and words != "perfprobe":
@@ -72,6 +71,14 @@ def texts() -> dict[str, str]:
     begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in help_pages.BEGINNING.splitlines())
     told = [part for verb in verbs(cli._parser()) for part in (verb.description, verb.epilog)]
     return found | {"help": "\n".join([begins, *told])}
+
+
+def output(name: str, begins: str) -> list[str]:
+    """What a text shows as printed: the block between fences that begins so."""
+    for block in re.findall(r"^```\n(.*?)^```", texts()[name], re.MULTILINE | re.DOTALL):
+        if block.startswith(begins):
+            return str(block).splitlines()
+    raise AssertionError(f"{name} shows nothing that begins with {begins!r}")
 
 
 def examples() -> dict[str, list[str]]:

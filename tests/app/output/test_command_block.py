@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from examples import output
 from fakes import Machine, seen
 
 from perftop.output.command_block import block
@@ -48,6 +50,16 @@ def test_every_line_of_a_build() -> None:
         "91.3 G instructions in 81.2 G cycles on all CPUs, 120 k switches, "
         "4.1 M page faults (12 from disk), 612.0 MB in its largest process"
     )
+
+
+def test_the_page_shows_these_lines() -> None:
+    few = RUN | {"disk_faults": 0, "peak_bytes": None}
+    session, line = made(cpus=[{}] * 16, run=few)
+    first, gap, *rest = output("command", "make took")
+    assert (first, gap) == (headline("make", line), "")
+    numbers = re.compile("[0-9.]+")  # clock and work are of another machine
+    lines = block(session, ["make", "-j16"], line)
+    assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
 
 
 def test_what_is_not_known_is_left_out() -> None:

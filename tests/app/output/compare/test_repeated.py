@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from examples import output
 from summaries import line
 
 from perftop.output.compare.numbers import numbers
@@ -68,6 +69,18 @@ def test_both_means_are_told_and_no_run_is_left_out() -> None:
     assert "sets of five must differ by 0.71 s (1.7 %)" in text
     assert [row.split()[0] for row in found if row.endswith("apart")] == ["1"]
     assert max(map(len, found)) <= 80
+
+
+def test_the_page_shows_these_lines() -> None:
+    found = [line(at, energy_j=9800.0, job={"disk_s": float(at > 42)}) for at in TIMES]
+    for one in found:
+        one["machine"] |= {
+            "util": {"mean": 0.95},
+            "busy_hz": {"mean": 3.09e9},
+            "ipc": {"mean": 1.62},
+        }
+    shown = output("compare", "./job takes")
+    assert shown == lines(runs(*found), ["./job"])[: len(shown)]
 
 
 def test_of_many_runs_only_those_apart_have_a_row() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chains import answer, run
+from examples import output
 
 from perftop.base.text import in_ascii
 from perftop.base.times import rounded
@@ -100,6 +101,24 @@ def test_one_sentence() -> None:
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
+
+
+def test_the_front_page_shows_these_lines() -> None:
+    """With other numbers: it shows a guest, where no run is like another."""
+    quick, slow = ([(at, 2.81e9), (1.0, 3.69e9)] for at in (8e-6, 12e-6))
+    dips = run([(8e-6, 2.81e9), (0.2, 3.69e9), (0.25, 3.3e9), (1.0, 3.69e9)])
+    halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
+    bad = run(quick, halts, preempted=range(9), idle_s=0.38)
+    said = answer(run(quick), run(slow), run(quick), dips, bad)
+    found = runs.together(said)
+    printed = " ".join([*words.facts(said, found, 100), words.sentence(said, found)])
+    for row in re.split(r"\n+(?=\S)", "\n".join(output("README", "first "))):
+        assert _masked(row) in _masked(printed)
+
+
+def _masked(text: str) -> str:
+    """Without numbers and units of time, and however it is broken into lines."""
+    return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
 
 
 def test_disturbed_runs_give_low_confidence() -> None:
