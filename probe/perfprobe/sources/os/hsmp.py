@@ -11,12 +11,11 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import package_ids, put
+from perfprobe.sources.os.polled import Values, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
@@ -79,13 +78,12 @@ class Hsmp:
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
         self.block = wire.Block("hsmp", "package", counters)
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
+    def read(self) -> Iterator[tuple[int, Values]]:
         for row, socket in enumerate(self._sockets):
             values: list[int | None] = []
-            begun = stamp()
             for message in self._messages:
                 values += self._told(message, row, self._answer(socket, message))
-            put(frame, place, row, (begun, stamp()), values)
+            yield row, values
 
     def close(self) -> None:
         if self._mailbox is not None:

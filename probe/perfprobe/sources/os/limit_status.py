@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import content, package_ids, put
+from perfprobe.sources.os.polled import Values, content, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 DEBUGFS = "sys/kernel/debug"
@@ -64,14 +63,11 @@ class LimitStatus:
         self.block = wire.Block("plr", "package", [COUNTER] if known else [])
         self._tell_old(rows)
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
-        begun = stamp()
+    def read(self) -> Iterator[tuple[int, Values]]:
         if self._clock() >= self._next_s:
             self._look()
-        read = begun, stamp()
         for row, on in enumerate(self._on):
-            values: list[int | None] = [*self._seen[row]]
-            put(frame, place, row, read, values if on is not None else [None] * len(values))
+            yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
 
     def close(self) -> None:
         for fd in self._files:

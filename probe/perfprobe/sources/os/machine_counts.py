@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import content, natural, put
+from perfprobe.sources.os.polled import Values, content, natural
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
@@ -45,13 +44,12 @@ class Machine:
             counters += self._totals(root / "proc/stat")
         self.block = wire.Block("machine", "machine", counters)
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
-        begun = stamp()
+    def read(self) -> Iterator[tuple[int, Values]]:
         values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
         for fd, parse, count in self._texts:
             text = content(fd, STAT_BYTES)
             values += [None] * count if text is None else parse(text)
-        put(frame, place, 0, (begun, stamp()), values)
+        yield 0, values
 
     def close(self) -> None:
         for fd in [*(fd for fd, _ in self._files), *(fd for fd, _, _ in self._texts)]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout
 from perfprobe.wire import Cpu, Missing
 
 LIMIT = 4096
 """Bytes of a small file."""
 
 
+Values = Sequence[int | None]
+
+
 class Polled(Protocol):
-    """Fills a block of its own with at most 64 columns. A block without counters is not sent."""
+    """Has a block of its own with at most 64 columns. A block without counters is not sent."""
 
     @property
     def block(self) -> wire.Block: ...
@@ -26,28 +27,11 @@ class Polled(Protocol):
     @property
     def missing(self) -> Sequence[Missing]: ...
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
-        """Writes the block's rows into the frame, each with stamps before and after its read.
-        Values that cannot be read are not valid."""
+    def read(self) -> Iterator[tuple[int, Values]]:
+        """Reads the rows whose time has come: the number of each, and its values. None: it cannot
+        be read."""
 
     def close(self) -> None: ...
-
-
-def put(
-    frame: memoryview,
-    place: frame_layout.Place,
-    row: int,
-    read: tuple[int, int],
-    values: Sequence[int | None],
-) -> None:
-    """Writes a row that was `read` between these stamps. None stays invalid."""
-    words = frame.cast("Q")
-    head = place.head + row * wire.HEAD
-    words[head : head + wire.HEAD] = array("Q", [*read, 0, 0, wire.ROW_SAMPLED])
-    at = place.values + row * len(values)
-    words[at : at + len(values)] = array("Q", [value or 0 for value in values])
-    valid = sum(1 << i for i, value in enumerate(values) if value is not None)
-    words[place.valid + row] = valid
 
 
 def content(fd: int, most: int = LIMIT) -> bytes | None:

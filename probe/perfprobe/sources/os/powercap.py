@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import content, natural, package_ids, put
+from perfprobe.sources.os.polled import Values, content, natural, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
@@ -68,12 +67,10 @@ class Powercap:
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
+    def read(self) -> Iterator[tuple[int, Values]]:
         keys = [counter.key for counter in self.block.counters]
         for row, zone in enumerate(self._zones_by_row):
-            begun = stamp()
-            values = [zone.read(key) if zone else None for key in keys]
-            put(frame, place, row, (begun, stamp()), values)
+            yield row, [zone.read(key) if zone else None for key in keys]
 
     def close(self) -> None:
         for zone in filter(None, self._zones_by_row):

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import put
+from perfprobe.sources.os.polled import Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 PLACE = "sys/fs/resctrl"
@@ -94,7 +93,7 @@ class Resctrl:
         elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
             self.missing.append(Missing(GROUPS, ONE_GROUP))
 
-    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
+    def read(self) -> Iterator[tuple[int, Values]]:
         """Rows of L3s are read again once their time has come; until then the block has none, so
         that the next difference covers all of the time."""
         start_s = self._clock()
@@ -103,9 +102,7 @@ class Resctrl:
         groups = list(self._groups())
         self._tell([*groups, *self._monitors(groups)])
         for number in self._domains:
-            begun = stamp()
-            values = [self._value(groups, number, name) for name in self._names]
-            put(frame, place, self._row[number], (begun, stamp()), values)
+            yield self._row[number], [self._value(groups, number, name) for name in self._names]
         self._totals = {}
         end_s = self._clock()
         self._next_s = end_s + COST * (end_s - start_s)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import subprocess
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout
 from perfprobe.sources.os import hsmp
 from perfprobe.sources.os.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
@@ -60,17 +60,12 @@ def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
 
 def filled(source: Hsmp) -> list[dict[str, list[int]]]:
     """By package, what is valid."""
-    (place,), words = frame_layout.place([(source.block, source.rows)])
-    frame = memoryview(bytearray(8 * words))
-    source.fill(frame, place, iter(range(5, 99)).__next__)
-    data, rows = frame.cast("Q"), []
-    for row in range(source.rows):
-        at, found = place.values + row * source.block.columns, {}
+    rows = []
+    for _, values in source.read():
+        at, found = iter(values), dict[str, list[int]]()
         for counter in source.block.counters:
-            first = at - place.values - row * source.block.columns
-            if data[place.valid + row] >> first & 1:
-                found[counter.key] = list(data[at : at + counter.columns])
-            at += counter.columns
+            told = [value for value in islice(at, counter.columns) if value is not None]
+            found |= {counter.key: told} if told else {}
         rows.append(found)
     return rows
 

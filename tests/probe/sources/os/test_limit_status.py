@@ -7,21 +7,14 @@ from pathlib import Path
 
 import pytest
 import trees
+from made import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout
 from perfprobe.sources.os.limit_status import KEY, PARTS, LimitStatus
 
 DATA = Path(__file__).parents[3] / "data/plr-srf8"
 NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
 QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def status(root: Path, package: int, text: str) -> None:
@@ -41,15 +34,10 @@ def two(tmp_path: Path) -> Path:
 
 def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
     """By package: looks, and how many of them found which bit newly on; None: not valid."""
-    (place,), words = frame_layout.place([(source.block, source.rows)])
-    frame = memoryview(bytearray(8 * words))
-    source.fill(frame, place, iter(range(5, 99)).__next__)
-    data, found = frame.cast("Q"), []
-    for row in range(source.rows):
-        at = place.values + row * source.block.columns
-        looks, *bits = data[at : at + source.block.columns]
+    found = []
+    for _, (looks, *bits) in source.read():
         told = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
-        found.append((looks, told) if data[place.valid + row] else None)
+        found.append(None if looks is None else (looks, told))
     return found
 
 

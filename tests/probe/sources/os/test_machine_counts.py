@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.native import frame_layout
 from perfprobe.sources.os.machine_counts import MOST_CPUS, Machine, loads, some, totals
+from perfprobe.sources.os.polling import put
 
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 
@@ -27,12 +28,21 @@ def root(tmp_path: Path, **files: str) -> Path:
 
 def filled(machine: Machine) -> tuple[int, list[int]]:
     """Which columns are valid, and all of them."""
-    (place,), words = frame_layout.place([(machine.block, 1)])
+    ((_, values),) = machine.read()
+    valid = sum(1 << i for i, value in enumerate(values) if value is not None)
+    return valid, [value or 0 for value in values]
+
+
+def test_a_row_has_its_stamps_and_valid_bits() -> None:
+    counters = [wire.Counter(key, key, "1", "made") for key in "abc"]
+    (place,), words = frame_layout.place([(wire.Block("made", "package", counters), 2)])
     frame = memoryview(bytearray(8 * words))
-    machine.fill(frame, place, iter(range(5, 99)).__next__)
-    data = frame.cast("Q")
-    assert list(data[place.head : place.valid]) == [5, 6, 0, 0, wire.ROW_SAMPLED]
-    return data[place.valid], list(data[place.values : place.values + machine.block.columns])
+    put(frame, place, 1, (5, 6), [7, None, 9])
+    data = place.data(frame)
+    parts = (data.head, data.valid, data.values)
+    heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)
+    assert heads == [0] * wire.HEAD + [5, 6, 0, 0, wire.ROW_SAMPLED]
+    assert (valid, values) == ([0, 0b101], [0, 0, 0, 7, 0, 9])
 
 
 def test_totals_of_the_first_line(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout
 from perfprobe.sources.os.powercap import Powercap
 
 ZONES = "sys/class/powercap"
@@ -42,17 +41,10 @@ def two(tmp_path: Path) -> Path:
 
 def filled(powercap: Powercap) -> list[dict[str, int]]:
     """By package, what is valid."""
-    (place,), words = frame_layout.place([(powercap.block, powercap.rows)])
-    frame = memoryview(bytearray(8 * words))
-    powercap.fill(frame, place, iter(range(5, 99)).__next__)
-    data, width = frame.cast("Q"), powercap.block.columns
+    keys = [counter.key for counter in powercap.block.counters]
     return [
-        {
-            counter.key: data[place.values + row * width + i]
-            for i, counter in enumerate(powercap.block.counters)
-            if data[place.valid + row] >> i & 1
-        }
-        for row in range(powercap.rows)
+        {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+        for _, values in powercap.read()
     ]
 
 

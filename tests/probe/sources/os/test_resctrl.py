@@ -8,20 +8,13 @@ from pathlib import Path
 
 import pytest
 import trees
+from made import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout
 from perfprobe.sources.os.resctrl import ONE_GROUP, PLACE, Resctrl
 from perfprobe.wire import Missing
 
 KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -54,17 +47,8 @@ def opened(root: Path) -> tuple[Resctrl, Clock]:
 
 def looked(source: Resctrl) -> list[list[int | None]]:
     """Values by CPU; None: not valid."""
-    (place,), words = frame_layout.place([(source.block, source.rows)])
-    frame = memoryview(bytearray(8 * words))
-    source.fill(frame, place, iter(range(5, 99)).__next__)
-    data, columns = frame.cast("Q"), source.block.columns
-    return [
-        [
-            data[place.values + row * columns + i] if data[place.valid + row] >> i & 1 else None
-            for i in range(columns)
-        ]
-        for row in range(source.rows)
-    ]
+    found = dict(source.read())
+    return [[*found.get(row, [None] * source.block.columns)] for row in range(source.rows)]
 
 
 def test_an_l3_stands_on_its_first_cpu(two: Path) -> None:
