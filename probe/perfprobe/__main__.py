@@ -321,7 +321,8 @@ def _selftest(options: argparse.Namespace) -> int:
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
-            answer = run.run(source, lambda: serve.asked_to_end(stop), every=options.all)
+            every = options.source if options.all else None
+            answer = run.run(source, lambda: serve.asked_to_end(stop), every=every)
         except Stopped:
             return INTERRUPTED
     _print(answer)

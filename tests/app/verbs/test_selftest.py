@@ -83,7 +83,9 @@ def test_ascii() -> None:
 
 
 def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {"counters": [], "why": None, "fix": None, "measured": []}
+    empty: dict[str, Any] = {
+        "counters": [], "wrong": [], "why": None, "fix": None, "measured": [],
+    }  # fmt: skip
     return {"instrument": name, "verdict": verdict} | empty | more
 
 

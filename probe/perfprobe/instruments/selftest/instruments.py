@@ -37,6 +37,8 @@ LIMITS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """What a number can be: of a counter each second and row, of a gauge itself."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
+Against = tuple[tuple[str, ...], str]
+"""Counters of which one at least is wrong, and what shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,43 +84,44 @@ INSTRUMENTS = (
 
 
 def answer(
-    tape: Tape, span: Second, checks: Sequence[Result], others: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """What `--all` adds: the verdicts, and what the machine is."""
+    tape: Tape, span: Second, checks: Sequence[Result], others: Sequence[dict[str, Any]],
+    asked: str,
+) -> dict[str, Any]:  # fmt: skip
+    """What `--all` adds: the verdicts, and what the machine is. `asked`: the source asked for."""
     hello = tape.hello
     judged = [_judged(one, tape, span, checks, others) for one in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = dataclasses.asdict(hello)
     machine = {key: whole[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
-    instruments = [*_sources(tape), *judged, _calibration(tape, span), _ceiling(tape)]
+    instruments = [*_sources(tape, asked), *judged, _calibration(tape, span), _ceiling(tape)]
     return {"instruments": instruments, "machine": machine}
 
 
 def wrong(instruments: Iterable[dict[str, Any]]) -> list[str]:
-    """Counters of the instruments that are wrong."""
-    return [key for one in instruments if one["verdict"] == "wrong" for key in one["counters"]]
+    """The counters that something disagrees with. Others of the same instrument may be right."""
+    return [key for one in instruments for key in one["wrong"]]
 
 
 def _row(
     name: str, verdict: Verdict, *, counters: Sequence[str] = (), why: str | None = None,
-    fix: str | None = None, measured: Sequence[dict[str, Any]] = (),
+    fix: str | None = None, measured: Sequence[dict[str, Any]] = (), wrong: Iterable[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     return {
-        "instrument": name, "verdict": verdict, "counters": list(counters), "why": why,
-        "fix": fix, "measured": list(measured),
+        "instrument": name, "verdict": verdict, "counters": list(counters), "wrong": [*wrong],
+        "why": why, "fix": fix, "measured": list(measured),
     }  # fmt: skip
 
 
 # --- sources
 
 
-def _sources(tape: Tape) -> Iterator[dict[str, Any]]:
+def _sources(tape: Tape, asked: str) -> Iterator[dict[str, Any]]:
     used, lacking = tape.hello.source, {m.what: m for m in tape.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
-    elif used == "os":
+    elif used == "os" and asked != "os":
         gone = lacking.get("ref") or lacking.get("cycles")
         why = "the kernel's perf counts no cycles here" if gone is None else gone.why
         yield _row("source perf", "not there", why=why, fix=gone.fix if gone else None)
@@ -172,17 +175,19 @@ def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
 
 def _concluded(
     name: str, there: Sequence[str], mine: Sequence[Result], measured: Sequence[dict[str, Any]],
-    against: Sequence[str],
+    against: Sequence[Against],
 ) -> dict[str, Any]:  # fmt: skip
     if against:
-        return _row(name, "wrong", counters=there, why="; ".join(against), measured=measured)
+        keys = dict.fromkeys(key for each, _ in against for key in each)
+        why = "; ".join(text for _, text in against)
+        return _row(name, "wrong", counters=there, why=why, measured=measured, wrong=keys)
     clear = any(check.verdict in {"trusted", "close"} for check in mine)
-    if not measured and not clear:
-        why = "it was not read twice in the time of the test"
-        return _row(name, "undecided", counters=there, why=why)
     if mine and not clear:
         why = "others were at work, so no known count could be told"
         return _row(name, "undecided", counters=there, why=why, measured=measured)
+    if not measured and not clear:
+        why = "it was not read twice in the time of the test"
+        return _row(name, "undecided", counters=there, why=why)
     return _row(name, "works", counters=there, measured=measured)
 
 
@@ -220,46 +225,50 @@ def _reads(tape: Tape, key: str, row: int, span: Second) -> bool:
 # --- what disagrees
 
 
-def _too_little(row: dict[str, Any]) -> str:
-    moved = sum(filter(None, row["moved"]))
-    return f"{row['counter']}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
+def _too_little(row: dict[str, Any]) -> Against:
+    key, moved = row["counter"], sum(filter(None, row["moved"]))
+    return (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
 
 
-def _against_known(checks: Iterable[Result]) -> Iterator[str]:
+def _against_known(checks: Iterable[Result]) -> Iterator[Against]:
     for check in checks:
         if check.verdict == "unusable" and check.measured is not None:
-            expected = f"{check.expected:.4g} {check.unit}"
-            yield f"{check.counter}: {check.measured:.4g} for {expected}, {check.what}"
+            key, expected = check.counter, f"{check.expected:.4g} {check.unit}"
+            yield (key,), f"{key}: {check.measured:.4g} for {expected}, {check.what}"
 
 
-def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     for number in measured:
         low, high = LIMITS.get(number["counter"], (float("-inf"), float("inf")))
         for value in number["values"]:
             if not low <= value <= high:
-                what = f"{number['counter']}: {value:.4g} {number['unit']}"
-                yield f"{what}, which no machine has ({low:g} to {high:g})"
+                key, told = number["counter"], f"{value:.4g} {number['unit']}"
+                yield (key,), f"{key}: {told}, which no machine has ({low:g} to {high:g})"
                 break
 
 
-def _standing(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _standing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     for number in measured:
-        if number["counter"] in MUST_MOVE and not any(number["values"]):
-            yield f"{number['counter']} stands still while memory is copied"
+        key = number["counter"]
+        if key in MUST_MOVE and not any(number["values"]):
+            yield (key,), f"{key} stands still while memory is copied"
 
 
-def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     """Numbers of one instrument that contradict each other."""
     total = {number["counter"]: sum(number["values"]) for number in measured}
     slots, parts = total.get("slots", 0.0), [total[key] for key in PARTS if key in total]
     if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > OFF:
-        yield f"its four parts are {100 * sum(parts) / slots:.1f} % of the slots"
+        text = f"its four parts are {100 * sum(parts) / slots:.1f} % of the slots"
+        yield ("slots", *PARTS), text
     cores, package = total.get("energy_core_j", 0.0), total.get("energy_j", 0.0)
     if package > 0 and cores > 1.05 * package:
-        yield f"cores take {cores:.1f} W, their packages {package:.1f} W"
+        text = f"cores take {cores:.1f} W, their packages {package:.1f} W"
+        yield ("energy_core_j", "energy_j"), text
     local, every = total.get("l3_local_bytes", 0.0), total.get("l3_memory_bytes", 0.0)
     if every > 0 and local > 1.05 * every:
-        yield f"an L3 moves {local:.3g} B/s with its own node, and {every:.3g} B/s in all"
+        text = f"an L3 moves {local:.3g} B/s with its own node, and {every:.3g} B/s in all"
+        yield ("l3_local_bytes", "l3_memory_bytes"), text
 
 
 # --- what is not a counter
@@ -287,21 +296,22 @@ def _calibration(tape: Tape, span: Second) -> dict[str, Any]:
         why = "a sibling may have been at work, which this event does not count"
         return _row(name, "undecided", counters=[key], why=why, measured=measured)
     why = f"{key} takes {factor:.4g} TSC ticks a tick, {nearest:g} were expected"
-    return _row(name, "wrong", counters=[key], why=why, measured=measured)
+    return _row(name, "wrong", counters=[key], why=why, measured=measured, wrong=[key])
 
 
 def _ceiling(tape: Tape) -> dict[str, Any]:
     """Tables of the turbo clock, by number of active cores."""
-    tables = tape.hello.turbo
+    key, tables = "turbo_ceiling_hz", tape.hello.turbo
     if not tables:
-        gone = next((m for m in tape.hello.missing if m.what == "turbo_ceiling_hz"), None)
+        gone = next((m for m in tape.hello.missing if m.what == key), None)
         why = "no table of turbo clocks is known here" if gone is None else gone.why
         return _row("turbo ceiling", "not there", why=why, fix=gone.fix if gone else None)
     measured: list[dict[str, Any]] = [
         {"counter": table.origin, "values": [step.hz for step in table.steps], "unit": "Hz"}
         for table in tables
     ]
-    wild = [n for n in measured if not all(0.2e9 <= hz <= 10e9 for hz in n["values"])]
-    if wild:
-        return _row("turbo ceiling", "wrong", why="a clock that no CPU has", measured=measured)
-    return _row("turbo ceiling", "works", measured=measured)
+    wild = any(not 0.2e9 <= hz <= 10e9 for number in measured for hz in number["values"])
+    if not wild:
+        return _row("turbo ceiling", "works", counters=[key], measured=measured)
+    why = "a clock that no CPU has"
+    return _row("turbo ceiling", "wrong", counters=[key], why=why, measured=measured, wrong=[key])

@@ -41,10 +41,11 @@ Test = tuple[list[Check], Callable[[], Found]]
 
 
 def run(
-    source: Source, stopped: Callable[[], bool] = lambda: False, *, every: bool = False
+    source: Source, stopped: Callable[[], bool] = lambda: False, *, every: str | None = None
 ) -> dict[str, Any]:
     """The answer of `selftest`. Raises Unavailable if no CPU can be used, Stopped soon after
-    `stopped` returns true. `every`: with a verdict on each source and instrument."""
+    `stopped` returns true. `every`: with a verdict on each source and instrument; the source that
+    was asked for."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -64,7 +65,7 @@ def run(
     others = beyond.see(tape, span)
     results.once(clocks.RATE, clocks.rate(hello, begin, clocks.now()))
     found = [*results.found, *not_there(tape)]
-    more = instruments.answer(tape, span, found, others) if every else {}
+    more = {} if every is None else instruments.answer(tape, span, found, others, every)
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,

@@ -28,7 +28,7 @@ class Source:
 
     def __init__(self, cpu: dict[str, float], package: list[Counter], rates: list[int]) -> None:
         every = [Counter(key, key, "events", "made") for key in cpu]
-        self.hello = made.hello(every)
+        self.hello = dataclasses.replace(made.hello(every), source="os")
         self.hello.blocks.append(wire.Block("p", "package", package))
         self.cpu, self.package, self.rates = [*cpu.values()], package, rates
 
@@ -62,8 +62,9 @@ def rows(head: list[list[int]], valid: list[int], values: list[int]) -> wire.Row
 
 
 def verdicts(
-    cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), **package: int
-) -> dict[str, dict[str, Any]]:
+    cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), asked: str = "auto",
+    turbo: wire.Turbo | None = None, **package: int,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     units = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
     counters = [
         Counter(key, key, *(units.get(key, ("J", "counter"))[:1]), "made",
@@ -71,9 +72,10 @@ def verdicts(
         for key in package
     ]  # fmt: skip
     source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
+    source.hello.turbo.extend([] if turbo is None else [turbo])
     tape = Tape(source)
     tape.listen()
-    answer = instruments.answer(tape, SPAN, checks, [])
+    answer = instruments.answer(tape, SPAN, checks, [], asked)
     return {row["instrument"]: row for row in answer["instruments"]}
 
 
@@ -103,7 +105,7 @@ def test_what_is_not_there_has_a_reason() -> None:
     ],
 )
 def test_what_cannot_be_is_wrong(name: str, given: dict[str, int]) -> None:
-    row = verdicts(None, (), **given)[name]
+    row = verdicts(None, (), "auto", None, **given)[name]
     assert row["verdict"] == "wrong"
     assert [*given][-1] in row["why"] or "cores take" in row["why"]
 
@@ -131,3 +133,30 @@ def test_a_known_count_that_is_missed_is_told() -> None:
     told = [verdicts(checks=(one,))["core counters"]["verdict"] for one in (good, bad, unsure)]
     assert told == ["works", "wrong", "undecided"]
     assert instruments.wrong(verdicts(checks=(bad,)).values()) == ["ref"]
+
+
+def test_only_what_something_disagrees_with_is_wrong() -> None:
+    found = verdicts(energy_j=120, energy_ram_j=0)
+    assert found["energy"]["counters"] == ["energy_j", "energy_ram_j"]
+    assert instruments.wrong(found.values()) == ["energy_ram_j"]
+    pair = verdicts(energy_j=100, energy_core_j=160)
+    assert {*instruments.wrong(pair.values())} == {"energy_core_j", "energy_j"}
+
+
+@pytest.mark.parametrize(("hz", "wrong"), [(3.7e9, []), (37e9, ["turbo_ceiling_hz"])])
+def test_a_turbo_table_can_be_wrong(hz: float, wrong: list[str]) -> None:
+    table = wire.Turbo([wire.Step(1, hz)], "made")
+    assert instruments.wrong(verdicts(turbo=table).values()) == wrong
+
+
+def test_a_known_count_that_was_disturbed_is_the_reason() -> None:
+    """It was read, by the test itself."""
+    disturbed = Result("both_s", "at work in turns", "disturbed", "made")
+    row = verdicts(checks=(disturbed,))["SMT tracing"]
+    assert (row["verdict"], row["counters"]) == ("undecided", ["both_s"])
+    assert "others were at work" in row["why"]
+
+
+@pytest.mark.parametrize(("asked", "verdict"), [("auto", "not there"), ("os", "not tried")])
+def test_perf_is_not_missed_where_the_system_was_asked(asked: str, verdict: str) -> None:
+    assert verdicts(asked=asked)["source perf"]["verdict"] == verdict
