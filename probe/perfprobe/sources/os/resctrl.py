@@ -119,10 +119,11 @@ class Resctrl:
     def _tell(self, groups: Sequence[str]) -> None:
         """Adds up what each group has moved. One that is gone is forgotten: a later one of that
         name is another."""
-        if TOTAL not in self._names or len(groups) < 2:
-            self._record = {}
-            return
         before, self._of_groups = self._of_groups, {}
+        self._record = {}
+        if TOTAL not in self._names or len(groups) < 2:
+            self._of_groups = {at: before[at] for at in before if at[0] in groups}
+            return
         for group in groups:
             rows: list[list[int | None]] = []
             for number in self._domains:

@@ -154,6 +154,19 @@ def test_each_group_tells_what_it_moved(two: Path) -> None:
     assert source.take() == {}
 
 
+def test_a_group_that_went_is_another_when_its_name_comes_back(two: Path) -> None:
+    group(two, "/batch", 0, total=300)
+    source, _ = opened(two)
+    looked(source)
+    group(two, "/batch", 0, total=900)
+    looked(source)
+    shutil.rmtree(two / PLACE / "batch")
+    looked(source)
+    group(two, "/batch", 0, total=5000)
+    looked(source)
+    assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
+
+
 def test_without_other_groups_the_reason_is_told(two: Path) -> None:
     source, _ = opened(two)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
