@@ -98,9 +98,18 @@ def test_a_file_that_is_cut_is_compared_as_far_as_it_goes(
         (b"\x7fELF and so on", DAMAGED),
         (b'{"version": 3, "results": []}\n', DAMAGED),
         (b'{"type": "summary", "run": [], "machine": 7}\n', DAMAGED),
+        (b'{"type":"run","numbers":{"ipc":1%s}}\n' % (400 * b"0"), DAMAGED),
         (b'{"type":"run","numbers":{"ipc":1.5}}\n', USAGE),
     ],
-    ids=["missing", "empty", "binary", "of-another-tool", "garbled", "no-shared-number"],
+    ids=[
+        "missing",
+        "empty",
+        "binary",
+        "of-another-tool",
+        "garbled",
+        "too-great",
+        "no-shared-number",
+    ],
 )
 def test_what_cannot_be_compared_is_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, status: int

@@ -73,9 +73,9 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
         if not text.strip():
             continue
         try:
-            line = json.loads(text)
+            line = json.loads(text, parse_int=_whole)
             one = _of(line) if isinstance(line, dict) else None
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not found:
                 raise Foreign(f"line {at + 1} is not of perftop") from None
             return found, f"line {at + 1} is cut or damaged; what is before it was compared"
@@ -83,6 +83,14 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     if not found:
         raise Foreign("it has no line summary, phase or run")
     return found, None
+
+
+def _whole(digits: str) -> int:
+    """A whole number of JSON. Raises OverflowError if it is greater than any that we calculate
+    with."""
+    value = int(digits)
+    float(value)
+    return value
 
 
 def _of(line: Line) -> Reading | None:
