@@ -15,7 +15,7 @@ from perfprobe.wire.outbox import Ended, Outbox
 QUEUE_BYTES = 2 << 20
 """What may wait for one reader, beside what its socket holds."""
 MOST = 64
-STATE = ("hotplug", "taken", "given-back")
+STATE = ("taken", "given-back")
 """Kinds of notes that hold on, so a reader that comes later needs them."""
 MOST_STATE = 4096
 """Most notes of these kinds that are kept."""
@@ -27,6 +27,8 @@ class Readers:
     def __init__(self) -> None:
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._hello: wire.Hello | None = None
+        self._topology: dict[int, wire.Cpu] = {}
+        """The row of each CPU as it is now."""
         self._state: list[wire.Note] = []
         self._now_ns, self._slept = 0, False
         """Raw time of the newest frame, and whether the machine has slept since hello."""
@@ -59,10 +61,13 @@ class Readers:
         """Hands a message of the stream to all readers."""
         if isinstance(message, wire.Hello):
             self._hello, self._state = message, []
+            self._topology = {row.cpu: row for row in message.topology}
             self._now_ns, self._slept = message.raw_ns, False
         elif isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
             self._slept |= "asleep_ns" in message.records
+        elif isinstance(message, wire.Note) and message.kind == "hotplug":
+            wire.take_hotplug(self._topology, message)
         elif isinstance(message, wire.Note) and message.kind in STATE:
             self._state = [*self._state, message][-MOST_STATE:]
         for peer, outbox in list(self._outboxes.items()):
@@ -70,8 +75,10 @@ class Readers:
             self._flush(peer, outbox)
 
     def _greeting(self, hello: wire.Hello) -> wire.Hello:
-        """The hello as if it had been sent now: its reader looks back no further. After a sleep of
-        the machine it is as it was, because frames count sleep from then on."""
+        """The hello as if it had been sent now: its reader looks back no further, and when a CPU
+        went or came is not known to it. After a sleep of the machine its times are as they were,
+        because frames count sleep from then on."""
+        hello = dataclasses.replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:
             return hello

@@ -27,7 +27,6 @@ from perftop.base.times import length
 from perftop.recording.codec import Timed
 from perftop.recording.parts import ENDING
 from perftop.recording.writer import Tape, cannot, size
-from perftop.session.session import topology_row
 
 KEPT = "kept"
 BY_HAND, BEFORE = "by-hand", "before"
@@ -89,7 +88,7 @@ class Ring:
 
     def write(self, message: Timed) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
-            self._take_topology(message)
+            wire.take_hotplug(self._topology, message)
         begins = not self._parts or message.time_ns - self._parts[-1].begin_ns >= self._part_ns
         if self._tape is None or (begins and isinstance(message, wire.Frame)):
             self._turn(message.time_ns)
@@ -160,12 +159,6 @@ class Ring:
         return dataclasses.replace(
             hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology
         )
-
-    def _take_topology(self, note: wire.Note) -> None:
-        old = self._topology.get(note.data.get("cpu", -1))
-        if old is not None:
-            online = note.data.get("online") is True
-            self._topology[old.cpu] = topology_row(note.data.get("row"), old, online=online)
 
     def _drop(self) -> None:
         self._parts.popleft().path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, fill
 from perftop.samples.metrics import INDEX
 from perftop.samples.sibling_gates import SiblingGates
-from perftop.samples.smt import Split, Splitter
+from perftop.samples.smt import Split, Splitter, core_lists
 from perftop.samples.turbo import Ceilings, Turbo
 
 Array = TypeVar("Array", Floats, Ints)
@@ -98,7 +98,7 @@ class Sieve:
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)
-        self.cores = Cores(hello, hello.cores)
+        self.cores = Cores(hello, _cores(hello))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.online: Bools = np.array([row.online for row in hello.topology])
@@ -264,3 +264,11 @@ def _highest(values: Values) -> list[list[float]]:
     both = np.stack([values.top[..., at, :], steal, busy])
     found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
     return found
+
+
+def _cores(hello: wire.Hello) -> list[list[int]]:
+    """The cores of hello. A hello that was brought up to date may have a CPU online that was in no
+    core, because the kernel tells none of a CPU that is offline: then those of its topology."""
+    listed = {cpu for core in hello.cores for cpu in core}
+    came = (row for row in hello.topology if row.online and row.core is not None)
+    return hello.cores if all(row.cpu in listed for row in came) else core_lists(hello.topology)

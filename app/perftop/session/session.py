@@ -6,7 +6,6 @@ a live stream, a file and a test.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
@@ -388,7 +387,7 @@ class Session:
         if found is None:
             return
         row, online = found
-        self.topology[row] = topology_row(note.data.get("row"), self.topology[row], online=online)
+        self.topology[row] = wire.topology_row(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
             self.sieve.regroup(core_lists(self.topology))
@@ -426,12 +425,3 @@ class Session:
         if column is None:
             return float("nan")
         return float(self.run.delta.tables[column.block].moved[0, column.first])
-
-
-def topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:
-    """The row a note brought, if it is one; else the old one with its new state."""
-    if isinstance(data, dict) and online:
-        with contextlib.suppress(wire.WireError):
-            told = dataclasses.asdict(old) | data | {"cpu": old.cpu, "online": True}
-            return wire.topology_row(told)
-    return dataclasses.replace(old, online=online)

@@ -251,6 +251,7 @@ from perfprobe.wire.check import (
     check_frame,
     check_note,
     frame_bytes,
+    take_hotplug,
     topology_row,
 )
 from perfprobe.wire.encoding import Decoder, encode, without_check
@@ -290,5 +291,5 @@ __all__ = [
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
     "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
     "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "most_elements",
-    "topology_row", "unpacked", "without_check",
+    "take_hotplug", "topology_row", "unpacked", "without_check",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import types
@@ -90,11 +91,24 @@ def _check_cpu(row: Cpu) -> None:
         raise WireError(f"CPU {row.cpu}: a number that no kernel gives")
 
 
-def topology_row(value: object) -> Cpu:
-    """A topology row from a map, as in a hotplug note."""
-    row = load(Cpu, value, "row")
-    _check_cpu(row)
-    return row
+def topology_row(note: Note, old: Cpu) -> Cpu:
+    """The topology row of a CPU after a hotplug note of it. Only the state of the old row changes
+    if the note brings no valid one."""
+    told, online = note.data.get("row"), bool(note.data.get("online"))
+    if isinstance(told, dict) and online:
+        with contextlib.suppress(WireError):
+            row = dataclasses.asdict(old) | told | {"cpu": old.cpu, "online": True}
+            found = load(Cpu, row, "row")
+            _check_cpu(found)
+            return found
+    return dataclasses.replace(old, online=online)
+
+
+def take_hotplug(topology: dict[int, Cpu], note: Note) -> None:
+    """Bring the row of the CPU that a hotplug note is about up to date, if there is one."""
+    cpu = note.data.get("cpu")
+    if type(cpu) is int and cpu in topology:
+        topology[cpu] = topology_row(note, topology[cpu])
 
 
 def check_time(message: Frame | Note) -> None:

@@ -159,7 +159,8 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
 def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 3)
-    box.write(wire.Note("hotplug", 3 * S, data={"cpu": 1, "online": False, "row": None}))
+    for cpu in (1, [1]):
+        box.write(wire.Note("hotplug", 3 * S, data={"cpu": cpu, "online": False, "row": None}))
     feed(box, 3, 70)
     box.end()
     with Parts(tmp_path / "box") as parts:

@@ -230,6 +230,13 @@ def test_a_core_comes() -> None:
     assert cpus("core:1", seen, interval) == "1"
 
 
+def test_a_core_that_came_before_hello_was_brought_up_to_date() -> None:
+    """The lists of cores stay as blocks have them: they lack CPUs that were offline at first."""
+    hello = fakes.seen(Machine(3, 1))[0].hello
+    late = Session(dataclasses.replace(hello, cores=[[0], [2]]))
+    assert late.cores == [[0], [1], [2]]
+
+
 def test_suspect() -> None:
     assert cpus("suspect") == "3,7"
     assert cpus("suspect", interval=None) == ""

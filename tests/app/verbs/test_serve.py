@@ -71,8 +71,8 @@ async def played() -> AsyncIterator[Readers]:
 
 async def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
     async with played() as readers:
-        gone = wire.Note("hotplug", 5, data={"cpu": 1, "online": False})
-        for message in (HELLO, gone, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
+        taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
+        for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
             readers.take(message)
         with pair(readers) as late:
             readers.take(frame(4))
@@ -82,9 +82,27 @@ async def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
         assert hello.raw_ns == frame(3).time_ns > 5, "it looks back no further"
         assert hello.wall_ns == HELLO.wall_ns + past_ns
         assert isinstance(note, wire.Note)
-        assert (note.kind, note.time_ns) == ("hotplug", hello.raw_ns), "it holds from there on"
+        assert (note.kind, note.time_ns) == ("taken", hello.raw_ns), "it holds from there on"
         assert isinstance(first, wire.Frame)
         assert first.seq == 4
+
+
+async def test_a_late_reader_is_told_which_cpus_are_on_but_not_that_they_went_or_came() -> None:
+    row = {"core": 7, "package": 0, "l3": 3}
+    changes: list[dict[str, Any]] = [
+        {"cpu": 0, "online": False}, {"cpu": 1, "online": False}, {"cpu": [], "online": False},
+        {"cpu": 0, "online": True, "row": row},
+    ]  # fmt: skip
+    async with played() as readers:
+        readers.take(HELLO)
+        for data in changes:
+            readers.take(wire.Note("hotplug", 5, data=data))
+        readers.take(frame(3))
+        with pair(readers) as late:
+            (hello,) = received(late)
+    assert isinstance(hello, wire.Hello)
+    assert [(row.cpu, row.online) for row in hello.topology] == [(0, True), (1, False)]
+    assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
 
 
 async def test_after_a_sleep_hello_is_as_it_was() -> None:
