@@ -23,6 +23,7 @@ from turns import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_xdist_auto_num_workers,
+    pytest_xdist_make_scheduler,
 )
 from waiting import quiet
 
@@ -31,6 +32,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_xdist_auto_num_workers",
+    "pytest_xdist_make_scheduler",
 ]
 
 HEEDED: dict[signal.Signals, Any] = {

@@ -16,12 +16,18 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 PROGRAMS = re.compile(
     r"tests/(test_|native/|probe/sources/(msr|os)/|app/(process|verbs|recording/test_writer))"
 )
 """Files of tests that start programs and wait for them. They are spread evenly, so that each worker
 has some, and others compute meanwhile."""
+TOGETHER = re.compile(
+    r"tests/app/(detect/test_truth|output/why/test_why|session/test_losses|samples/test_lost)\.py"
+)
+"""Files that play the same simulated machines: one worker takes them all, and plays each once."""
 LATEST = 0.9
 """Where in the list the last of them stands: at the end nobody waits for a worker that waits."""
 
@@ -51,6 +57,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
+
+
+class Files(LoadFileScheduling):  # type: ignore[misc]
+    """Hands out a file at a time; a few of them together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "together" if TOGETHER.fullmatch(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files | None:
+    """Leaves other values of --dist alone."""
+    return Files(config, log) if config.option.dist == "loadfile" else None
 
 
 class Turns:

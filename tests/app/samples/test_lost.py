@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nights import by_day
-from truths import found
+from truths import PLAYED_S, SMALL, found
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.evaluation import Evaluator, Values
@@ -98,8 +98,8 @@ def test_the_parts_never_exceed_what_was_wanted(
 # --- against scripts ------------------------------------------------------------------------------
 
 
-def by_cpu(scenario: str, seconds: float) -> Floats:
-    session, _ = found(f"{scenario},cpus=8,packages=1,seed=1", SAMPLE_NS, seconds)
+def by_cpu(scenario: str) -> Floats:
+    session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, PLAYED_S)
     return session.whole().values["lost_ratio"]
 
 
@@ -108,34 +108,32 @@ def by_cpu(scenario: str, seconds: float) -> Floats:
     by_day(["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]),
 )
 def test_nothing_is_lost_on_a_machine_that_is_well(scenario: str) -> None:
-    told = by_cpu(scenario, 37)
+    told = by_cpu(scenario)
     assert np.isfinite(told).any()
     assert np.nanmax(told) < 0.01
 
 
 def test_an_idle_machine_has_nothing_to_lose() -> None:
-    assert np.isnan(by_cpu("idle", 37)).all()
+    assert np.isnan(by_cpu("idle")).all()
 
 
 @pytest.mark.parametrize(
-    ("scenario", "seconds", "cpu", "share"),
+    ("scenario", "share"),
     [
-        ("turbo-drop", 20, 0, 620 / 3300 * 4.1 / 20),
-        ("license", 24, 0, 500 / 3300 * 9 / 24),
-        ("throttle", 30, 0, (0.125 * 6 + 400 / 3000 * 5) / 30),
-        ("halts", 40, 0, ((8_500 / 850_000 + 50 / 3300) * 10 + 0.01 * 6) / 40),
-        ("neighbour", 38, 0, 0.2 * 8 / 38),
+        ("turbo-drop", 620 / 3300 * 2 * 4.1 / 37),
+        ("license", 500 / 3300 * 11 / 37),
+        ("throttle", (0.125 * 6 + 400 / 3000 * 5) / 37),
+        ("halts", ((8_500 / 850_000 + 50 / 3300) * 10 + 0.01 * 6) / 37),
+        ("neighbour", 0.2 * 8 / 37),
     ],
 )
-def test_what_is_lost_is_what_the_script_takes(
-    scenario: str, seconds: float, cpu: int, share: float
-) -> None:
-    assert by_cpu(scenario, seconds)[cpu] == pytest.approx(share, rel=0.1, abs=0.003)
+def test_what_is_lost_is_what_the_script_takes(scenario: str, share: float) -> None:
+    assert by_cpu(scenario)[0] == pytest.approx(share, rel=0.1, abs=0.003)
 
 
 def test_a_span_is_the_sum_of_its_samples() -> None:
     """Not the mean of shares, and not what the ceiling of the whole span would make of it."""
-    session, _ = found("sim:demo,cpus=8,packages=1,seed=1", SAMPLE_NS, 60)
+    session, _ = found(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.whole().values
     at = INDEX["lost_ratio"]
     everyone = whole.top[at][np.isfinite(whole.top[at])].sum()

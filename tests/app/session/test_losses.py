@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nights import by_day
-from truths import found
+from truths import PLAYED_S, SMALL, found
 
 from perftop.samples.episode import Episode
 from perftop.samples.lost import PARTS, Lost
@@ -23,9 +23,8 @@ QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
 LIMIT: Cause = ("turbo-drop", "power-pl1")
 
 
-def lost_time(scenario: str, seconds: float, watch: str | None = None) -> Sums:
-    spec = f"sim:{scenario},cpus=8,packages=1,seed=1"
-    return found(spec, SAMPLE_NS, seconds, watch)[0].lost_time()
+def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None) -> Sums:
+    return found(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)[0].lost_time()
 
 
 @pytest.mark.parametrize(
@@ -36,19 +35,19 @@ def lost_time(scenario: str, seconds: float, watch: str | None = None) -> Sums:
     ),
 )
 def test_nothing_is_told_of_a_machine_that_is_well(scenario: str) -> None:
-    assert all(share < TOLD for share in lost_time(scenario, 37).shares().values())
+    assert all(share < TOLD for share in lost_time(scenario).shares().values())
 
 
 @pytest.mark.parametrize(
     ("scenario", "watch", "seconds", "cause", "share"),
     [
-        ("turbo-drop", None, 20, LIMIT, 620 / 3300 * 4.1 / 20),
-        ("license", None, 24, ("turbo-drop", "license"), 500 / 3300 * 9 / 24 / 2),
-        ("throttle", None, 30, ("throttle", "thermal"), 0.125 * 6 / 30),
-        ("halts", None, 40, ("involuntary-halt", "clock-change"), (0.1 / 2 + 0.12 / 2) / 40),
-        ("neighbour", None, 30, ("neighbour", "sibling"), 0.31 * 10 / 40),
-        ("neighbour", "lmp", 38, ("neighbour", "sibling"), 0.31 * 10 / 38),
-        ("neighbour", "lmp", 38, STEAL, 0.2 * 8 / 38),
+        ("turbo-drop", None, PLAYED_S, LIMIT, 620 / 3300 * 2 * 4.1 / 37),
+        ("license", None, PLAYED_S, ("turbo-drop", "license"), 500 / 3300 * 11 / 37 / 2),
+        ("throttle", None, PLAYED_S, ("throttle", "thermal"), 0.125 * 6 / 37),
+        ("halts", None, PLAYED_S, ("involuntary-halt", "clock-change"), (0.1 + 0.12) / 2 / 37),
+        ("neighbour", None, PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / (37 + 10)),
+        ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / 37),
+        ("neighbour", "lmp", PLAYED_S, STEAL, 0.2 * 8 / 37),
         ("guest", "postgres", 60, WAIT, QUEUED),
     ],
 )
@@ -64,7 +63,7 @@ def test_what_is_lost_to_a_cause_is_what_the_script_takes(
     by_day(["turbo-drop", "throttle", "neighbour", "guest", "demo"], ["throttle", "guest", "demo"]),
 )
 def test_all_causes_together_are_no_more_than_the_whole(scenario: str) -> None:
-    sums = lost_time(scenario, 37)
+    sums = lost_time(scenario)
     assert all(0 <= share <= 1 for share in sums.shares().values())
     assert sums.lost_ratio <= 1
 

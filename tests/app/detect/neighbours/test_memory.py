@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from truths import SECOND, found
+import truths
+from truths import SECOND
 
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
@@ -30,7 +31,7 @@ def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
         script.stage(60, like=alone)
 
     monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
-    _, episodes = found.__wrapped__("memory,cpus=16", SECOND // 10, 20)
+    _, episodes = truths.play("memory,cpus=16", SECOND // 10, 20)
     return [e for e in episodes if e.kind == "neighbour"]
 
 
