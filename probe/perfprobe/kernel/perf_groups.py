@@ -28,6 +28,7 @@ first: the kernel rotates groups every 4 ms."""
 MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
 """Keys whose counters may stand still during a trial."""
 STILL = Trouble("the counter is there but does not count")
+UNFIT = Trouble("this CPU has too few counters for its group")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
@@ -42,10 +43,6 @@ class Settled:
     host_only: bool = False
 
 
-class Short(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """The group would not fit even if all counters were free."""
-
-
 def settle(
     kernel: Kernel, wanted: Sequence[Event], cpu: int, *, timed: bool, root: Path = Path("/")
 ) -> Settled:
@@ -55,9 +52,8 @@ def settle(
     dropped: list[str] = []
     while events:
         opening = Opening(kernel, cpu, events, root)
-        try:
-            group = opening.group(timed=timed)
-        except Short:
+        group = opening.group(timed=timed)
+        if opening.unfit:
             events = _smaller(events, dropped)
             continue
         missing |= opening.refused
@@ -89,26 +85,26 @@ class Opening:
         self.events: list[Event] = []
         self.refused: dict[str, Trouble] = {}
         self.host_only = False
+        self.unfit = False
+        """The group would not fit even if all counters were free; then all events are refused."""
         self._kernel, self._cpu, self._wanted, self._root = kernel, cpu, wanted, root
         self._fds: list[int] = []
 
     def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
-        """The enabled group; None: no event could be opened. Raises Short."""
+        """The enabled group; None: no event could be opened, or they do not fit."""
         try:
             self._open_all()
             if not self._fds:
                 return None
             self._kernel.enable(self._fds[0])
-            group = self._kernel.group(self._fds, timed=timed, mapped=mapped)
+            return self._kernel.group(self._fds, timed=timed, mapped=mapped)
         except OSError as error:
             self.close()
-            self.refused |= dict.fromkeys((e.key for e in self.events), trouble(error, self._root))
+            refused = self._wanted if self.unfit else self.events
+            why = UNFIT if self.unfit else trouble(error, self._root)
+            self.refused |= dict.fromkeys((event.key for event in refused), why)
             self.events = []
             return None
-        except Short:
-            self.close()
-            raise
-        return group
 
     def close(self) -> None:
         for fd in reversed(self._fds):
@@ -122,6 +118,8 @@ class Opening:
             try:
                 fd = self._open(event)
             except OSError as error:
+                if self.unfit:
+                    raise
                 if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
                     self._again_for_host()
                     return
@@ -146,7 +144,7 @@ class Opening:
                 # Alone: raises what is wrong with the event itself.
                 fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
                 self._kernel.close(fd)
-                raise Short from None
+                self.unfit = True
             raise
 
 

@@ -13,7 +13,7 @@ from perfprobe.kernel import event_names
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_catalogue import Catalogue, Chosen
 from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial, raise_limit
-from perfprobe.kernel.perf_groups import Opening, Short
+from perfprobe.kernel.perf_groups import UNFIT, Opening
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.parts import gathered, limited
@@ -27,7 +27,6 @@ TRIAL_NS = 20_000_000
 ALWAYS = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
 OTHER_CORES = Trouble("cores of this type have no such event")
-UNFIT = Trouble("this CPU has too few counters for its group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +133,7 @@ class Opener:
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
-                try:
-                    found = self._opening(group, cpu).group(timed=True, mapped=False)
-                except Short:
-                    opened.append(None)
-                    continue
+                found = self._opening(group, cpu).group(timed=True, mapped=False)
                 if found is not None:
                     stack.callback(found.close)
                 opened.append(found)
@@ -153,10 +148,7 @@ class Opener:
         if row is None:
             return OTHER_CORES
         opening = self._opening(group, row.cpu)
-        try:
-            found = opening.group(timed=True, mapped=False)
-        except Short:
-            return UNFIT
+        found = opening.group(timed=True, mapped=False)
         if found is None or opening.refused:
             if found is not None:
                 found.close()
@@ -207,11 +199,7 @@ class Opener:
         self, group: Sequence[Chosen], cpu: int, column: dict[str, int]
     ) -> tuple[Group | None, Opening]:
         opening = self._opening(group, cpu)
-        try:
-            found = opening.group(timed=True, mapped=False)
-        except Short:
-            opening.events, opening.refused = [], dict.fromkeys(column, UNFIT)
-            return None, opening
+        found = opening.group(timed=True, mapped=False)
         if found is not None:
             found.place([column[event.key] for event in opening.events])
         return found, opening

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.kernel.perf_events import Event, Group, Kernel
-from perfprobe.kernel.perf_groups import Opening, Short
+from perfprobe.kernel.perf_groups import Opening
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -83,10 +83,7 @@ class Groups:
         none."""
         events = [event for event, _ in bundle.events]
         opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
-        try:
-            group = opening.group(timed=self._timed, mapped=self._mapped)
-        except Short:
-            return None
+        group = opening.group(timed=self._timed, mapped=self._mapped)
         if group is None:
             return None
         columns = [dict(bundle.events)[event] for event in opening.events]
