@@ -159,7 +159,7 @@ async def draw_replay(picture: Picture) -> str:
     with TemporaryDirectory() as directory:
         path = Path(directory) / "recording"
         with path.open("wb") as file:
-            recorder = Recorder(file, hello)
+            recorder = Recorder(file.write, hello)
             for message in messages:
                 assert isinstance(message, wire.Frame | wire.Note)
                 recorder.write(message)

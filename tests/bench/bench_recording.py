@@ -31,7 +31,7 @@ HOUR = 3600 * 1_000_000_000 // SAMPLE_NS
 
 def written(path: Path, hello: wire.Hello, found: list[Timed]) -> int:
     with path.open("wb", buffering=0) as out:
-        recorder = Recorder(out, hello)
+        recorder = Recorder(out.write, hello)
         for message in found:
             recorder.write(message)
         recorder.end()

@@ -40,7 +40,7 @@ def write(path: Path, size: int | None) -> None:
     """Time for so many bytes, or for a minute."""
     machine = open_sim(f"sim:turbo-drop,cpus={CPUS},packages=4,speed=max", 100_000_000)
     with path.open("wb") as file:
-        recorder = Recorder(file, machine.hello)
+        recorder = Recorder(file.write, machine.hello)
         for message in islice(frames(machine), MINUTE if size is None else None):
             recorder.write(message)
             if size is not None and recorder.bytes >= size:

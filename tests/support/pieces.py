@@ -35,7 +35,7 @@ def recorded(
     hello: wire.Hello, found: Sequence[wire.Frame | wire.Note], *, end: bool = False
 ) -> Pieces:
     out = Pieces()
-    recorder = Recorder(out, hello)
+    recorder = Recorder(out.write, hello)
     for message in found:
         recorder.write(message)
     if end:

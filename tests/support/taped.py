@@ -11,7 +11,7 @@ from perftop.recording.codec import Recorder, Timed
 
 def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bool = True) -> Path:
     with path.open("wb") as file:
-        recorder = Recorder(file, hello)
+        recorder = Recorder(file.write, hello)
         for message in messages:
             recorder.write(message)
         if end:

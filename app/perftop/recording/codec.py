@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from array import array
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
@@ -31,15 +30,12 @@ INDEX = "index"
 last bytes of the file its own offset, from where it can be found."""
 
 
-class Out(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
 class Recorder:
-    """Writes to something unbuffered, from the hello on."""
+    """Writes from the hello on."""
 
-    def __init__(self, out: Out, hello: wire.Hello) -> None:
-        self._out, self._layouts = out, Layouts(hello)
+    def __init__(self, write: Callable[[bytes], object], hello: wire.Hello) -> None:
+        """`write`: writes a message at once, unbuffered."""
+        self._write, self._layouts = write, Layouts(hello)
         self._block, self._crc = BLOCK, 0
         self._blocks = array("Q")
         self._last_ns = hello.raw_ns
@@ -67,7 +63,7 @@ class Recorder:
 
     def _put(self, message: wire.Message) -> None:
         data = wire.encode(message)
-        self._out.write(data)
+        self._write(data)
         self.bytes += len(data)
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
@@ -16,32 +16,6 @@ from perftop.recording.codec import Reader
 from perftop.recording.parts import recording
 
 READ_BYTES = 1 << 18
-
-
-class Source(Protocol):
-    hello: wire.Hello
-    damage: str | None
-    """Why not all of it was read, if something was wrong with it."""
-    checked: bool
-    """Whether it has checksums everywhere."""
-    size: int | None
-    """Size in bytes; None: not known."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *args: object) -> None: ...
-
-    def messages(self, progress: Callable[[int], None] = ...) -> Iterator[wire.Message]:
-        """All messages after the hello, once. `progress` is told how many bytes they took."""
-
-
-def opened(path: Path | None) -> Source:
-    """None: stdin. Raises Failed where there is nothing to read at all."""
-    if path is None:
-        return _Pipe("stdin", _stdin())
-    try:
-        return _File(path) if path.is_file() or path.is_dir() else _Pipe(str(path), path.open("rb"))
-    except OSError as error:
-        raise Failed(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _unheard(_: int) -> None:
@@ -54,8 +28,11 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._recording = recording(path)
         self.hello, self.checked = self._recording.hello, self._recording.checked
+        """`checked`: whether it has checksums everywhere."""
         self.size: int | None = self._recording.size
+        """In bytes; None: not known."""
         self.damage: str | None = None
+        """Why not all of it was read, if something was wrong with it."""
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +41,7 @@ class _File:
         self._recording.__exit__(*args)
 
     def messages(self, progress: Callable[[int], None] = _unheard) -> Iterator[wire.Message]:
+        """All messages after the hello, once. `progress` is told how many bytes they took."""
         try:
             for message in self._recording.messages():
                 yield message
@@ -118,6 +96,19 @@ class _Pipe:
                 self.damage = f"cut behind byte {self._whole}: the last message is not all there"
             elif not self._reader.ended:
                 self.damage = f"cut behind byte {self._whole}: it has no end"
+
+
+Source = _File | _Pipe
+
+
+def opened(path: Path | None) -> Source:
+    """None: stdin. Raises Failed where there is nothing to read at all."""
+    if path is None:
+        return _Pipe("stdin", _stdin())
+    try:
+        return _File(path) if path.is_file() or path.is_dir() else _Pipe(str(path), path.open("rb"))
+    except OSError as error:
+        raise Failed(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def same(source: Path | None, path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
@@ -12,12 +11,8 @@ AROUND_NS = 30_000_000_000
 """Kept before an episode and behind it."""
 
 
-class Wanted(NamedTuple):
-    """Raw times between which all is to be kept, and the kind of the episode."""
-
-    name: str
-    since_ns: int
-    until_ns: int
+Wanted = tuple[str, int, int]
+"""The kind of an episode, and the raw times between which all is to be kept."""
 
 
 class Triggers:
@@ -38,6 +33,6 @@ class Triggers:
     def _around(self, episode: Episode, now_ns: int) -> Iterator[Wanted]:
         end_ns = now_ns if episode.end_ns is None else episode.end_ns
         last_ns = min(end_ns, episode.start_ns + self._longest_ns)
-        yield Wanted(episode.kind, episode.start_ns - AROUND_NS, last_ns + AROUND_NS)
+        yield episode.kind, episode.start_ns - AROUND_NS, last_ns + AROUND_NS
         if episode.end_ns is not None and last_ns < end_ns:
-            yield Wanted(episode.kind, end_ns - AROUND_NS, end_ns + AROUND_NS)
+            yield episode.kind, end_ns - AROUND_NS, end_ns + AROUND_NS

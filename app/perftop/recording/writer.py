@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
@@ -55,7 +56,7 @@ class Tape:
         except OSError as error:
             raise cannot(path, error) from None
         try:
-            self._recorder = Recorder(_Unbuffered(self._fd), hello)
+            self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:
             os.close(self._fd)
             path.unlink()
@@ -117,16 +118,6 @@ class Tape:
         except OSError:
             text += ", with a torn message behind them"
         return text
-
-
-class _Unbuffered:
-    """A message is one write, and there when that returns."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def write(self, data: bytes) -> None:
-        write_all(self._fd, data)
 
 
 def size(count: int) -> str:

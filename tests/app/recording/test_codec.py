@@ -95,7 +95,7 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
         "from pieces import FOUND, HELLO\n"
         "from perftop.recording.codec import Recorder\n"
         "out = open(sys.argv[1], 'wb', buffering=0)\n"
-        "recorder = Recorder(out, HELLO)\n"
+        "recorder = Recorder(out.write, HELLO)\n"
         "print(flush=True)\n"
         "while True:\n"
         "    for message in FOUND: recorder.write(message)\n"

@@ -25,7 +25,7 @@ def data(request: pytest.FixtureRequest) -> bytes:
     if request.param == "raw":
         return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     for message in FOUND:
         recorder.write(message)
     if request.param == "ended":
@@ -53,7 +53,7 @@ def test_it_is_all_there(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("end", ["bye", "index"])
 def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str) -> None:
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     if end == "index":
         recorder.end()
     else:
@@ -90,7 +90,7 @@ def test_cut_it_has_what_is_whole(tmp_path: Path, data: bytes, cut: int) -> None
 
 def test_one_that_grows_is_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     for message in FOUND[:-1]:
         recorder.write(message)
     with opened(tmp_path, out.data) as recording:
@@ -222,7 +222,7 @@ def test_an_index_that_lies_is_told_and_not_believed(
     tmp_path: Path, lie: Callable[[array[int]], None]
 ) -> None:
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     for message in FOUND:
         recorder.write(message)
     lie(recorder._blocks)
@@ -258,7 +258,7 @@ def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> Non
     """It is the first of the second block, and names a moment of the first one."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     for message in (*FOUND[:BLOCK], late, *FOUND[BLOCK:]):
         recorder.write(message)
     recorder.end()
@@ -268,7 +268,7 @@ def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> Non
 
 def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -> None:
     out = Pieces()
-    recorder = Recorder(out, HELLO)
+    recorder = Recorder(out.write, HELLO)
     for message in FOUND[:-1]:
         recorder.write(message)
     at = recorder.bytes

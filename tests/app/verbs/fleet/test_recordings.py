@@ -26,7 +26,7 @@ def written(directory: Path, name: str, util: float, begins_s: int, seconds: int
     machine = Machine(cores=2, does={cpu: Does(util=util) for cpu in range(4)})
     hello = dataclasses.replace(machine.hello, wall_ns=(START + begins_s) * 10**9, raw_ns=0)
     with (directory / f"{name}.perftop").open("wb") as file:
-        recorder = Recorder(file, hello)
+        recorder = Recorder(file.write, hello)
         for seq in range(1, 10 * seconds + 1):
             recorder.write(machine.frame(seq))
         recorder.end()
