@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.output.stat_json import number, text
 from perftop.process.signals import ENDS, heed
-from perftop.session.fleet.fleet import Fleet, Sight
+from perftop.session.fleet.fleet import Sight
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS
 from perftop.verbs.fleet import prometheus
@@ -38,26 +38,10 @@ class Options:
     match: str | None = None
 
 
-class Source(Protocol):
-    """What the lines are made from."""
-
-    fleet: Fleet
-    every_s: float
-    problem: str
-
-    @property
-    def now(self) -> float:
-        """Unix seconds."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing new will come."""
-
-    async def run(self) -> None:
-        """Feed the fleet until cancelled."""
+Source = LiveSource | PrometheusSource | RecordingsSource
 
 
-def source(options: Options) -> LiveSource | PrometheusSource | RecordingsSource:
+def source(options: Options) -> Source:
     """Where the machines are told of. Raises Failed for options that contradict each other."""
     named = bool(options.hosts) or options.file is not None
     if options.prometheus is not None:
