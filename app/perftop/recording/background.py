@@ -85,8 +85,7 @@ class Deck:
         return reel.failed or f"recorded {reel.told}"
 
     def _started(self) -> _Reel:
-        hello, history = self._session.hello, self._session.history
-        assert history is not None
+        hello, history = self._session.hello, self._session.past
         kept = history.frames(0, self._session.now_ns)
         # What came and went before that: hello tells how it was at the start.
         before_ns = history.first_ns or 0

@@ -67,16 +67,12 @@ class Passage:
     @property
     def ends_ns(self) -> tuple[int, int] | None:
         """First and last moment of the samples that were read and are kept."""
-        history = self.session.history
-        assert history is not None
-        first_ns, last_ns = history.first_ns, history.last_ns
+        first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
     def shown_ns(self, time_ns: int) -> int | None:
         """The end of the sample that is shown at this moment; None: there is none."""
-        history = self.session.history
-        assert history is not None
-        times = history.times()
+        times = self.session.past.times()
         at = int(times.searchsorted(time_ns, side="right")) - 1
         return int(times[max(0, at)]) if len(times) else None
 

@@ -64,13 +64,12 @@ class Search:
 
     async def deepen(self, passage: Passage, since_ns: int) -> None:
         """Reads what lies before a passage from this moment on, as far as its history has room."""
-        history = passage.session.history
-        if history is None or (begin_ns := history.begin_ns) is None:
+        history = passage.session.past
+        if (begin_ns := history.begin_ns) is None:
             return
         older = Passage(self.recording, since_ns - WARM_NS, self.found, history.room_bytes)
         await self._read(older, begin_ns, gently=True)
-        if older.session.history is not None:
-            history.put_before(older.session.history)
+        history.put_before(older.session.past)
 
     def _entered(self, time_ns: int) -> Passage:
         return Passage(self.recording, time_ns - WARM_NS, self.found)

@@ -419,6 +419,12 @@ class Session:
         cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 
+    @property
+    def past(self) -> History:
+        """The history of a session that keeps one, as those of all screens do."""
+        assert self.history is not None
+        return self.history
+
     def probe_cpu_s(self) -> float:
         """What the probe itself has used of CPU time since it started to tell."""
         column = self.counters.columns.get("probe_cpu_s")

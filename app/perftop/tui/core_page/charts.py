@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run, fit
+from perftop.samples.episode import Episode
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
 from perftop.tui.core_page.numbers import Scene, beside
@@ -36,6 +37,10 @@ class Scales:
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
+
+    def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
+        top = self.tops[key] = charts.top(values, ends, self.tops.get(key))
+        return top
 
 
 Drawn = tuple[Sequence[str], Sequence[list[Run]]]
@@ -72,11 +77,10 @@ class Charts:
         scene, time = self.scene, self.time
         if not scene.page.axis:
             return []
-        kept, unix, now_ns = scene.session.history, scene.session.unix, scene.interval.time_ns
+        first_ns, unix = scene.session.past.first_ns, scene.session.unix
         left: Run = (" " * LABEL, "dim")
-        first_ns = None if kept is None else kept.first_ns
         rule = time_axis.history(
-            time, scene.episodes, now_ns, first_ns, unix, self._ceiling_steps(),
+            time, scene.episodes, scene.interval.time_ns, first_ns, unix, self._ceiling_steps(),
             scene.session.marks, inside=scene.page.axis == 1,
         )  # fmt: skip
         return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: scene.page.axis]
@@ -119,13 +123,15 @@ class Charts:
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
-        found = np.zeros(self.time.bins, bool)
         now_ns = self.scene.interval.time_ns
-        for episode in self.scene.episodes:
-            seen = time_axis.cells(self.time, episode, now_ns)
-            if seen and number(episode) == key:
-                red = time_axis.mark(episode, now_ns)[1] == "alarm"
-                found[seen[0].start : seen[0].stop] |= red
+        return self._during(lambda e: number(e) == key and time_axis.mark(e, now_ns)[1] == "alarm")
+
+    def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
+        """Columns in which a wanted episode ran."""
+        found = np.zeros(self.time.bins, bool)
+        for episode in filter(wanted, self.scene.episodes):
+            if seen := time_axis.cells(self.time, episode, self.scene.interval.time_ns):
+                found[seen[0].start : seen[0].stop] = True
         return found
 
     @property
@@ -166,17 +172,13 @@ class Charts:
         scale, top = "", 1.0
         ends = charts.ANY if metric.rate else _ENDS.get(key)
         if ends is not None:
-            held = self.scales.tops.get(key)
-            top = self.scales.tops[key] = charts.top(values, ends, held)
+            top = self.scales.top(key, values, ends)
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{brief(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
-        lost = np.full(self.time.bins, curves.AWAKE)
-        lost[self._alarmed(key)] = curves.LOST
-        how, tops = _dots(lost), np.array([top])
+        lost = self._alarmed(key)
         for i, each in enumerate(values):
-            drawn = curves.rate(_dots(each), how, tops, tall, self._look)
-            cells += self._grounded(drawn, np.isfinite(each)).lines()[0]
+            cells += self._rate(each, lost, top, tall)
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
@@ -193,12 +195,8 @@ class Charts:
     def _traffic(self, panel: Panel) -> Drawn:
         """What its package or its L3 moves from and to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
-        top = charts.top(moved, charts.ANY, self.scales.tops.get(panel.key))
-        self.scales.tops[panel.key] = top
-        lost = np.full(self.time.bins, curves.AWAKE)
-        lost[self._pressed()] = curves.LOST
-        drawn = curves.rate(_dots(moved), _dots(lost), np.array([top]), panel.tall, self._look)
-        cells = self._grounded(drawn, np.isfinite(moved)).lines()[0]
+        top = self.scales.top(panel.key, moved, charts.ANY)
+        cells = self._rate(moved, self._pressed(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
             return [f"{name} B/s", f"0-{brief(top)}", *[""] * panel.tall][: panel.tall], cells
@@ -206,12 +204,8 @@ class Charts:
 
     def _pressed(self) -> Bools:
         """Columns in which others have pressed the memory of this core, and still do."""
-        found, now_ns = np.zeros(self.time.bins, bool), self.scene.interval.time_ns
-        for episode in self.scene.episodes:
-            seen = time_axis.cells(self.time, episode, now_ns)
-            if seen and episode.cause == "memory" and going(episode, now_ns):
-                found[seen[0].start : seen[0].stop] = True
-        return found
+        now_ns = self.scene.interval.time_ns
+        return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _one(self, key: str) -> Floats:
         """What the core has of a number: that of the CPU which loses some now, as in the overview,
@@ -221,13 +215,16 @@ class Charts:
         at = loser(scene.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
-    def _grounded(self, cells: areas.Cells, known: Bools) -> areas.Cells:
-        """The chart with a faint floor where its value is known to be 0; unknown ones are blank."""
+    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> list[list[Run]]:
+        """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
+        ones are blank."""
+        how = _dots(np.where(lost, curves.LOST, curves.AWAKE))
+        cells = curves.rate(_dots(values), how, np.array([top]), tall, self._look)
         codes, keys = cells.codes.copy(), cells.keys.copy()
-        nothing = known & (codes[0, -1] == ord(" "))
+        nothing = np.isfinite(values) & (codes[0, -1] == ord(" "))
         codes[0, -1, nothing] = ord("_" if self.ascii_ else "⣀")
         keys[0, -1, nothing] = len(cells.names)
-        return areas.Cells(codes, keys, [*cells.names, "rule"])
+        return areas.Cells(codes, keys, [*cells.names, "rule"]).lines()[0]
 
 
 def _dots(columns: np.ndarray) -> np.ndarray:

@@ -79,10 +79,8 @@ class CorePage(Canvas):
         assert self._seen is not None
         assert self._laid is not None
         (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
-        time = time_axis.fitted(
-            interval.time_ns, choice.window_s, page_.columns,
-            None if session.history is None else session.history.first_ns,
-        )  # fmt: skip
+        columns, first_ns = page_.columns, session.past.first_ns
+        time = time_axis.fitted(interval.time_ns, choice.window_s, columns, first_ns)
         scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
         self._track = self._track or Track(session, place)
         self._scales = self._scales or Scales()

@@ -7,7 +7,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.machine_totals import OF_L3
 from perftop.samples.memory import READ, WRITE
-from perftop.samples.smt import STATES, bounds
+from perftop.samples.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.column_ring import Lookup, Ring
@@ -23,7 +23,7 @@ class Track:
     bins do not change."""
 
     def __init__(self, session: Session, place: Place) -> None:
-        self._history, self._place = session.history, place
+        self._history, self._place = session.past, place
         self._package, self._l3 = shared_rows(session, place)
         self._axis: Axis
         self._rings: dict[str, Ring] = {}
@@ -34,15 +34,12 @@ class Track:
     def of(self, key: str) -> Floats:
         """A metric of each CPU: (columns, CPUs)."""
         rows = self._place.rows
-        return self._bins(key, lambda history, at: history.field(key, rows, at), len(rows))
+        return self._bins(key, lambda history, at: history.field(key, rows, at))
 
-    def _bins(self, key: str, lookup: Lookup, values: int) -> Floats:
-        """Bins of the axis with so many values each, from the history."""
-        axis, history = self._axis, self._history
-        if history is None:
-            return np.full((axis.bins, values), np.nan)
-        ring = self._rings.setdefault(key, Ring({key: lookup}))
-        ring.read(history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
+    def _bins(self, key: str, lookup: Lookup) -> Floats:
+        """Bins of the axis, from the history."""
+        axis, ring = self._axis, self._rings.setdefault(key, Ring({key: lookup}))
+        ring.read(self._history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
         return ring[key]
 
     def core(self, key: str) -> Floats:
@@ -53,7 +50,7 @@ class Track:
     def ceiling(self) -> Floats:
         """(columns): the core's ceiling in Hz."""
         cores = [self._place.cpus]
-        return self._bins("ceiling", lambda history, at: history.ceiling(cores, at), 1)[:, 0]
+        return self._bins("ceiling", lambda history, at: history.ceiling(cores, at))[:, 0]
 
     def awake(self) -> Bools:
         """Columns in which the core was busy enough for its clock to mean something."""
@@ -64,9 +61,7 @@ class Track:
         """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
         the thread that had a utilisation says which one it was."""
         cores = [self._place.cpus]
-        found = self._bins(
-            "states", lambda history, at: history.states(cores, at)[:, 0], len(STATES)
-        ).copy()
+        found = self._bins("states", lambda history, at: history.states(cores, at)[:, 0]).copy()
         util = self.of("util")
         if util.shape[1] == 2:
             second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
@@ -94,9 +89,7 @@ class Track:
     def _shared(self, key: str, row: int | None) -> Floats:
         """(columns): a row of a counter of packages or L3s; None: its row is not known. All of it
         is read each time, since a read may cover earlier bins."""
-        found = np.full((self._axis.bins, 0), np.nan)
-        if self._history is not None:
-            found = self._history.shared(key, self._axis.edges)
+        found = self._history.shared(key, self._axis.edges)
         known = row is not None and row < found.shape[1]
         return found[:, row] if known else np.full(self._axis.bins, np.nan)
 

@@ -230,9 +230,9 @@ class Episodes(Paneled, Cursor):
 
     def _refusal(self, session: Session) -> list[Run]:
         """Why the selected episode cannot be shown; empty if it was not asked for."""
-        if not self._refused or session.history is None or session.history.first_ns is None:
+        if not self._refused or (first_ns := session.past.first_ns) is None:
             return []
-        since = when(session.unix(session.history.first_ns))
+        since = when(session.unix(first_ns))
         return [(f" that moment is no longer kept: history begins at {since}", "text")]
 
     def _brief(self) -> list[Run]:

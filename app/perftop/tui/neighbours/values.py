@@ -76,10 +76,10 @@ class Neighbourhood:
         """The job at that moment; for the past it is rebuilt from records in the history."""
         session, then_ns = self._session, self._interval.time_ns
         live = session.neighbours.watching
-        if live.name is None or session.history is None or then_ns >= session.now_ns:
+        if live.name is None or then_ns >= session.now_ns:
             return live
         past = Watching(live.name)
-        for message in session.history.frames(then_ns - KEPT_NS, then_ns):
+        for message in session.past.frames(then_ns - KEPT_NS, then_ns):
             past.take(getattr(message, "records", {}), message.time_ns)
         return past
 

@@ -77,23 +77,22 @@ class Lanes:
         bins = self.axis.bins
         if before is None or not rows or any(row not in before for row in rows):
             return self._asked(rows, bins)
-        then, history = before.axis, self._session.history
+        then = before.axis
         moved = (self.axis.end_ns - then.end_ns) // then.bin_ns
         if (then.bin_ns, then.bins) != (self.axis.bin_ns, bins) or not 0 <= moved < bins:
             return self._asked(rows, bins)
         held = np.concatenate([before.values[row] for row in rows])
         block = np.concatenate([held[:, moved:-1], self._asked(rows, moved + 1)], axis=1)
-        begin_ns = None if history is None else history.begin_ns
-        if begin_ns is not None:  # history no longer has these bins
+        if (
+            begin_ns := self._session.past.begin_ns
+        ) is not None:  # history no longer has these bins
             block[:, : max(0, self.axis.bin(begin_ns + 1))] = np.nan
         return block
 
     def _asked(self, rows: list[int], bins: int) -> Floats:
         """The last `bins` bins of these rows, from the history."""
-        history, places = self._session.history, [self._places[row] for row in rows]
+        history, places = self._session.past, [self._places[row] for row in rows]
         edges = self.axis.edges[-bins - 1 :]
-        if history is None:
-            return np.full((sum(self._counts(rows)), bins), np.nan)
         if self._field.of_core:
             states = history.states([place.cpus for place in places], edges)
             return states[:, :, STATES.index(self._field.key)].T

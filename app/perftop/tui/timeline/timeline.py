@@ -111,10 +111,8 @@ class Past(Paneled, Cursor):
         plan, interval, choice = self._plan, self.interval, self.choice
         self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
         room = max(1, self.width - plan.label - self._right)
-        self._axis = time_axis.fitted(
-            interval.time_ns, choice.window_s, room,
-            None if session.history is None else session.history.first_ns,
-        )  # fmt: skip
+        first_ns = session.past.first_ns
+        self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
         self._left = plan.label + room - self._axis.width
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
@@ -181,12 +179,11 @@ class Past(Paneled, Cursor):
 
     def _feet(self, session: Session) -> list[strips.Line]:
         """The time axis, which stays in sight below the rows."""
-        axis, history, shown = self._axis, session.history, self.interval
-        first_ns = None if history is None else history.first_ns
+        axis, shown = self._axis, self.interval
         inside = self.size.height < TALL
         rule = time_axis.history(
-            axis, time_axis.episodes(axis, session), shown.time_ns, first_ns, session.unix,
-            marks=session.marks, inside=inside,
+            axis, time_axis.episodes(axis, session), shown.time_ns, session.past.first_ns,
+            session.unix, marks=session.marks, inside=inside,
         )  # fmt: skip
         left: Run = (" " * self._left, "text")
         now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")

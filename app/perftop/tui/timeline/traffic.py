@@ -55,10 +55,7 @@ def lines(
 
 def _past(session: Session, axis: Axis) -> Floats:
     """(bins, packages): bytes per second."""
-    history = session.history
-    if history is None:
-        return np.full((axis.bins, len(session.hello.packages)), np.nan)
-    read, write = (history.shared(key, axis.edges) for key in KEYS)
+    read, write = (session.past.shared(key, axis.edges) for key in KEYS)
     return np.asarray(read + write)
 
 

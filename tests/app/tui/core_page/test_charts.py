@@ -175,17 +175,6 @@ def test_what_was_not_seen_is_blank() -> None:
     assert any("history from" in strips.text(line) for line in of.foot())
 
 
-def test_a_session_without_history_has_empty_charts_and_its_numbers() -> None:
-    machine = Machine(cores=1)
-    session = Session(machine.hello)
-    for seq in range(6):
-        session.apply(machine.frame(seq))
-    interval = session.take()
-    found = text(session, interval)
-    assert line(found, "busy %").split()[-2:] == ["50.0", "50.0"]
-    assert not "".join(panel(charts(session, interval), "util")).strip()
-
-
 @pytest.fixture(scope="module")
 def restless() -> tuple[Session, Interval]:
     """A core whose load changes with each sample."""

@@ -447,7 +447,7 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
-    session: Any = SimpleNamespace(history=Written())
+    session: Any = SimpleNamespace(past=Written())
     at = time_axis.fitted(now_ns, window_s, room)
     return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
@@ -472,7 +472,7 @@ def test_what_history_forgets_goes_from_the_picture() -> None:
     first.settle([0], np.zeros(0), None)
     later = _lanes(71 * S, 60)
     session: Any = later._session
-    session.history.begin_ns = 30 * S
+    session.past.begin_ns = 30 * S
     later.settle([0], np.zeros(0), first)
     assert np.isnan(later.values[0][:, :19]).all()
     assert np.isfinite(later.values[0][:, 19:]).any()
