@@ -113,7 +113,8 @@ def _evidence(
 ) -> list[str]:
     whole = crowd.whole
     they = "they" if len(waiting) > 1 else "it"
-    found = [f"{they} waited {whole.wait_s:.2f} of {whole.wanted_s:.1f} s"]
+    wanted = f"{whole.wanted_s:.{1 if whole.wanted_s >= 1 else 2}f} s"
+    found = [f"{they} waited {whole.wait_s:.2f} of {wanted}"]
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
         found.append(f"the slowest {rough(slowest)} of its time")

@@ -39,6 +39,11 @@ def test_one_thread_does_not_wait_for_itself() -> None:
     assert "own" not in found.by
 
 
+def test_waiting_is_no_more_than_all_that_was_wanted_also_where_that_is_little() -> None:
+    found = waits({(1, 1): times("job", 0.004, 0.012)})
+    assert found.evidence[0] == "it waited 0.01 of 0.02 s"
+
+
 def test_one_that_waits_is_behind_who_ran_there() -> None:
     found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 0): times("hog", 0.3)})
     assert found.said == "job waits behind hog[7] on CPU 0"

@@ -20,6 +20,10 @@ def answer(session: Session, report: Report) -> str:
     who = report.job or machine
     blind = not session.evaluator.chosen["busy_hz"]
     unseen = " Its clock cannot be seen." if blind else ""
+    if report.job and not session.run_times.threads:
+        named = not (session.neighbours.watching.name or "").isdecimal()
+        what = f"No process named {who} was seen" if named else f"{who} ended before it was seen"
+        return _fitting([f"{what}, so nothing is known of it."])
     if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
         return f"It is not known whether {who} had work: how busy CPUs were cannot be read."
     if not isfinite(whole):

@@ -134,8 +134,8 @@ def _works(session: Session, report: Report) -> str:
     if isfinite(both) and any(len(core) > 1 for core in session.cores):
         parts.append(f"both threads of a core {rough(both)}")
     works = "It works" if isfinite(report.sums.lost_ratio) else "It rests"
-    if report.job is not None and works == "It rests":
-        works = "The machine"  # the job rests; others may work
+    if report.job is not None:
+        works = "The machine"  # others may work, too
     told = f"{works}: {', '.join(parts)}."
     return told if len(told) <= WIDTH else told.replace(" of a core", "")
 

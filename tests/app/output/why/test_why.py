@@ -79,6 +79,16 @@ def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch
     assert not any(line.startswith("It rests") for line in rest)
 
 
+def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
+    """Its name may be mistyped; a PID that was there when we began has ended."""
+    session, made = seen("steady", 3, "lmpp")
+    first, *rest = told(session, made)
+    assert first.startswith("No process named lmpp was seen")
+    assert not any(line.startswith("It works") for line in rest), "the machine does, not the job"
+    session.neighbours.watching.name = "4711"
+    assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
+
+
 def test_waits_that_were_not_told_are_not_none() -> None:
     """A short look knows nothing of them yet, so it does not say that all is well."""
     session, made = seen("steady")
