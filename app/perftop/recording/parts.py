@@ -66,9 +66,9 @@ class Parts:
 
     @property
     def damage(self) -> str | None:
-        """The first that was come upon."""
-        found = (f"{part.path.name}: {part.damage}" for part in self._parts if part.damage)
-        return next(found, self._lacking[0] if self._lacking else None)
+        """The first that was come upon; like that of a file it goes on after `the recording is`."""
+        found = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
+        return next(found, f"not whole: {self._lacking[0]}" if self._lacking else None)
 
     @property
     def first_ns(self) -> int:

@@ -149,11 +149,15 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     last.write_bytes(data[:-cut])
     found = times(path)
     assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
+    with Parts(path) as parts:
+        assert len(list(parts.messages())) == len(found)
+        assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
+        assert (parts.damage or "").endswith(f" ({last.name})")
     last.write_bytes(data[:3])  # not even its hello is there
     assert times(path)[-1] == 60 * S - SAMPLE
     with opened(path) as source:
         assert len(list(source.messages(lambda _: None))) == 600
-        assert source.damage is not None
+        assert (source.damage or "").startswith("not whole: ")
 
 
 def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
