@@ -182,13 +182,23 @@ def check_rest(verb: str, left: list[str], verbs: Mapping[str, argparse.Argument
     if not left:
         return
     text = f"not understood: {shlex.join(left)}; `perftop {verb} --help` tells what is"
-    if left[0].startswith("--") and verb in verbs:
-        text += meant(left[0], re.findall(r"--[a-z-]+", verbs[verb].format_help()))
-    if left[0] in verbs:
-        text = f"the verb comes first: perftop {left[0]} [OPTIONS]"
-    elif not left[0].startswith("-") and verb in RUN:
+    first = left[0].partition("=")[0]
+    if first in verbs:
+        text = f"the verb comes first: perftop {first} [OPTIONS]"
+    elif first.startswith("-"):
+        known = {name: _options_of(parser) for name, parser in verbs.items()}
+        others = [name for name in dict.fromkeys((*RUN, *verbs)) if first in known.get(name, ())]
+        near = meant(first, known.get(verb, ())) if first.startswith("--") else ""
+        text += f"; {first} is for {', '.join(others[:3])}" if others else near
+    elif verb == "record" and not left[1:]:
+        text += f"; where to write: perftop record -o {shlex.quote(first)}"
+    elif verb in RUN:
         text += f"; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     raise Failed(text, USAGE)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
 
 
 def check_command(options: argparse.Namespace) -> None:
