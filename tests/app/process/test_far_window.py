@@ -3,7 +3,6 @@ what came counts, and lengths."""
 
 from __future__ import annotations
 
-import asyncio
 from math import inf
 
 import made
@@ -43,8 +42,8 @@ async def ran(bracket: Bracket) -> Run:
     return run
 
 
-def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
-    async def flow(job: Job) -> None:
+async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
+    with Job(["true"]) as job:
         bracket, link, far = begun(job)
         assert bracket.far
         assert not bracket.early(sample(0))
@@ -64,12 +63,9 @@ def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
         slack_s = bounds.slack_s(run.start_ns, run.end_ns)
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
 
+
+async def test_without_echoes_nothing_is_claimed() -> None:
     with Job(["true"]) as job:
-        asyncio.run(flow(job))
-
-
-def test_without_echoes_nothing_is_claimed() -> None:
-    async def flow(job: Job) -> None:
         bracket, _, far = begun(job)
         bracket.take(sample(0))
         await ran(bracket)
@@ -78,12 +74,9 @@ def test_without_echoes_nothing_is_claimed() -> None:
         assert len(far.asked) == UNANSWERED
         assert bracket.bounds is None
 
+
+async def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
     with Job(["true"]) as job:
-        asyncio.run(flow(job))
-
-
-def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
-    async def flow(job: Job) -> None:
         start = Start(job, 3)
         one, two, gone = (begun(job, start)[0] for _ in range(3))
         assert one.early(sample(0)), "the others have not been heard"
@@ -98,12 +91,9 @@ def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
         run = await ran(two)
         assert run.status == 0
 
+
+async def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None:
     with Job(["true"]) as job:
-        asyncio.run(flow(job))
-
-
-def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None:
-    async def flow(job: Job) -> None:
         start = Start(job, 2)
         one, two = (begun(job, start)[0] for _ in range(2))
         one.leave()
@@ -119,17 +109,11 @@ def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None:
         assert start.running is None
         assert job.start_ns == 0
 
+
+async def test_after_the_run_a_broken_link_is_not_waited_for_without_end() -> None:
     with Job(["true"]) as job:
-        asyncio.run(flow(job))
-
-
-def test_after_the_run_a_broken_link_is_not_waited_for_without_end() -> None:
-    async def flow(job: Job) -> None:
         bracket, link, _ = begun(job)
         bracket.take(sample(0))
         assert link.until_s == inf
         await ran(bracket)
         await until(lambda: link.until_s < inf, "an end of the tries")
-
-    with Job(["true"]) as job:
-        asyncio.run(flow(job))

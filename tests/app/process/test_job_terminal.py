@@ -11,8 +11,8 @@ from waiting import until
 from perftop.process.job_terminal import AT_ONCE_BYTES, INTERRUPT, READ_BYTES, Console
 
 
-def test_its_terminal_is_its_own_and_knows_its_size() -> None:
-    async def go() -> bytes:
+async def test_its_terminal_is_its_own_and_knows_its_size() -> None:
+    with Console(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
         tty.job.go()
         printed = bytearray()
         tty.follow(printed.extend)
@@ -22,16 +22,13 @@ def test_its_terminal_is_its_own_and_knows_its_size() -> None:
         done = await tty.job.ended()
         assert done.status == 130
         await until(lambda: tty.closed, "nobody is left")
-        return bytes(printed)
-
-    with Console(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
-        size, name, *_ = asyncio.run(go()).splitlines()
+    size, name, *_ = bytes(printed).splitlines()
     assert size == b"12 99"
     assert name.startswith(b"/dev/pts/")
 
 
-def test_a_flood_is_followed_in_turns() -> None:
-    async def go() -> tuple[int, int]:
+async def test_a_flood_is_followed_in_turns() -> None:
+    with Console(["yes"], 80, 24) as tty:
         tty.job.go()
         sizes: list[int] = []
         tty.follow(lambda data: sizes.append(len(data)))
@@ -42,44 +39,34 @@ def test_a_flood_is_followed_in_turns() -> None:
         tty.leave()
         tty.job.kill(9)
         await tty.job.ended()
-        return max(sizes), turns
-
-    with Console(["yes"], 80, 24) as tty:
-        most, turns = asyncio.run(go())
-    assert most <= AT_ONCE_BYTES + READ_BYTES
+    assert max(sizes) <= AT_ONCE_BYTES + READ_BYTES
     assert turns > 2, "others had their turn"
 
 
-def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
-    async def go(to: int) -> None:
+async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
+    ours, theirs = os.pipe()
+    with Console(["seq", "5000"], 80, 24) as tty:
         tty.job.go()
-        copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
+        copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, theirs))
         await tty.job.ended()
         tty.finish()
         await copying
-
-    ours, theirs = os.pipe()
-    with Console(["seq", "5000"], 80, 24) as tty:
-        asyncio.run(go(theirs))
     os.close(theirs)
     with os.fdopen(ours, "rb") as printed:
         assert printed.read().split() == [b"%d" % n for n in range(1, 5001)]
 
 
 @pytest.mark.parametrize("script", ["sleep 60 & exit 4", "timeout --foreground 60 yes & exit 4"])
-def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
-    async def go(to: int) -> int:
-        tty.job.go()
-        copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
-        done = await tty.job.ended()
-        tty.finish()
-        await asyncio.wait_for(copying, 20)
-        return done.status
-
+async def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
     to = os.open(os.devnull, os.O_WRONLY)
     with Console(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
         try:
-            assert asyncio.run(go(to)) == 4
+            tty.job.go()
+            copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
+            done = await tty.job.ended()
+            tty.finish()
+            await asyncio.wait_for(copying, 20)
+            assert done.status == 4
         finally:
             os.killpg(tty.job.pid, 9)
     os.close(to)

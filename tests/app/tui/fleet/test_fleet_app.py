@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache, partial
 from math import nan
 from pathlib import Path
@@ -28,36 +28,40 @@ small = cache(fleets.small)
 middle = cache(partial(fleets.racks, 8, 8))
 many = cache(partial(fleets.racks, 20, 20))
 """Shared by tests that only look."""
-Steps = Callable[[FleetApp, Pilot[None]], Awaitable[None]]
 
 
-def seen(
-    fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (),
-    then: Steps | None = None, *, ascii_: bool = False,
+@asynccontextmanager
+async def opened(
+    fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
+    ascii_: bool = False,
+) -> AsyncIterator[tuple[FleetApp, Pilot[None]]]:  # fmt: skip
+    """The screen after these keys."""
+    app = FleetApp(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0, ascii_=ascii_)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+        yield app, pilot
+
+
+def drawn(app: FleetApp) -> list[str]:
+    return [app.page.render_line(y).text.rstrip() for y in range(app.page.size.height)]
+
+
+async def seen(
+    fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
+    ascii_: bool = False,
 ) -> list[str]:  # fmt: skip
-    """The lines on the screen after these keys."""
-
-    async def scenario() -> list[str]:
-        app = FleetApp(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0, ascii_=ascii_)
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            for key in keys:
-                await pilot.press(key)
-            await pilot.pause()
-            if then is not None:
-                await then(app, pilot)
-            page = app.page
-            return [page.render_line(y).text.rstrip() for y in range(size[1])]
-
-    return asyncio.run(scenario())
+    async with opened(fleet, size, keys, ascii_=ascii_) as (app, _):
+        return drawn(app)
 
 
 def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> None:
-    lines = seen(fleets.small())
+async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> None:
+    lines = await seen(fleets.small())
     first = line(lines, "name ")
     assert "node08" in lines[first + 1]
     assert "no answer" in lines[first + 1]
@@ -65,10 +69,10 @@ def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> Non
     assert "node01" in lines[first + 2]
 
 
-def test_a_shared_cause_is_told_once_above_the_rows() -> None:
-    lines = seen(fleets.small(), (80, 24))
+async def test_a_shared_cause_is_told_once_above_the_rows() -> None:
+    lines = await seen(fleets.small(), (80, 24))
     assert "power limit PL1 on 4 of 12 since" in lines[2]
-    wide = seen(many())
+    wide = await seen(many())
     assert "PL1 on 32 of 400" in wide[2]
     assert "k07 and k08" in wide[2]
     assert "4 of 400 do not answer" in wide[3]
@@ -76,43 +80,41 @@ def test_a_shared_cause_is_told_once_above_the_rows() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("fleet", [small, middle, many])
-def test_every_view_fits_every_size(size: tuple[int, int], fleet: Callable[[], Fleet]) -> None:
+async def test_every_view_fits_every_size(
+    size: tuple[int, int], fleet: Callable[[], Fleet]
+) -> None:
     """No line is longer than the screen, and no view is empty."""
 
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+    async with opened(fleet(), size) as (app, pilot):
         for view in ("1", "2", "3", "4", "question_mark"):
             await pilot.press(view)
             await pilot.pause()
             for runs, _mood in app.page._lines:
                 assert sum(len(text) for text, _key in runs) <= size[0], view
-            lines = [app.page.render_line(y).text.rstrip() for y in range(size[1])]
+            lines = drawn(app)
             assert "quit" in lines[-1]
             assert sum(bool(text) for text in lines) >= 8, view
 
-    seen(fleet(), size, then=check)
 
-
-def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
-    lines = seen(middle(), (120, 30))
+async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
+    lines = await seen(middle(), (120, 30))
     told = lines[line(lines, "more rows")]
     hidden = int(told.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
     assert hidden >= told.count("▄") > 20
 
 
-def test_the_selected_row_stays_in_sight() -> None:
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+async def test_the_selected_row_stays_in_sight() -> None:
+    async with opened(middle(), (120, 30)) as (app, pilot):
         for _ in range(3):
             await pilot.press("pagedown")
         chosen = app.page.look.chosen
         assert chosen == app.page.look.rows[60].name
         assert any(chosen in text for text in app.page.text())
 
-    seen(middle(), (120, 30), then=check)
 
-
-def test_a_filter_is_typed_and_taken_back() -> None:
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+async def test_a_filter_is_typed_and_taken_back() -> None:
+    async with opened(fleets.small()) as (app, pilot):
         await pilot.press("slash", *"ci")
         assert [m.name for m in app.page.look.rows] == ["ci-1", "ci-2"]
         await pilot.press("enter", "down")
@@ -120,11 +122,9 @@ def test_a_filter_is_typed_and_taken_back() -> None:
         await pilot.press("escape")
         assert len(app.page.look.rows) == 12
 
-    seen(fleets.small(), then=check)
 
-
-def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
+    async with opened(fleets.small()) as (app, pilot):
         await pilot.press("s")
         assert app.page.look.sight.order == "name"
         titles = app.page.text()[line(app.page.text(), "name")]
@@ -132,35 +132,30 @@ def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
         assert app.page.look.sight.order == "steal"
         assert app.page.look.rows[1].name == "ci-1"
 
-    seen(fleets.small(), then=check)
 
-
-def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
+    async with opened(many(), (160, 50), ["2"]) as (app, pilot):
         app.page.look.chosen = "k07n03"
         await pilot.press("right", "down", "left", "left")
         assert app.page.look.chosen == "k06n04"
-
-    lines = seen(many(), (160, 50), ["2"], check)
+        lines = drawn(app)
     assert [text for text in lines if "k01" in text and "k20" in text]
     hot = next(text for text in lines if text.lstrip().startswith("03 "))
     assert "▼ 35" in hot
 
 
-def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
-    assert "another number" in "".join(seen(many(), (160, 50)))
-    assert "another number" not in "".join(seen(small(), (160, 50)))
+async def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
+    assert "another number" in "".join(await seen(many(), (160, 50)))
+    assert "another number" not in "".join(await seen(small(), (160, 50)))
 
 
-def test_next_goes_to_machines_with_an_episode() -> None:
-    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+async def test_next_goes_to_machines_with_an_episode() -> None:
+    async with opened(fleets.small()) as (app, pilot):
         app.page.look.chosen = "node07"
         await pilot.press("n")
         machine = app.page.look.selected
         assert machine is not None
         assert machine.running
-
-    seen(fleets.small(), then=check)
 
 
 async def test_enter_opens_the_selected_machine() -> None:
@@ -180,7 +175,7 @@ async def test_enter_opens_the_selected_machine() -> None:
         assert opened == [("live", "--host", name), ("why", "--host", name)]
 
 
-def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
+async def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
     class Signalled(FleetApp):
         CSS_PATH = str(Path(fleet_app.__file__).with_name("perftop.tcss"))
 
@@ -188,33 +183,30 @@ def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
             self._signalled(signal.SIGTERM)
             assert self.return_code is None
 
-    async def scenario() -> int | None:
-        app = Signalled(fleets.Made(fleets.small(), "over ssh"))
-        async with app.run_test():
-            await until(lambda: not app.is_running, "the app has ended")
-        return app.return_code
-
-    assert asyncio.run(scenario()) == 128 + signal.SIGTERM
+    app = Signalled(fleets.Made(fleets.small(), "over ssh"))
+    async with app.run_test():
+        await until(lambda: not app.is_running, "the app has ended")
+    assert app.return_code == 128 + signal.SIGTERM
 
 
-def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:
+async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:
     bad = Machine("evil\x1b[2J\u202e")
     bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
     worse = fleets.machine("task", fleets.HOT)
     worse.tasks = worse.model = worse.absent = "\x1b[31mred\x9b"
     worse.numbers = NOTHING
     for view in ("1", "2", "3", "4"):
-        for text in seen(Fleet([bad, worse]), (160, 50), [view]):
+        for text in await seen(Fleet([bad, worse]), (160, 50), [view]):
             assert text.isprintable()
 
 
-def test_ascii_has_no_other_characters() -> None:
+async def test_ascii_has_no_other_characters() -> None:
     for view in ("1", "2", "3", "4"):
-        assert all(text.isascii() for text in seen(fleets.small(), keys=[view], ascii_=True))
+        assert all(text.isascii() for text in await seen(fleets.small(), keys=[view], ascii_=True))
 
 
-def test_unknown_numbers_are_told_as_such() -> None:
-    lines = seen(fleets.small())
+async def test_unknown_numbers_are_told_as_such() -> None:
+    lines = await seen(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
     assert row.count("n/a") >= 4
     assert "no PMU" in row

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from fakes import Machine
 from painted import Terminal, messages, shown
@@ -17,28 +15,25 @@ FRAMES = 40
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30)])
-def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
+async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
     """All views with more lines than the screen has."""
 
-    async def look() -> list[str]:
-        touched, scrolled = [], 0
-        Terminal.size = size
-        async with shown(messages(128, FRAMES)) as app:
-            for name in (view for view in keys.TURN if view != "core"):
-                screen = app.screen
-                assert isinstance(screen, Monitor)
-                await screen.action_view(name)
-                view = screen.view
-                await until(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
-                if not view.show_vertical_scrollbar:
-                    continue
-                scrolled += 1
-                texts = [view.render_line(y).text for y in range(view.size.height)]
-                touched += [f"{name}: {t}" for t in texts if t[view.width - 1].isalnum()]
-        assert scrolled > 1
-        return touched
-
-    assert asyncio.run(look()) == []
+    touched, scrolled = [], 0
+    Terminal.size = size
+    async with shown(messages(128, FRAMES)) as app:
+        for name in (view for view in keys.TURN if view != "core"):
+            screen = app.screen
+            assert isinstance(screen, Monitor)
+            await screen.action_view(name)
+            view = screen.view
+            await until(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
+            if not view.show_vertical_scrollbar:
+                continue
+            scrolled += 1
+            texts = [view.render_line(y).text for y in range(view.size.height)]
+            touched += [f"{name}: {t}" for t in texts if t[view.width - 1].isalnum()]
+    assert scrolled > 1
+    assert touched == []
 
 
 async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:

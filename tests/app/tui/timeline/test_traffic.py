@@ -67,28 +67,24 @@ async def told(session: Session, messages: list[wire.Message]) -> AsyncIterator[
 
 
 @pytest.mark.parametrize("order", ["topology", "CPU number"])
-def test_the_line_stands_under_its_package_or_above_all_rows(order: str) -> None:
+async def test_the_line_stands_under_its_package_or_above_all_rows(order: str) -> None:
     session = watched("memory,cpus=8,packages=2", 40)
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
-
-    async def look() -> None:
-        app = PerfTopApp(lambda: told(session, messages), 5 * SAMPLE_NS)
-        async with app.run_test(size=(100, 40)) as pilot:
-            await until(lambda: app.interval is not None, "a first interval")
-            await pilot.press("3")
-            view = app.screen_stack[0].query_one(Past)
-            view.choice.order = order
-            view.lay_out()
-            lines = [text(runs) for runs in view.heads]
-            lines += [text(view.line(y)[0]) for y in range(view.count)]
-        at = [y for y, line in enumerate(lines) if " mem " in line]
-        assert len(at) == 2
-        under = [lines[y - 1].startswith(f" package {i}") for i, y in enumerate(at)]
-        assert under == [order == "topology"] * 2
-        assert order == "topology" or at == [2, 3]
-
-    asyncio.run(look())
+    app = PerfTopApp(lambda: told(session, messages), 5 * SAMPLE_NS)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(lambda: app.interval is not None, "a first interval")
+        await pilot.press("3")
+        view = app.screen_stack[0].query_one(Past)
+        view.choice.order = order
+        view.lay_out()
+        lines = [text(runs) for runs in view.heads]
+        lines += [text(view.line(y)[0]) for y in range(view.count)]
+    at = [y for y, line in enumerate(lines) if " mem " in line]
+    assert len(at) == 2
+    under = [lines[y - 1].startswith(f" package {i}") for i, y in enumerate(at)]
+    assert under == [order == "topology"] * 2
+    assert order == "topology" or at == [2, 3]
 
 
 def shades(line: list[Run]) -> set[str]:
