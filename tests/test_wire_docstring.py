@@ -24,7 +24,7 @@ from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
 from perfprobe.sources.sim.source import open_sim
-from perftop.samples import counter_limits, counters
+from perftop.samples import counter_limits, counters, scopes
 from perftop.samples.metrics import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -103,9 +103,20 @@ def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
     literals = set()
     for folder in ("samples", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
+            if path == Path(scopes.__file__):  # it names all of them, and asks for none
+                continue
             nodes = ast.walk(ast.parse(path.read_text()))
             literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
     assert KEYS.keys() - asked - literals == set()
+
+
+def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
+    told: dict[str, set[str]] = defaultdict(set)
+    for key, (scope, *_) in KEYS.items():
+        told[scope].add(key)
+    assert {scope: {*keys} for scope, keys in scopes.OF.items()} == {
+        scope: keys for scope, keys in told.items() if scope != "cpu"
+    }
 
 
 def test_sources_send_what_the_table_says() -> None:

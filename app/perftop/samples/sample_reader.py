@@ -24,6 +24,7 @@ from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, fill
 from perftop.samples.metrics import INDEX
+from perftop.samples.scopes import placed
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter, core_lists
 from perftop.samples.turbo import Ceilings, Turbo
@@ -95,6 +96,7 @@ class Sieve:
     """Frames in, samples out."""
 
     def __init__(self, hello: wire.Hello) -> None:
+        hello = placed(hello)
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)

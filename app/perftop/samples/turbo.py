@@ -16,7 +16,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores, extended
-from perftop.samples.counters import BlockCounter, Counters
+from perftop.samples.counters import Counters
 from perftop.samples.delta import Delta
 from perftop.samples.turbo_tables import Corners, Steps, tables
 
@@ -72,8 +72,8 @@ class Turbo:
         self._counters, hello = counters, counters.hello
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._tables, self._bounds = tables(hello.turbo, list(position))
-        self._gauges = [column for key in GAUGES if (column := self._column(key, "package"))]
-        self._sleeps = [column for key in SLEEPS if (column := self._column(key, "core"))]
+        self._gauges = [column for key in GAUGES if (column := counters.columns.get(key))]
+        self._sleeps = [column for key in SLEEPS if (column := counters.columns.get(key))]
         who = hello.identity
         small = (who.vendor, who.family, who.model) in SMALL_MODELS
         self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
@@ -82,14 +82,6 @@ class Turbo:
         self.cpus: Bools = np.any(told, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
         self.regroup(cores)
-
-    def _column(self, key: str, scope: wire.Scope) -> BlockCounter | None:
-        """The counter with that key and scope; None if it has another scope, which no probe
-        sends."""
-        column = self._counters.columns.get(key)
-        blocks = self._counters.hello.blocks
-        there = column and any(b.name == column.block and b.scope == scope for b in blocks)
-        return column if there else None
 
     @property
     def origin(self) -> str | None:
@@ -152,7 +144,7 @@ class Turbo:
         """Base clock by core. A single one for the machine does not fit all core types, so hybrids
         need one for each CPU."""
         counters = self._counters
-        if self._column("base_hz", "cpu"):
+        if "base_hz" in counters.columns:
             return self._most("base_hz", delta)
         types = {row.type for row in counters.hello.topology}
         rate = counters.hello.base_hz
@@ -165,7 +157,7 @@ class Turbo:
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
         """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
-        means = self._counters.rates(delta, key) if self._column(key, scope) else None
+        means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
         return extended(means, np.nan)

@@ -16,6 +16,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
+from perftop.samples import scopes
 from perftop.samples.counters import BlockCounter
 from perftop.samples.evaluation import ratio
 from perftop.samples.machine_totals import NAMES, SHARED, TRACED
@@ -378,14 +379,13 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) 
 
 def _shared(sieve: Sieve) -> dict[str, Shared]:
     """Those of SHARED that the stream has, with their rows."""
-    scopes = {block.name: block.scope for block in sieve.hello.blocks}
     found = {}
     for key in SHARED:
         column = sieve.counters.columns.get(key)
         if column is None:
             continue
         rows = [*range(len(sieve.hello.packages))]
-        if scopes[column.block] != "package":
+        if key not in scopes.OF["package"]:
             cpus = {*(column.counter.cpus or ())}
             rows = [i for i, row in enumerate(sieve.hello.topology) if row.cpu in cpus]
         found[key] = Shared(column, np.array(rows, int))

@@ -72,8 +72,9 @@ block. Rates, shares and verdicts are never on the wire.
 
 **Counters that mean something.** perftop understands the keys of this table. A counter with another
 key is recorded and shown nowhere. None is required: a number whose counters are absent is absent,
-and `missing` in hello may say why. Each stands in a block of the scope given; the block's name is
-free, but for the block `cpu`. `name` and `origin` are words for people.
+and `missing` in hello may say why. Each stands in a block of the scope given, and is shown nowhere
+if it stands in another; the block's name is free, but for the block `cpu`. `name` and `origin` are
+words for people.
 
 | key | scope | kind | unit | what it counts |
 |---|---|---|---|---|

@@ -20,9 +20,11 @@ from perftop.session.interval import Interval
 from perftop.tui.frame.machine_line import numbers
 
 
-def interval(values: dict[str, Any], *counters: Counter, scope: Any = "machine") -> Interval:
+def interval(
+    values: dict[str, Any], *counters: Counter, scope: Any = "machine", **changes: Any
+) -> Interval:
     """A machine whose counters move by `values` in a sample (0.1 s)."""
-    machine = Machine(cores=2)
+    machine = Machine(cores=2, changes=changes)
     machine.hello.blocks.append(Block("more", scope, list(counters)))
     whole = machine.frame
 
@@ -47,7 +49,7 @@ def test_energy_over_time_is_power() -> None:
     energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
     limit = Counter("power_limit_w", "limit", "W", "made", kind="gauge")
     of = interval({"energy_j": 12_500, "power_limit_w": lambda _: 150}, energy, limit,
-                  scope="core")  # fmt: skip
+                  scope="package", packages=[[0, 2], [1, 3]])  # fmt: skip
     assert of.machine["power_w"] == pytest.approx(2 * 125.0, rel=1e-6)  # two rows
     assert of.machine["power_limit_w"] == pytest.approx(2 * 150.0)
 
