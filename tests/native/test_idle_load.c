@@ -91,62 +91,25 @@ static void the_verifier_is_heard(void)
     pp_idle_close(idle);
 }
 
-/* Clock ticks for which CPU 0 was idle, by the kernel's account; -1: /proc/stat does not tell. */
-static long idle_ticks(void)
-{
-    FILE *file = fopen("/proc/stat", "r");
-    long ticks = -1;
-
-    CHECK(file != NULL);
-    while (fgets(text, sizeof text, file) != NULL)
-        if (sscanf(text, "cpu0 %*u %*u %*u %ld", &ticks) == 1)
-            break;
-    fclose(file);
-    return ticks;
-}
-
-/* Whether the CPU went idle and the program counted it. A CPU that others keep busy never goes
- * idle; the kernel's own account tells that apart from a program that does not count. */
-static bool counts_entries(const pp_idle *idle)
-{
-    enum { SURELY_IDLE = 10 };
-    uint64_t end = pp_clock_ns(CLOCK_MONOTONIC) + 2000000000, entries = 0;
-    long before = idle_ticks();
-
-    while (entries <= 2 && pp_clock_ns(CLOCK_MONOTONIC) < end) {
-        nap_ms(1);
-        CHECK(pp_idle_get(idle, PP_IDLE_ENTRIES, 0, &entries) == 0);
-    }
-    CHECK(entries > 2 || (before >= 0 && idle_ticks() - before < SURELY_IDLE));
-    return entries > 2;
-}
-
-/* Returns the exit status. */
-static int attached_it_counts(void)
+/* That the kernel's transitions arrive is tested in tests/probe/kernel/test_idle_trace.py. */
+static void attached_it_counts(void)
 {
     static const pp_idle_place here[] = {{0, 0, 0}}, far[] = {{4095, 4095, 1}};
     pp_idle *idle = NULL, *other = NULL;
     uint64_t first, second;
-    cpu_set_t set, before;
-    bool counted;
+    cpu_set_t set;
 
     CPU_ZERO(&set);
     CPU_SET(0, &set);
-    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
     if (sched_setaffinity(0, sizeof set, &set))
-        return 0;
+        return;
     CHECK(pp_idle_open(here, 1, &idle, text, sizeof text) == 0);
     CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
     CHECK(pp_idle_settle(idle, 0) == 0);
     CHECK(pp_idle_get(idle, PP_IDLE_BUSY, 0, &first) == 0 && pp_idle_get(idle, PP_IDLE_BUSY, 0, &second) == 0);
     CHECK(second > first); /* this thread is on it */
-    counted = counts_entries(idle);
     pp_idle_close(other);
     pp_idle_close(idle);
-    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
-    if (!counted)
-        fprintf(stderr, "CPU 0 was never idle\n");
-    return counted ? 0 : SKIPPED;
 }
 
 static int may_load(void)
@@ -167,5 +130,6 @@ int main(void)
     }
     failures_are_named_and_leave_nothing();
     the_verifier_is_heard();
-    return attached_it_counts();
+    attached_it_counts();
+    return 0;
 }

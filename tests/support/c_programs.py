@@ -37,8 +37,6 @@ ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_st
 CONTEND = {"test_idle_race"}
 """Programs that only look for races: their memory is that of test_idle."""
 LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
-QUIET = {"test_idle_load"}
-"""Programs that prove less on a CPU that others keep busy: it never goes idle."""
 
 
 def compiled(compiler: list[str], *arguments: str | Path) -> None:
@@ -111,10 +109,10 @@ def directory(cc: str, build: str, shared: Path) -> Path:
     return where
 
 
-def cases(programs: set[str]) -> Iterator[Any]:
+def cases() -> Iterator[Any]:
     """Compiler, build and program; all but the daily builds are for the night."""
     for cc, build in product(("cc", "clang"), BUILDS):
-        for program in sorted(programs - LEFT_OUT[build]):
+        for program in sorted(PROGRAMS - LEFT_OUT[build]):
             marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]
             yield pytest.param(cc, build, program, marks=marks)
 
