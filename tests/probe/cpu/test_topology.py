@@ -400,7 +400,7 @@ def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         opened += 1
         return head(path, limit)
 
-    monkeypatch.setattr(identity, "head", counted)
+    monkeypatch.setattr(files, "head", counted)
     start_s = time.process_time()
     rows = topology.read(tmp_path)
     cores = topology.cores(rows)

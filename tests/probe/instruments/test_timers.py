@@ -21,16 +21,17 @@ import pytest
 from disassembly import listing
 from hypothesis import example, given
 from hypothesis import strategies as st
+from trees import put
 
 from perfprobe._native import lib
 from perfprobe.instruments import disturbance, timer_methods, timer_runs, timers
 from perfprobe.instruments.distribution import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.instruments.repetition import Repeated
 from perfprobe.instruments.timer_methods import METHODS, Method
-from perfprobe.native import affinity, cpuid_reader
+from perfprobe.native import cpuid_reader
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os import procstat
-from perfprobe.wire import Cpu, Rate
+from perfprobe.wire import Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 
@@ -207,17 +208,6 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         timer_runs.measured(cpu, cpuid_reader.of(cpu))
 
 
-def test_which_cpu() -> None:
-    rows = [Cpu(0, True), Cpu(1, False), Cpu(2, True)]
-    assert affinity.usable(2, rows, [0, 2]).cpu == 2
-    with pytest.raises(ValueError, match="no such CPU"):
-        affinity.usable(3, rows, [0, 2])
-    with pytest.raises(Unavailable, match="is off; to switch it on: echo 1"):
-        affinity.usable(1, rows, [0, 2])
-    with pytest.raises(Unavailable, match="perftop may run on 0 only"):
-        affinity.usable(2, rows, [0])
-
-
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])
 def test_a_cpu_that_is_none(asked: str) -> None:
     done = command.run("timers", f"--cpu={asked}", program="perfprobe")
@@ -267,20 +257,15 @@ def test_interrupts_of_one_cpu() -> None:
     assert disturbance.interrupts(" CPU0\nXYZ: 5 name\nMIS: 0\n", 0) == {"name": 5}
 
 
-def write(root: Path, path: str, text: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text)
-
-
 def test_what_disturbed_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
-    write(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
-    write(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
-    write(tmp_path, "proc/interrupts", BEFORE)
-    write(tmp_path, "proc/stat", "cpu2 100 0 0 900 0 0 0 0 0 0\ncpu3 0 0 0 500 0 0 0 0 0 0\n")
+    put(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
+    put(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
+    put(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
+    put(tmp_path, "proc/interrupts", BEFORE)
+    put(tmp_path, "proc/stat", "cpu2 100 0 0 900 0 0 0 0 0 0\ncpu3 0 0 0 500 0 0 0 0 0 0\n")
     before = disturbance.now(2, tmp_path)
-    write(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
-    write(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
+    put(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
+    put(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
     after = disturbance.now(2, tmp_path)
     found = {row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)}
     found.pop("scheduler", None)  # of this test's own thread: as it happens
@@ -312,9 +297,9 @@ def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: 
 
 
 def test_a_quiet_machine_has_nothing_to_name(tmp_path: Path) -> None:
-    write(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
-    write(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
-    write(tmp_path, "proc/cpuinfo", "flags : fpu\n")
+    put(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
+    put(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
+    put(tmp_path, "proc/cpuinfo", "flags : fpu\n")
     moment = disturbance.now(0, tmp_path)
     assert disturbance.seen(0, [1], moment, moment, tmp_path) == []
 

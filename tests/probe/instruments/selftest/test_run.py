@@ -478,13 +478,6 @@ def test_user_time_of_a_nice_process_is_nice_time(
     assert seen.measured == pytest.approx(measured)
 
 
-def test_shares_come_from_the_loops_own_marks() -> None:
-    run = Run(known_code.FREE, 10, (100, 200, 300), Spell(0, 400, 0, 400, 400, 0))
-    assert run.turns_between(100, 250) == 15
-    assert run.turns_between(50, 250) is None
-    assert run.spell.lost == 0.0
-
-
 # --- the command ---------------------------------------------------------------------------------
 
 
