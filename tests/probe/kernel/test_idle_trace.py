@@ -20,7 +20,7 @@ from waiting import MOST_S, WaitError, paced, wait
 
 from perfprobe.kernel.idle_trace import IdleTrace, States
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
@@ -47,14 +47,6 @@ while start < end:
 print(json.dumps(spans))
 """
 Spans = list[tuple[int, int]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _rights() -> None:
-    try:
-        IdleTrace({0: (0, 0)}, settle=False).close()
-    except OSError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ from perfprobe.cpu import identity
 from perfprobe.kernel import access, idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
 
+pytestmark = pytest.mark.usefixtures("_may_trace")
+
 NOBODY = 65534
 BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 PROG_GET_FD_BY_ID = 13
@@ -31,14 +33,6 @@ trace = IdleTrace({0: (0, 0)})
 print("ready", flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _rights() -> None:
-    try:
-        IdleTrace({0: (0, 0)}, settle=False).close()
-    except OSError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 
 # --- the driver ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeKernel]:
-    with FakeKernel(tmp_path / "root") as kernel:
-        yield kernel
 
 
 @needs_fuse

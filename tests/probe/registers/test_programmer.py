@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakekernel.client import FakeKernel, unavailable
-from journals import left, swept
+from journals import left
 
 from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import ROWS
@@ -27,19 +26,6 @@ LEFT = Change(0, 0x43003C)
 
 class Killed(BaseException):
     """At this very moment: nothing more is done."""
-
-
-@pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with swept(tmp_path / "root") as directory:
-        yield directory
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeKernel]:
-    with FakeKernel(tmp_path / "root") as kernel:
-        yield kernel
 
 
 def plans() -> dict[int, Plan]:

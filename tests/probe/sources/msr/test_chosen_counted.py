@@ -3,7 +3,6 @@ is given back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from command import here, lines
 from fakekernel.client import FakeKernel, unavailable
 from fakeperf import DEVICES
-from journals import left, swept
+from journals import left
 from started import some, started
 from waiting import whenever_due
 
@@ -20,16 +19,12 @@ from perfprobe import wire
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.msr.source import Msr, open_msr
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
 
 ENABLED = 0x53003C
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with swept(tmp_path / "root") as directory:
-        yield directory
 
 
 def put_pmu(kernel: FakeKernel, name: str) -> FakeKernel:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import Line, here, lines
 from fakekernel.client import FakeKernel, unavailable
-from journals import left, swept
+from journals import left
 from precedence import served_first
 from started import some, started
 from waiting import MOST_S
@@ -29,23 +29,13 @@ from perfprobe.sources.msr import source
 from perfprobe.sources.msr.source import open_msr
 from perftop.samples.counter_limits import MAX_HZ, MAX_IPC
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
 
 EN, GLOBAL = 0x53003C, 0x38F
 SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with swept(tmp_path / "root") as directory:
-        yield directory
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeKernel]:
-    with FakeKernel(tmp_path / "root") as kernel:
-        yield kernel
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:

@@ -24,17 +24,14 @@ from perfprobe.sources.msr.parts import Absent, Reading
 from perfprobe.sources.msr.source import Msr, open_msr
 from perfprobe.wire import Counter, Frame, Hello, Turbo
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
 
 SAMPLE_NS = 50_000_000
 EDGE_NS = 20_000_000
 """So close to a change the sampler may have read a row again."""
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Journals of these tests are not the machine's."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 # --- looking at frames ----------------------------------------------------------------------------

@@ -17,7 +17,10 @@ from fakekernel.models import MODELS
 from nights import by_day
 from precedence import served_first
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
 
 PAIRS = ["haswell-ep", "skylake-sp", "xeon-w", "ice-lake-sp", "sapphire-rapids"]
 STATES = ("neither", "lp0", "lp1", "both")
@@ -25,13 +28,6 @@ ANY = 1 << 21
 OFF = 5e-3
 LEAST_IDLE_S = 0.3
 """Idle seconds of all CPUs in three; a machine at rest has five on two CPUs."""
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Journals of these tests are not the machine's."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / "perftop"
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,34 @@
+"""What several tests of the probe are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakekernel.client import FakeKernel
+from journals import swept
+
+from perfprobe.kernel.idle_trace import IdleTrace
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeKernel]:
+    with FakeKernel(tmp_path / "root") as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Journals of these tests are not the machine's."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with swept(tmp_path / "root") as directory:
+        yield directory
+
+
+@pytest.fixture(scope="session")
+def _may_trace() -> None:
+    try:
+        IdleTrace({0: (0, 0)}, settle=False).close()
+    except OSError as error:
+        pytest.skip(str(error))
