@@ -143,16 +143,8 @@ def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
         ("0,,2", XEON, "'0,,2': an item between commas is empty"),
         ("5-3", XEON, "'5-3' runs backwards"),
         ("0-999999999", XEON, "'0-999999999': CPU numbers end at 65535"),
-        (
-            "kern3",
-            XEON,
-            "'kern3' is not understood: " + FORMS,
-        ),
-        (
-            "core3pkg1",
-            XEON,
-            "'core3pkg1' is not understood: " + FORMS,
-        ),
+        ("kern3", XEON, f"'kern3' is not understood: {FORMS}"),
+        ("core3pkg1", XEON, f"'core3pkg1' is not understood: {FORMS}"),
     ],
 )
 def test_select_says_what_is_wrong_and_what_there_is(text: str, rows: list[Cpu], why: str) -> None:

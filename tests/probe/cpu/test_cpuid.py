@@ -69,30 +69,17 @@ def test_core_type_of_hybrids_alone() -> None:
 # --- counters ------------------------------------------------------------------------------------
 
 
-def test_perfmon_of_skylake_sp() -> None:
-    found = cpuid.perfmon(intel(x0A=(0x07300404, 0, 0, 0x603)))
-    assert found == Perfmon(4, 4, 48, 3, 48, False, frozenset(range(7)))
-
-
-def test_perfmon_of_ice_lake() -> None:
-    found = cpuid.perfmon(intel(x0A=(0x08300805, 0, 0, 0x8604)))
-    assert found == Perfmon(5, 8, 48, 4, 48, True, frozenset(range(8)))
-
-
-def test_perfmon_of_knights_landing_is_two_counters_of_40_bits() -> None:
-    found = cpuid.perfmon(intel(x0A=(0x07280203, 0, 0, 0x503)))
-    assert found == Perfmon(3, 2, 40, 3, 40, False, frozenset(range(7)))
-
-
-def test_nehalem_denies_the_architectural_reference_event() -> None:
-    found = cpuid.perfmon(intel(x0A=(0x07300403, 0x4, 0, 0x603)))
-    assert found is not None
-    assert found.events == {0, 1, 3, 4, 5, 6}
-
-
-def test_perfmon_of_a_guest_without_counters() -> None:
-    found = cpuid.perfmon(Fake(GENOA_GUEST))
-    assert found == Perfmon(0, 0, 0, 0, 0, False)
+@pytest.mark.parametrize(("registers", "expected"), [
+    ((0x07300404, 0, 0, 0x603), Perfmon(4, 4, 48, 3, 48, False, frozenset(range(7)))),  # Skylake-SP
+    ((0x08300805, 0, 0, 0x8604), Perfmon(5, 8, 48, 4, 48, True, frozenset(range(8)))),  # Ice Lake
+    # Knights Landing: two counters of 40 bits. Nehalem denies the architectural reference event.
+    ((0x07280203, 0, 0, 0x503), Perfmon(3, 2, 40, 3, 40, False, frozenset(range(7)))),
+    ((0x07300403, 0x4, 0, 0x603),
+     Perfmon(3, 4, 48, 3, 48, False, frozenset({0, 1, 3, 4, 5, 6}))),
+    (GENOA_GUEST[0x0A], Perfmon(0, 0, 0, 0, 0, False)),
+])  # fmt: skip
+def test_perfmon(registers: Registers, expected: Perfmon) -> None:
+    assert cpuid.perfmon(intel(x0A=registers)) == expected
 
 
 @pytest.mark.parametrize(
@@ -183,10 +170,8 @@ def test_base_mhz() -> None:
 def test_bits(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
     assert cpuid.has(Fake({**highest, number: registers}), feature) is True
-    rest = tuple(~word & 0xFFFFFFFF if word else 0xFFFFFFFF for word in registers)
-    assert cpuid.has(Fake({**highest, number: (rest[0], rest[1], rest[2], rest[3])}), feature) is (
-        False
-    )
+    a, b, c, d = (~word & 0xFFFFFFFF for word in registers)
+    assert cpuid.has(Fake({**highest, number: (a, b, c, d)}), feature) is False
     assert cpuid.has(Fake({0: INTEL}), feature) is False
     assert cpuid.has(cpuid.unreadable, feature) is None
 

@@ -36,15 +36,7 @@ def test_ice_lake_sp() -> None:
     leaves = machine(V5, (192, 2, 0), 2400)
     found = multipliers(find(INTEL, 6, 0x6A, 6, leaves), leaves, None)
     assert [(m.counter, m.factor) for m in found] == [
-        ("ref_p", 96),
-        ("ref_p", 1),
-        ("ref_p", 24),
-        ("one_thread", 96),
-        ("one_thread", 1),
-        ("one_thread", 24),
-        ("distributed", 96),
-        ("distributed", 1),
-        ("distributed", 24),
+        (key, factor) for key in ("ref_p", "one_thread", "distributed") for factor in (96, 1, 24)
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from cpu_models import (
     AMD,
@@ -20,53 +22,36 @@ from cpu_models import (
 from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
 from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
 from perfprobe.cpu.model import find
-from perfprobe.cpu.model_terms import Budget, Clocks, Uarch
+from perfprobe.cpu.model_terms import Budget, Clocks, Event
 
 # --- events ---------------------------------------------------------------------------------------
 
 
-def configs(found: Uarch) -> dict[str, int]:
-    return {key: event.config for key, event in found.events.items()}
+def configs(events: Mapping[str, Event]) -> dict[str, int]:
+    return {key: event.config for key, event in events.items()}
 
 
-def test_events_of_skylake() -> None:
-    assert configs(find(INTEL, 6, 0x55, 4, machine(V4))) == {
-        "ref": 0x0300,
-        "cycles": 0x003C,
-        "instructions": 0x00C0,
-        "ref_p": 0x013C,
-        "one_thread": 0x023C,
-        "any_thread": 0x20013C,
-    }
+ARCHITECTURAL = {"ref": 0x0300, "cycles": 0x003C, "instructions": 0x00C0, "ref_p": 0x013C}
 
 
-def test_events_of_sapphire_rapids() -> None:
-    assert configs(find(INTEL, 6, 0x8F, 8, machine(V5))) == {
-        "ref": 0x0300,
-        "cycles": 0x003C,
-        "instructions": 0x00C0,
-        "ref_p": 0x013C,
-        "one_thread": 0x023C,
-        "distributed": 0x083C,
-    }
+def test_events() -> None:
+    skylake = configs(find(INTEL, 6, 0x55, 4, machine(V4)).events)
+    assert skylake == {**ARCHITECTURAL, "one_thread": 0x023C, "any_thread": 0x20013C}
+    sapphire_rapids = configs(find(INTEL, 6, 0x8F, 8, machine(V5)).events)
+    assert sapphire_rapids == {**ARCHITECTURAL, "one_thread": 0x023C, "distributed": 0x083C}
 
 
 def test_licenses() -> None:
-    skx = {k: e.config for k, e in find(INTEL, 6, 0x55, 4, machine(V4)).licenses.items()}
-    assert skx == {
+    assert configs(find(INTEL, 6, 0x55, 4, machine(V4)).licenses) == {
         "license_0": 0x0728,
         "license_1": 0x1828,
         "license_2": 0x2028,
         "license_throttle": 0x4028,
     }
-    icx = {k: e.config for k, e in find(INTEL, 6, 0x6A, 6, machine(V5)).licenses.items()}
+    icx = configs(find(INTEL, 6, 0x6A, 6, machine(V5)).licenses)
     assert icx == {"license_0": 0x0728, "license_1": 0x1828, "license_2": 0x2028}
     adl = find(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
-    assert {k: e.config for k, e in adl.items()} == {
-        "license_1": 0x0228,
-        "license_2": 0x0428,
-        "license_3": 0x0828,
-    }
+    assert configs(adl) == {"license_1": 0x0228, "license_2": 0x0428, "license_3": 0x0828}
     assert all(event.counters == 4 for event in adl.values())
     # 0x28 is something else on Skymont, and the lists of these have none.
     for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
@@ -134,23 +119,11 @@ def test_a_hybrid_of_unknown_side_gets_architectural_events_alone() -> None:
 
 def test_unknown_model_by_capability() -> None:
     old = find(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
-    assert configs(old) == {
-        "ref": 0x0300,
-        "cycles": 0x003C,
-        "instructions": 0x00C0,
-        "ref_p": 0x013C,
-        "any_thread": 0x20013C,
-    }
+    assert configs(old.events) == {**ARCHITECTURAL, "any_thread": 0x20013C}
     assert old.methods == ("any-thread", "traced", "bounds")
     assert old.budget == Budget(4, 3, 48, 48)
     assert old.clocks == Clocks(0xE7, 0xE8)
-    assert (old.turbo, old.limits, old.rapl, old.residencies, old.smt) == (
-        None,
-        None,
-        None,
-        (),
-        None,
-    )
+    assert (old.turbo, old.limits, old.rapl, old.smt, *old.residencies) == (None,) * 4
     new = find(INTEL, 6, 0xF1, 1, machine(V5))
     assert new.methods == ("traced", "bounds")
     assert "any_thread" not in new.events
