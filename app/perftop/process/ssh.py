@@ -95,7 +95,7 @@ def failure(argv: Sequence[str], status: int | None, said: Sequence[str]) -> Fai
             text = f"{name}: no sudo there: {last}; use --host root@{_bare(name)}"
             return Failed(text, UNAVAILABLE)
         probe = own[3] if own[0] == "sudo" else own[0]
-        mend = f"ssh {name} pipx install perftop, or --remote with its path there"
+        mend = "install perftop there, or say where it is: --remote PATH"
         return Failed(f"{name}: no {probe} there: {last or 'not found'}; {mend}", UNAVAILABLE)
     return None
 

@@ -50,7 +50,11 @@ def test_the_home_there_is_found_by_the_shell_there() -> None:
         ("timeout", "n7: connection: .*timed out", "ssh n7 true"),
         ("badkey", "n7: key: No ED25519 host key", "by hand: ssh n7 true"),
         ("nologin", "n7: login: .*Permission denied", "ssh-copy-id n7"),
-        ("noprobe", "n7: no perfprobe there", "pipx install perftop, or --remote"),
+        (
+            "noprobe",
+            "n7: no perfprobe there",
+            "install perftop there, or say where it is: --remote PATH",
+        ),
         ("norights", "n7: --source perf", "perf_event_paranoid"),
     ],
 )

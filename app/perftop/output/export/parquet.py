@@ -24,7 +24,7 @@ def pyarrow() -> Any:
         import pyarrow as pa
         import pyarrow.parquet
     except ImportError:
-        text = "parquet needs pyarrow, which is not installed: pip install 'perftop[parquet]'"
+        text = "parquet needs pyarrow: pip install pyarrow, or pipx inject perftop pyarrow"
         raise Failed(text, UNAVAILABLE) from None
     return pa
 
