@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from drawn_cells import Cells
 from rich.color import ColorSystem
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
@@ -22,7 +22,6 @@ from perftop.tui import app
 from perftop.tui.app import PerfTopApp
 
 SAMPLE_NS = 100_000_000
-_PIECES = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)")
 
 
 class Terminal(HeadlessDriver):
@@ -37,7 +36,7 @@ class Terminal(HeadlessDriver):
         """Characters so far."""
         self.keeps = True
         """Whether the text is kept, which takes time."""
-        self._cells: dict[tuple[int, int], str] = {}
+        self.drawn = Cells()
 
     @property
     def is_headless(self) -> bool:
@@ -45,21 +44,15 @@ class Terminal(HeadlessDriver):
 
     def write(self, data: str) -> None:
         self.written += len(data)
-        x = y = 0
-        for found in _PIECES.finditer(data) if self.keeps else ():
-            if found[1]:
-                y, x = int(found[1]) - 1, int(found[2]) - 1
-            for sign in found[3] or "":
-                self._cells[y, x] = sign
-                x += 1
+        if self.keeps:
+            self.drawn.write(data, Terminal.size[0])
 
     def resize(self, size: tuple[int, int]) -> None:
         Terminal.size = self._size = size
         self.process_message(events.Resize(Size(*size), Size(*size)))
 
     def lines(self) -> list[str]:
-        columns, lines = Terminal.size
-        return ["".join(self._cells.get((y, x), " ") for x in range(columns)) for y in range(lines)]
+        return self.drawn.lines(*Terminal.size)
 
 
 class Told(PerfTopApp):

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from drawn_cells import Cells
 from painted import Told
-from rich.cells import cell_len
 from rich.color import ColorSystem
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
@@ -35,7 +34,6 @@ REST_S = MOST_S
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
 LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Keys that end the walk, stop the process or write files; and the one that `colon` is for."""
-_PIECES = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)")
 
 
 class Sheet(HeadlessDriver):
@@ -45,24 +43,17 @@ class Sheet(HeadlessDriver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "size": LARGEST})
-        self._cells: dict[tuple[int, int], str] = {}
+        self._cells = Cells()
 
     @property
     def is_headless(self) -> bool:
         return False
 
     def write(self, data: str) -> None:
-        x = y = 0
-        for found in _PIECES.finditer(data):
-            if found[1]:
-                y, x = int(found[1]) - 1, int(found[2]) - 1
-            for sign in found[3] or "":
-                self._cells[y, x] = sign
-                x += cell_len(sign)
+        self._cells.write(data, self._size[0])
 
     def lines(self) -> list[str]:
-        columns, lines = self._size
-        return ["".join(self._cells.get((y, x), " ") for x in range(columns)) for y in range(lines)]
+        return self._cells.lines(*self._size)
 
     def resize(self, size: tuple[int, int]) -> None:
         self._size = size

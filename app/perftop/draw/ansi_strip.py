@@ -23,6 +23,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain, printable
 from perftop.draw import eight_bit, theme
+from perftop.draw.moving import Moving, move
 from perftop.draw.strips import Run, grounded, merged, width
 
 _RESET = "\x1b[0m"
@@ -109,37 +110,59 @@ class Ready(Strip):
     """A line of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of an ordinary strip are made when they are first read.
-    __slots__ = ["_ink", "_ready", "_runs", "_wide"]
+    __slots__ = ["_ready", "_wide", "ink", "runs"]
 
     def __init__(self, runs: Sequence[Run], wide: int, ink: Ink, size: int) -> None:
-        self._runs, self._wide = runs, wide
+        self.runs, self._wide = runs, wide
         """The text and its cells, at most `size`."""
-        self._ink = ink
+        self.ink = ink
         self._cell_length = size
         self._ready: str | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name not in Strip.__slots__:
             raise AttributeError(name)
-        styles = self._ink.styles
+        styles = self.ink.styles
         super().__init__(
-            [Segment(text, styles[key]) for text, key in merged(self._runs, self.cell_length)],
+            [Segment(text, styles[key]) for text, key in merged(self.runs, self.cell_length)],
             self._cell_length,
         )
         return object.__getattribute__(self, name)
 
     def render(self, console: Console) -> str:
-        if console._color_system is not self._ink.system:  # noqa: SLF001 - a screenshot, say
+        if console._color_system is not self.ink.system:  # noqa: SLF001 - a screenshot, say
             return super().render(console)
         if self._ready is None:
-            self._ready = self._ink.write(self._runs, self.cell_length - self._wide)
+            self._ready = self.ink.write(self.runs, self.cell_length - self._wide)
         return self._ready
+
+    def moved(self, shown: Strip, x: int, y: int, console: Console) -> str | None:
+        """What makes this line of `shown`, the line at this place of the terminal; None: this line
+        has not come from it."""
+        if not isinstance(shown, Ready) or shown.ink is not self.ink:
+            return None
+        if console._color_system is not self.ink.system:  # noqa: SLF001 - as in `render`
+            return None
+        found = move(shown.runs, self.runs)
+        if found is None:
+            return None
+        head, at, gone, tail = found
+        end = x + self._wide
+
+        def go(column: int) -> str:
+            return f"\x1b[{y + 1};{column + 1}H"
+
+        return "".join((
+            go(x) + self.ink.write(head, 0) if head else "",
+            f"{go(x + at)}\x1b[{gone}P{go(end - gone)}\x1b[{gone}@" if gone else "",
+            go(end - width(tail)) + self.ink.write(tail, 0) if tail else "",
+        ))  # fmt: skip
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         size = self.cell_length
         end = size if end is None else min(end, size)
         if start == 0 and self._wide <= end:
-            return self if end == size else Ready(self._runs, self._wide, self._ink, end)
+            return self if end == size else Ready(self.runs, self._wide, self.ink, end)
         return self if (start, end) == (0, size) else self._parts([start, end])[1]
 
     def crop_extend(self, start: int, end: int, style: Style | None) -> Strip:
@@ -156,7 +179,7 @@ class Ready(Strip):
     def _parts(self, cuts: Sequence[int]) -> list[Ready]:
         """The parts of the line before each cut. Every character is one cell wide."""
         parts: list[Ready] = []
-        runs = iter(merged(self._runs, self.cell_length))
+        runs = iter(merged(self.runs, self.cell_length))
         text, key, done = "", "text", 0
         for cut in cuts:
             part: list[Run] = []
@@ -168,13 +191,15 @@ class Ready(Strip):
                         break
                 part.append((text[:left], key))
                 text, left = text[left:], left - len(text[:left])
-            parts.append(Ready(part, width(part), self._ink, cut - done - left))
+            parts.append(Ready(part, width(part), self.ink, cut - done - left))
             done = cut - left
         return parts
 
 
 def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
     """Runs as a line, cut to `size` cells."""
+    if isinstance(runs, Moving) and runs.size <= size and not ascii_:
+        return Ready(runs, runs.size, ink_, size)
     kept = list(runs)
     whole = "".join([text for text, _ in kept])
     wide = len(whole)

@@ -1,27 +1,21 @@
-"""Stacked areas over time for small machines: where a CPU's time goes, and the four states of a
-core.
+"""Charts of stacked areas: where a CPU's time goes, and the four states of a core.
 
-Pure functions from arrays (charts, columns) to cells: charts of one kind are computed together,
-which costs little more than one. A cell holds two kinds at most, the upper one as the background of
-an eighth block. Unknown columns are blank. The cells are looked up in tables, so the module imports
-numpy.
+Pure functions from the values of a column to its cells. A cell holds two kinds at most, the upper
+one as the background of an eighth block. Unknown columns are blank. Values are rounded to eighths
+of a cell, so that few columns differ and most are found among those made before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from math import isfinite, isnan
 from typing import Literal
 
-import numpy as np
-
-from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import theme
 from perftop.draw.area_colours import GRADES
-from perftop.draw.braille import Codes, codes_of
-from perftop.draw.charts import grades, lines_of
-from perftop.draw.strips import Run
+from perftop.draw.moving import Column, blank
 
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
 """What cells are made of: two colours; shapes in colours of the terminal, whose background is not
@@ -40,35 +34,15 @@ QUIET, OVER, HOT = 0, 1, 2
 """Steal of a column: outside of episodes, during one that is over, during one that runs."""
 SIGNED = 8
 """Minimum rows of a chart whose full hot cells carry the sign of steal."""
-_EIGHTHS = codes_of(theme.LEVELS)
-_HANGING = codes_of(" ▁▂▃▀▅▆▔█")
+_HANGING = " ▁▂▃▀▅▆▔█"
 """Cells of which the ground is the lower part, by its height."""
-_IS_SHAPE = np.isin(np.arange(9), (4, 7))
+_SHAPES = frozenset({4, 7})
 """Those of these heights that are drawn in the colour of the upper part, which leaves no seams
 where a terminal does not fill its cells."""
-_BLANK = ord(" ")
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _BOTH, _OPEN, _OWN, _REST = range(4)
-_KINDS = 6
-"""Kinds of a cell: the first three of four, and three variants of the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The cells of some charts of one size."""
-
-    codes: Codes
-    """(charts, rows, columns): code points; row 0 is the top one."""
-    keys: Ints
-    """(charts, rows, columns): styles, as positions in `names`."""
-    names: Sequence[str]
-
-    def lines(self) -> list[list[list[Run]]]:
-        """By chart, its lines."""
-        charts, rows, columns = self.codes.shape
-        flat = charts * rows, columns
-        found = lines_of(self.codes.reshape(flat), self.keys.reshape(flat), self.names)
-        return [found[at : at + rows] for at in range(0, charts * rows, rows)]
+_MADE = 4096
+"""Columns of each chart that are kept."""
 
 
 # --- two kinds a cell
@@ -91,195 +65,131 @@ def kept(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
     return lower, upper, sum(parts[:upper]) if lower != upper else 8
 
 
-@lru_cache(maxsize=3)
-def _table(last: Last) -> Ints:
-    """(729, 3): `kept` by the eighths of the first three kinds, as digits of base 9."""
-    found = np.zeros((9**3, 3), np.intp)
-    for code in range(9**3):
-        first, (second, third) = code // 81, divmod(code % 81, 9)
-        rest = 8 - first - second - third
-        if rest >= 0:
-            found[code] = kept((first, second, third, rest), last)
-    return found
+def _in_cell(ends: Sequence[int], row: int) -> list[int]:
+    """Eighths of each kind in the cell of a row, counted from the base. `ends`: the upper ends of
+    the kinds in eighths, from the base."""
+    tops = (min(max(end - 8 * row, 0), 8) for end in ends)
+    return [upper - lower for lower, upper in pairwise((0, *tops))]
 
 
-def _in_cells(ends: Ints, rows: int) -> Ints:
-    """(kinds, rows, charts, columns): eighths of each kind in each cell; `ends` (kinds, charts,
-    columns): the upper ends of the kinds in eighths, from the base. Row 0 is at the base."""
-    base = 8 * np.arange(rows)[None, :, None, None]
-    tops = np.clip(ends[:, None] - base, 0, 8)
-    found: Ints = np.diff(tops, axis=0, prepend=0)
-    return found
+def _rounded(share: float, height: int) -> int:
+    return int(min(max(share, 0.0), 1.0) * height + 0.5)
 
 
-def _code(parts: Ints) -> Ints:
-    """Indices into a `_table`."""
-    found: Ints = parts[0] * 81 + parts[1] * 9 + parts[2]
-    return found
-
-
-def _rounded(shares: Floats, height: int) -> Ints:
-    return np.floor(np.clip(shares, 0.0, 1.0) * height + 0.5).astype(np.intp)
-
-
-def _drawn(codes: Codes, keys: Ints, names: Sequence[str], known: Bools) -> Cells:
-    """Cells (rows, charts, columns) from the base as cells from the top; the last of `names` is
-    that of blank cells."""
-    codes = np.where(known, codes, _BLANK).astype(np.uint32)
-    keys = np.where(known, keys, len(names) - 1)
-    return Cells(codes[::-1].swapaxes(0, 1), keys[::-1].swapaxes(0, 1), names)
-
-
-def _pairs(lower: Ints, upper: Ints) -> Ints:
-    """Positions in names by step, lower and upper kind."""
-    grade = grades(len(lower))[:, None, None]
-    return (grade * _KINDS + lower) * _KINDS + upper
+def grade(row: int, rows: int) -> int:
+    """The step of colour of a row, counted from the base."""
+    return int((row + 0.5) * GRADES / rows)
 
 
 # --- where a CPU's time goes
 
 
-def account(
-    user: Floats, kernel: Floats, steal: Floats, heat: Ints, rows: int, look: Look = "colour"
-) -> Cells:
-    """User's and kernel's shares grow from the floor, steal hangs from the ceiling; idle time is
-    between them. `heat`: QUIET, OVER or HOT by column. Steal and kernel may be NaN where unknown;
-    a column without the user's share is blank."""
-    known = np.isfinite(user)
-    use, system, lost = (np.where(np.isnan(part), 0.0, part) for part in (user, kernel, steal))
+def account(values: Sequence[float], rows: int, look: Look = "colour") -> Column:
+    """The shares of user, kernel and steal, and the heat of steal: QUIET, OVER or HOT. User and
+    kernel grow from the floor, steal hangs from the ceiling; idle time is between them. Steal and
+    kernel may be NaN where unknown; a column without the user's share is blank."""
+    user, kernel, steal, heat = values
+    if not isfinite(user):
+        return blank(rows)
+    kernel, steal = (0.0 if isnan(part) else part for part in (kernel, steal))
     height = 8 * rows
-    hang = _rounded(lost, height)
-    hang = np.where(lost >= LEAST_STEAL, np.maximum(1, hang), hang)
-    busy = np.minimum(_rounded(use + system, height), height - hang)
-    ends = (
-        np.minimum(_rounded(use, height), busy),
-        busy,
-        height - hang,
-        np.full_like(hang, height),
-    )
-    parts = _in_cells(np.stack(ends), rows)
-    if look != "colour":
-        return _account_shapes(parts, heat, known, look)
-    table = np.stack([_table("weak"), _table("firm")])
-    last = np.where(heat == QUIET, 0, 1)
-    lower, upper, level = np.moveaxis(table[last[None], _code(parts)], -1, 0)
-    lower, upper = (kind + np.where(kind == _STEAL, heat, 0) for kind in (lower, upper))
-    whole = lower == upper
-    codes = np.where(whole & (lower == _IDLE), _BLANK, _EIGHTHS[level])
-    thin = (lower == _IDLE) & (upper == _STEAL) & _IS_SHAPE[level]
-    codes, lower = np.where(thin, _HANGING[level], codes), np.where(thin, _STEAL, lower)
-    if rows >= SIGNED:
-        codes[whole & (lower > _STEAL)] = ord(theme.STEAL)
-    return _drawn(codes, _pairs(lower, upper), _account_names(rows >= SIGNED), known)
+    hang = max(int(steal >= LEAST_STEAL), _rounded(steal, height))
+    busy = min(_rounded(user + kernel, height), height - hang)
+    return _account(min(_rounded(user, height), busy), busy, hang, int(heat), rows, look)
 
 
-@lru_cache(maxsize=2)
-def _account_names(signed: bool) -> list[str]:
-    """Style keys by step, lower and upper kind; idle cells are the ground."""
-    names = []
-    for grade in range(GRADES):
-        kinds = (f"user-{grade}", f"kernel-{grade}", "", "steal", "steal", "hot")
-        for lower in kinds:
-            for upper in kinds:
-                alone = lower if lower == upper or not upper else ""
-                names.append(alone or (f"{lower or 'ground'}/{upper}" if upper else "text"))
-        if signed:
-            names[-1], names[-1 - _KINDS - 1] = "alarm/hot-back", "over/over-back"
-    return [*names, "text"]
+@lru_cache(maxsize=_MADE)
+def _account(user: int, busy: int, hang: int, heat: int, rows: int, look: Look) -> Column:
+    """The upper ends of what users and both do, and the height of steal, in eighths."""
+    ends = user, busy, 8 * rows - hang, 8 * rows
+    cell = _account_cell if look == "colour" else _account_shape
+    return tuple(cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows)))
 
 
-_ACCOUNT = codes_of(theme.USER + theme.KERNEL + " " + theme.STEAL)
+def _account_cell(parts: Sequence[int], heat: int, row: int, rows: int, _: Look) -> tuple[str, str]:
+    lower, upper, level = kept(parts, "weak" if heat == QUIET else "firm")
+    step = grade(row, rows)
+    names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
+    below, above = names[lower], names[upper]
+    if lower != upper:
+        if (lower, upper, heat) == (_IDLE, _STEAL, QUIET) and level in _SHAPES:
+            return _HANGING[level], above
+        return theme.LEVELS[level], f"{below or 'ground'}/{above}" if above else below
+    if lower == _STEAL and heat != QUIET and rows >= SIGNED:
+        return theme.STEAL, "alarm/hot-back" if heat == HOT else "over/over-back"
+    return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
 
-def _account_shapes(parts: Ints, heat: Ints, known: Bools, look: Look) -> Cells:
-    """Whole cells of a shape for each kind. Outside of ASCII, eighths show where the busy part
+def _account_shape(
+    parts: Sequence[int], heat: int, row: int, rows: int, look: Look
+) -> tuple[str, str]:
+    """A whole cell of a shape for each kind. Outside of ASCII, eighths show where the busy part
     ends, and a thin line at the ceiling the steal that takes less than half a cell."""
     user, system, idle, lost = parts
-    kind = np.where((lost > 0) & (lost == parts.max(axis=0)), _STEAL, parts.argmax(axis=0))
-    codes = _ACCOUNT[kind]
-    if look != "ascii":
-        ends = (user + system > 0) & (idle > 0) & (kind != _STEAL)
-        codes = np.where(ends, _EIGHTHS[user + system], codes)
-        kind = np.where(ends, np.where(system > user, _KERNEL, _USER), kind)
-        thin = (lost > 0) & (idle + lost == 8) & (kind != _STEAL)
-        codes, kind = np.where(thin, ord(theme.EDGE), codes), np.where(thin, _STEAL, kind)
-    kind = kind + np.where(kind == _STEAL, heat, 0)
-    grade = grades(parts.shape[1])[:, None, None]
-    keys = np.where(kind < _IDLE, kind * GRADES + grade, 2 * GRADES + kind - _IDLE)
-    return _drawn(codes, keys, _ACCOUNT_SHAPES, known)
-
-
-_ACCOUNT_SHAPES = (
-    *(f"{area}-{grade}" for area in ("user", "kernel") for grade in range(GRADES)),
-    "text", "steal", "over", "alarm", "text",
-)  # fmt: skip
+    kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
+    sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
+    if look != "ascii" and kind != _STEAL:
+        if user + system and idle:
+            sign = theme.LEVELS[user + system]
+            kind = _KERNEL if system > user else _USER
+        elif lost and idle + lost == 8:
+            sign, kind = theme.EDGE, _STEAL
+    step = grade(row, rows)
+    stolen = "steal", "over", "alarm"
+    return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
 
 
 # --- the four states of a core
 
 
-def states(
-    both: Floats, open_: Floats, lp0: Floats, lp1: Floats, rows: int, look: Look = "colour"
-) -> Cells:
-    """A core's cell made tall: the first thread above the middle, the second below it, round the
-    middle both; dots are rest. `open_` is the share that may be both or one of them. Shares of 1
-    fill half of the even number of `rows`. Columns without `both` are blank."""
-    known = np.isfinite(both)
-    height = 4 * rows
-    halves = []
-    for own, upwards in ((lp0, True), (lp1, False)):
-        shares = np.stack([both, open_, own])
-        ends = _rounded(np.cumsum(np.where(np.isnan(shares), 0.0, shares), axis=0), height)
-        parts = _in_cells(np.concatenate([ends, np.full_like(ends[:1], height)]), rows // 2)
-        halves.append(
-            _half(parts, known, upwards=upwards) if look == "colour"
-            else _half_shapes(parts, known, upwards=upwards, solid=look == "sixteen")
-        )  # fmt: skip
+def states(values: Sequence[float], rows: int, look: Look = "colour") -> Column:
+    """The shares of both, of what may be both or one of them, of the first and of the second
+    thread: a core's cell made tall. The first thread is above the middle, the second below it,
+    round the middle both; dots are rest. Shares of 1 fill half of the even number of `rows`.
+    Columns in which both is unknown are blank."""
+    both, open_, lp0, lp1 = values
+    if not isfinite(both):
+        return blank(rows)
+    height, halves = 4 * rows, list[Column]()
+    for own in (lp0, lp1):
+        end, ends = 0.0, list[int]()
+        for share in (both, open_, own):
+            end += max(0.0, share)  # unknown, too
+            ends.append(_rounded(end, height))
+        halves.append(_half(*ends, rows // 2, look, upwards=not halves))
     above, below = halves
-    return Cells(
-        np.concatenate([above.codes, below.codes[:, ::-1]], axis=1),
-        np.concatenate([above.keys, below.keys[:, ::-1] + len(above.names)], axis=1),
-        [*above.names, *below.names],
+    return (*above[::-1], *below)
+
+
+@lru_cache(maxsize=_MADE)
+def _half(both: int, open_: int, own: int, rows: int, look: Look, *, upwards: bool) -> Column:
+    """Half of a core, from the middle. The upper ends of the kinds in eighths, from there."""
+    ends = both, open_, own, 8 * rows
+    cell = _half_cell if look == "colour" else _half_shape
+    return tuple(
+        cell(_in_cell(ends, row), grade(row, rows), look, upwards=upwards) for row in range(rows)
     )
 
 
-def _half(parts: Ints, known: Bools, *, upwards: bool) -> Cells:
-    """Half of a core, its base at the middle."""
-    lower, upper, level = np.moveaxis(_table("equal")[_code(parts)], -1, 0)
-    if not upwards:  # blocks grow from the floor of a cell, so the upper kind is drawn on the lower
-        level = np.where(lower == upper, 8, 8 - level)
-    rest = (lower == _REST) & (upper == _REST)
-    codes = np.where(rest, ord(theme.NEITHER), _EIGHTHS[level])
-    if not upwards:
-        thin = (lower != upper) & (upper == _REST) & _IS_SHAPE[level]
-        codes, upper = np.where(thin, _HANGING[level], codes), np.where(thin, lower, upper)
-    return _drawn(codes, _pairs(lower, upper), _half_names(upwards), known)
+def _half_cell(parts: Sequence[int], step: int, _: Look, *, upwards: bool) -> tuple[str, str]:
+    lower, upper, level = kept(parts)
+    names = f"both-{step}", "unknown", f"lp{0 if upwards else 1}-{step}", ""
+    near, far = names[lower], names[upper]
+    if lower == upper:
+        return (theme.LEVELS[8], near) if near else (theme.NEITHER, "neither")
+    if upwards:
+        return theme.LEVELS[level], f"{near}/{far}" if far else near
+    level = 8 - level  # blocks grow from the floor of a cell, so the far kind is drawn on the near
+    if not far and level in _SHAPES:
+        return _HANGING[level], near
+    return theme.LEVELS[level], f"{far or 'ground'}/{near}"
 
 
-@lru_cache(maxsize=2)
-def _half_names(upwards: bool) -> list[str]:
-    names = []
-    for grade in range(GRADES):
-        own = f"lp0-{grade}" if upwards else f"lp1-{grade}"
-        kinds = (f"both-{grade}", "unknown", own, "", "", "")
-        for lower in kinds:
-            for upper in kinds:
-                if lower == upper:
-                    names.append(lower or "neither")
-                elif upwards:
-                    names.append(f"{lower}/{upper}" if upper else lower)
-                else:
-                    names.append(f"{upper or 'ground'}/{lower}")
-    return [*names, "text"]
-
-
-def _half_shapes(parts: Ints, known: Bools, *, upwards: bool, solid: bool) -> Cells:
-    """Whole cells, in the shapes of the four states; `solid`: colours tell one thread from both."""
-    kind = parts.argmax(axis=0)
+def _half_shape(parts: Sequence[int], step: int, look: Look, *, upwards: bool) -> tuple[str, str]:
+    """A whole cell, in the shapes of the four states; in 16 colours these tell one thread from
+    both."""
+    kind = parts.index(max(parts))
     own, shape = ("lp0", theme.LP0) if upwards else ("lp1", theme.LP1)
-    shape = theme.BOTH if solid else shape
-    codes = codes_of(theme.BOTH + theme.UNKNOWN + shape + theme.NEITHER)[kind]
-    grade = grades(parts.shape[1])[:, None, None]
-    keys = np.where(kind == _BOTH, grade, np.where(kind == _OWN, GRADES + grade, 2 * GRADES + kind))
-    names = [f"{area}-{step}" for area in ("both", own) for step in range(GRADES)]
-    return _drawn(codes, keys, [*names, "", "unknown", "", "neither", "text"], known)
+    shape = theme.BOTH if look == "sixteen" else shape
+    signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
+    return signs[kind], (f"both-{step}", "unknown", f"{own}-{step}", "neither")[kind]

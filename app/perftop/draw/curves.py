@@ -6,16 +6,37 @@ blank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.area_colours import GRADES
-from perftop.draw.areas import Cells, Look
+from perftop.draw.areas import Look
 from perftop.draw.braille import Codes
-from perftop.draw.charts import grades
+from perftop.draw.charts import grades, lines_of
+from perftop.draw.strips import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of some charts of one size."""
+
+    codes: Codes
+    """(charts, rows, columns): code points; row 0 is the top one."""
+    keys: Ints
+    """(charts, rows, columns): styles, as positions in `names`."""
+    names: Sequence[str]
+
+    def lines(self) -> list[list[list[Run]]]:
+        """By chart, its lines."""
+        charts, rows, columns = self.codes.shape
+        flat = charts * rows, columns
+        found = lines_of(self.codes.reshape(flat), self.keys.reshape(flat), self.names)
+        return [found[at : at + rows] for at in range(0, charts * rows, rows)]
+
 
 AWAKE, ASLEEP, LOST = 0, 1, 2
 """A column of a line: at work, mostly asleep, during an episode that runs."""

@@ -35,6 +35,8 @@ class TerminalApp(App[None]):
         self._up = self._crashed = False
         self._left: int | None = None
         """Exit status of an app that is to end; None: it goes on."""
+        self.displays = 0
+        """How often something was drawn on the terminal."""
         for shade in theme.THEMES:
             self.register_theme(shade)
         self.theme = self._first_theme(config.theme)
@@ -62,6 +64,9 @@ class TerminalApp(App[None]):
         self._up = True
         if self._left is not None:
             self.leave(self._left)
+
+    def post_display_hook(self) -> None:
+        self.displays += 1
 
     async def on_event(self, event: events.Event) -> None:
         """Drops input after the app was told to quit, as no screen is left to take it."""

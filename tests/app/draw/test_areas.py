@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import areas, strips, theme
 from perftop.draw.areas import HOT, OVER, QUIET, Look, kept
+from perftop.draw.moving import rows_of
 
 LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
 
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
-    values = np.array([(*column, QUIET)[:4] for column in columns], float).T[:, None, :]
-    heat = values[3].astype(np.intp)
-    return spelled(areas.account(values[0], values[1], values[2], heat, rows, look).lines()[0])
+    whole = [(*column, QUIET)[:4] for column in columns]
+    return spelled(rows_of(areas.account(column, rows, look) for column in whole))
 
 
 def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """As `account`; columns are both, open, lp0, lp1."""
-    both, open_, lp0, lp1 = np.array(columns, float).T[:, None, :]
-    return spelled(areas.states(both, open_, lp0, lp1, rows, look).lines()[0])
+    return spelled(rows_of(areas.states(column, rows, look) for column in columns))
 
 
-def spelled(lines: list[list[strips.Run]]) -> list[list[str]]:
+def spelled(lines: Sequence[list[strips.Run]]) -> list[list[str]]:
     return [[f"{sign} {key}" for text, key in line for sign in text] for line in lines]
 
 
@@ -143,16 +143,6 @@ def test_in_sixteen_colours_a_core_is_solid() -> None:
     lines = states((0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), look="sixteen")
     assert [line[0].split("-")[0] for line in lines] == ["█ lp0", "█ both", "█ both", "· neither"]
     assert [line[1].split("-")[0] for line in lines][2:] == ["█ lp1", "█ lp1"]
-
-
-def test_charts_that_are_made_together_do_not_touch() -> None:
-    full, none = np.ones((1, 3)), np.zeros((1, 3))
-    heat = np.zeros((2, 3), np.intp)
-    two = areas.account(np.vstack([full, none]), np.zeros((2, 3)), np.zeros((2, 3)), heat, 2)
-    assert two.lines() == [
-        [[("███", "user-9")], [("███", "user-3")]],
-        [[("   ", "text")], [("   ", "text")]],
-    ]
 
 
 SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))

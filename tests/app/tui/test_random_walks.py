@@ -19,7 +19,7 @@ SEEDS = by_day(range(60), [0, 3])
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_walks(tmp_path: Path, seed: int) -> None:
-    feed = messages((2, 8)[seed // 2 % 2], FRAMES)
+    feed = messages((2, 8)[seed // 2 % 2], FRAMES, ("guest", "smt-mix")[seed // 4 % 2])
     rng = random.Random(seed)
     if seed % 2:
         path = written(tmp_path / "recording", feed[0], feed[1:])  # type: ignore[arg-type]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
+import statistics
 
 import pytest
 from calls import counted_calls
-from painted import Told, messages, shown
+from drawn_cells import Cells
+from painted import Terminal, Told, messages, shown
 from textual import events
+from textual.geometry import Size
+from textual.strip import Strip
 from waiting import quiet, until
 
 from perfprobe import wire
@@ -22,6 +27,19 @@ def same(app: Told) -> Refreshed:
     """A message with an interval that is new, but says the same."""
     assert app.interval is not None
     return Refreshed(app._session, dataclasses.replace(app.interval), app.status)
+
+
+def differs(app: Told) -> str:
+    """A line of the terminal that does not look as Textual would draw it; '' if none does."""
+    columns, lines = app.terminal.size
+    meant, terminal = Cells(), app.terminal.drawn
+    for y, strip in enumerate(app.screen._compositor.render_strips(Size(columns, lines))):
+        meant.write(f"\x1b[{y + 1};1H{Strip(list(strip)).render(app.console)}", columns)
+        if terminal.looks(columns, y) != meant.looks(columns, y):
+            return (
+                f"line {y}: {terminal.looks(columns, y)} is shown, {meant.looks(columns, y)} meant"
+            )
+    return ""
 
 
 def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
@@ -122,3 +140,44 @@ async def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> N
             await quiet()
             app._take([message])
             await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+
+
+STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "1", "j", "resize")
+"""What happens between two refreshes, mostly nothing."""
+
+
+async def test_charts_that_move_on_the_terminal_look_as_if_drawn_anew() -> None:
+    feed, rng = messages(2, 400, "guest"), random.Random(7)
+    usual = Terminal.size
+    try:
+        async with shown(feed[:200]) as app:
+            for message in range(200, 400, 5):
+                step = rng.choice(STEPS)
+                if step == "resize":
+                    app.terminal.resize(rng.choice([(160, 50), (120, 40)]))
+                elif step:
+                    app.post_message(events.Key(step, None))
+                await quiet()
+                app._take(feed[message : message + 5])
+                await quiet()
+                await until(lambda: not differs(app), "the same screen: " + differs(app))
+    finally:
+        Terminal.size = usual
+
+
+async def test_of_charts_that_move_little_is_written_unless_something_else_was() -> None:
+    """Some 6,500 characters; charts that are written whole add 8,000 to 15,000."""
+    feed = messages(2, 720, "guest")
+    async with shown(feed[:700]) as app:
+        app.terminal.keeps = False
+
+        def count(message: wire.Message) -> int:
+            written = app.terminal.written
+            assert at_once(app, message)
+            return app.terminal.written - written
+
+        counts = [count(message) for message in feed[700:-1]]
+        app.screen.refresh()
+        await quiet()
+        assert statistics.median(counts) < 7_500, counts
+        assert count(feed[-1]) > 12_000

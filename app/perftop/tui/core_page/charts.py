@@ -10,6 +10,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
+from perftop.draw.moving import rows_of
 from perftop.draw.strips import Run, fit
 from perftop.samples.episode import Episode
 from perftop.tui.core_page import ramp
@@ -146,7 +147,7 @@ class Charts:
         moved[1:] &= ~moved[:-1]  # a step inside a column shows in two
         return np.flatnonzero(moved).tolist()
 
-    def _smt(self, lines: int) -> list[list[Run]]:
+    def _smt(self, lines: int) -> Sequence[list[Run]]:
         """The core's cell made tall: the first thread above the middle, the second below."""
         states, place = self.track.states(), self.scene.place
         if self.scene.interval.split.method[place.at] == "bounds":
@@ -154,15 +155,20 @@ class Charts:
             states[unknown] = self.track.lowest()[unknown]
         if len(place.cpus) > 2:  # only known: whether any of them runs
             states[:, 1:] = 0.0
-        _, lp0, lp1, both = states.T[:, None]
-        open_ = np.maximum(0.0, 1 - states.sum(axis=1))[None]
-        return areas.states(both, open_, lp0, lp1, lines, self._look).lines()[0]
+        open_ = np.maximum(0.0, 1 - states.sum(axis=1)).tolist()
+        columns = zip(states.tolist(), open_, strict=True)
+        return rows_of(
+            areas.states((both, free, lp0, lp1), lines, self._look)
+            for (_, lp0, lp1, both), free in columns
+        )
 
-    def _account(self, lines: int) -> list[list[Run]]:
+    def _account(self, lines: int) -> Sequence[list[Run]]:
         """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
-        user, kernel, steal = self.track.account().T[:, None]
-        heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)[None]
-        return areas.account(user, kernel, steal, heat, lines, self._look).lines()[0]
+        columns = zip(self.track.account().tolist(), self._alarmed("steal").tolist(), strict=True)
+        return rows_of(
+            areas.account((*shares, areas.HOT if hot else areas.QUIET), lines, self._look)
+            for shares, hot in columns
+        )
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
@@ -224,7 +230,7 @@ class Charts:
         nothing = np.isfinite(values) & (codes[0, -1] == ord(" "))
         codes[0, -1, nothing] = ord("_" if self.ascii_ else "⣀")
         keys[0, -1, nothing] = len(cells.names)
-        return areas.Cells(codes, keys, [*cells.names, "rule"]).lines()[0]
+        return curves.Cells(codes, keys, [*cells.names, "rule"]).lines()[0]
 
 
 def _dots(columns: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from perftop.base.format import ClockUnit
 from perftop.base.times import brief
 from perftop.draw import charts
-from perftop.draw.areas import Cells
+from perftop.draw.curves import Cells
 from perftop.samples.episode import Episode
 from perftop.tui.shared.time_axis import Axis
 

@@ -56,6 +56,11 @@ class Span:
     def start_ns(self) -> int:
         return self.end_ns - self.bins * self.bin_ns
 
+    @property
+    def newest(self) -> int:
+        """Number of the last column, counted since the time 0."""
+        return self.end_ns // self.bin_ns * self.wide
+
     def column(self, time_ns: int) -> int:
         """The column of a moment, which may be off the chart."""
         before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before

@@ -11,6 +11,8 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import areas, curves
 from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
+from perftop.draw.kept import Kept
+from perftop.draw.moving import Column, Row
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
@@ -39,7 +41,7 @@ def _may_be_bounds(session: Session) -> bool:
 class Drawn:
     """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
 
-    area: Lines
+    area: list[Row]
     clock: Lines
     rate: Lines
     low_hz: float
@@ -71,6 +73,7 @@ class Drawing:
         self._bounded = "bounds" in lookups
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
+        self._kept_states, self._kept_account = Kept(), Kept()
 
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
@@ -79,14 +82,14 @@ class Drawing:
         drawn = [Drawn([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lost(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.pair]
-        made: list[tuple[Sequence[int], areas.Cells]] = []
+        made: list[tuple[Sequence[int], list[list[Row]]]] = []
         if self._pairs:
             made.append((self._pairs, self._states(rows, look)))
         if singles:
             made.append((singles, self._account(singles, episodes, rows, look)))
-        for which, cells in made:
-            for i, lines in zip(which, cells.lines(), strict=True):
-                drawn[i].area = lines
+        for which, found in made:
+            for i, mine in zip(which, found, strict=True):
+                drawn[i].area = mine
         if self._counted:
             self._clocks(drawn, episodes, rows, look)
             if rate_rows:
@@ -95,7 +98,7 @@ class Drawing:
 
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
-    ) -> areas.Cells:
+    ) -> list[list[Row]]:
         """Where the time of CPUs goes. The account divides what is known to be busy, which is finer
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
@@ -106,9 +109,14 @@ class Drawing:
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
         heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
-        return areas.account(busy * (1 - part), busy * part, steal, heat, rows, look)
 
-    def _states(self, rows: int, look: Look) -> areas.Cells:
+        def draw(column: Sequence[float]) -> Column:
+            return areas.account(column, rows, look)
+
+        values = np.stack([busy * (1 - part), busy * part, steal, heat], axis=-1)
+        return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
+
+    def _states(self, rows: int, look: Look) -> list[list[Row]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
         open_ = np.zeros_like(both)
@@ -120,7 +128,12 @@ class Drawing:
                 np.where(unknown, low, value)
                 for low, value in zip(bounds[1:4], (lp0, lp1, both), strict=True)
             )
-        return areas.states(both, open_, lp0, lp1, rows, look)
+
+        def draw(column: Sequence[float]) -> Column:
+            return areas.states(column, rows, look)
+
+        values = np.stack([both, open_, lp0, lp1], axis=-1)
+        return self._kept_states.rows(draw, values, self.past.span.newest, (rows, look))
 
     def _marked(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int

@@ -13,6 +13,7 @@ from itertools import pairwise
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.areas import Look
+from perftop.draw.moving import Moving
 from perftop.draw.strips import Run, merged, width
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
@@ -171,7 +172,7 @@ class _Picture:
         found = [chart_numbers.title(told, self.page.width - 1, colour=colour)]
         bar: Run = (chart_numbers.BAR, "key") if told.chosen else (" ", "text")
         for mark, line in zip(chart_numbers.scale(self.page.plan.rows), one.area, strict=True):
-            found.append([bar, (mark + " ", "faint"), *line])
+            found.append(Moving([bar, (mark + " ", "faint")], line))
         return found
 
     def _beside(self, told: Numbers, one: Drawn) -> list[list[Run]]:
@@ -179,7 +180,7 @@ class _Picture:
         rows = page.plan.rows
         left = chart_numbers.block(told, rows)
         if not page.counted:
-            return [[*mine, *area] for mine, area in zip(left, one.area, strict=True)]
+            return [Moving(mine, area) for mine, area in zip(left, one.area, strict=True)]
         gap: Run = (" " * _GAP, "text")
         right = chart_numbers.beside_clock(told, one.low_hz, rows, ipc=not page.rates)
         lines = [

@@ -4,11 +4,14 @@ A refresh changes some lines of some widgets. Textual would send messages for ea
 a timer, and cut every line of the screen into pieces before it writes. Where nothing lies above the
 widgets the result is known beforehand: each line as it is, at its place. This is written at once;
 in all other cases Textual paints.
+
+As long as nothing else is written, the lines of the terminal are known, too, and what has moved on
+them is moved there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,18 +22,29 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from perftop.draw.ansi_strip import Ready
+
+Place = tuple[int, int]
+"""Column and row of the screen."""
+
 
 class Lines(CompositorUpdate):
     """Whole lines of widgets, at their places on the screen."""
 
-    def __init__(self, lines: Iterable[tuple[int, int, Strip]]) -> None:
-        self._lines = lines
-        """Column, row and content of each."""
+    def __init__(self, lines: Mapping[Place, Strip], shown: Mapping[Place, Strip]) -> None:
+        """`shown`: what the terminal has at these places, as far as is known."""
+        self._lines, self._shown = lines, shown
 
     def render_segments(self, console: Console) -> str:
-        return "".join(
-            [f"\x1b[{y + 1};{x + 1}H{strip.render(console)}" for x, y, strip in self._lines]
-        )
+        return "".join([self._written(x, y, line, console) for (x, y), line in self._lines.items()])
+
+    def _written(self, x: int, y: int, line: Strip, console: Console) -> str:
+        shown = self._shown.get((x, y))
+        if isinstance(line, Ready) and shown is not None:
+            moved = line.moved(shown, x, y, console)
+            if moved is not None:
+                return moved
+        return f"\x1b[{y + 1};{x + 1}H{line.render(console)}"
 
 
 def repaint(widget: Widget, heights: Sequence[int], wide: int) -> None:
@@ -52,6 +66,10 @@ class Direct(Screen[None]):
     """The visible widgets from which `_alone` was made."""
     _alone: dict[Widget, Region]
     """Widgets above which there is nothing but what belongs to them, and their places."""
+    _shown: Mapping[Place, Strip] = {}
+    """The lines that were written last."""
+    _displays = 0
+    """How often the app had drawn by then; if it has since, what is shown is not known."""
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -73,20 +91,23 @@ class Direct(Screen[None]):
         visible = self._compositor.visible_widgets
         if visible is not self._seen:
             self._seen, self._alone = visible, _alone(visible, self)
-        lines: list[tuple[int, int, Strip]] = []
+        lines: dict[Place, Strip] = {}
         for widget, heights, wide in collected:
             place = self._alone.get(widget)
             if place is None or place.width < wide:
                 return False
-            x, y = place.offset
-            lines += [
-                (x, y + at, widget.render_line(at).crop(0, wide))  # a scrollbar may be behind it
-                for at in heights
-                if at < place.height
-            ]
+            for at in heights:
+                if at < place.height:  # a scrollbar may be behind it
+                    lines[place.x, place.y + at] = widget.render_line(at).crop(0, wide)
         if lines:
-            app._display(self, Lines(lines))  # noqa: SLF001
+            self._write(lines)
         return True
+
+    def _write(self, lines: dict[Place, Strip]) -> None:
+        app: Any = self.app
+        shown = self._shown if app.displays == self._displays else {}
+        app._display(self, Lines(lines, shown))  # noqa: SLF001
+        self._shown, self._displays = {**shown, **lines}, app.displays
 
 
 def _alone(visible: dict[Widget, tuple[Region, Region]], screen: Widget) -> dict[Widget, Region]:

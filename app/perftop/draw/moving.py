@@ -1,0 +1,110 @@
+"""Rows of cells that move to the left as time passes, as those of a chart do.
+
+A terminal moves cells by itself if it is told to delete some on their left, and to insert as many
+blanks on their right. So of a line that has moved, only the new cells at its end are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from perftop.draw.strips import Run, width
+
+Column = tuple[Run, ...]
+"""The cells of a column of a chart, from the top."""
+
+
+def blank(rows: int) -> Column:
+    return ((" ", "text"),) * rows
+
+
+class Row(list[Run]):
+    """The runs of a row of cells, and how they came from those of the row before."""
+
+    before: Row | None = None
+    """None also once a newer row has come from this one."""
+    gone = 0
+    """Cells that the row before had at its left end."""
+    tail: Sequence[Run] = ()
+    """The cells at its end that are new."""
+
+    def __init__(self, runs: Iterable[Run], size: int) -> None:
+        super().__init__(runs)
+        self.size = size
+        """Number of cells."""
+
+    def moved(self, gone: int, tail: Sequence[Run]) -> Row:
+        """As many cells, without the first `gone` and with those of `tail` at the end; some cells
+        stay. A row that looks the same is the same object."""
+        made = Row(self, self.size)
+        _cut(made, gone, len(tail) - gone)
+        made[-1:] = joined((made[-1], *tail))
+        if made == self:
+            return self
+        made.before, made.gone, made.tail = self, gone, tail
+        self.before = None
+        return made
+
+
+def _cut(runs: list[Run], first: int, last: int) -> None:
+    """Removes so many cells at both ends."""
+    at = 0
+    while first >= len(runs[at][0]):
+        first -= len(runs[at][0])
+        at += 1
+    runs[: at + 1] = [(runs[at][0][first:], runs[at][1])]
+    while last >= len(runs[-1][0]):
+        last -= len(runs.pop()[0])
+    if last:
+        runs[-1] = runs[-1][0][:-last], runs[-1][1]
+
+
+def joined(cells: Iterable[Run]) -> list[Run]:
+    """Neighbours of one style become one run."""
+    found: list[Run] = []
+    for cell in cells:
+        if found and found[-1][1] == cell[1]:
+            found[-1] = found[-1][0] + cell[0], cell[1]
+        else:
+            found.append(cell)
+    return found
+
+
+def rows_of(columns: Iterable[Column]) -> list[Row]:
+    """The rows of a chart, from the top."""
+    return [Row(joined(cells), len(cells)) for cells in zip(*columns, strict=True)]
+
+
+class Moving(list[Run]):
+    """A line that ends with such a row."""
+
+    def __init__(self, head: Sequence[Run], row: Row) -> None:
+        super().__init__(head)
+        self += row
+        self.head, self.row = head, row
+        self.size = width(head) + row.size
+        """Number of cells."""
+
+
+class Move(NamedTuple):
+    """How one such line becomes another."""
+
+    head: Sequence[Run]
+    """What is written at its left end."""
+    at: int
+    """The first cell of those that move, and how far they move."""
+    gone: int
+    tail: Sequence[Run]
+    """What is written at its right end."""
+
+
+def move(shown: Sequence[Run], line: Sequence[Run]) -> Move | None:
+    """From the line `shown` to `line`; None: it has not come from it."""
+    if not isinstance(shown, Moving) or not isinstance(line, Moving) or shown.size != line.size:
+        return None
+    head = () if line.head == shown.head else line.head
+    row, at = line.row, line.size - line.row.size
+    if row is shown.row:
+        return Move(head, at, 0, ())
+    return Move(head, at, row.gone, row.tail) if row.before is shown.row else None
