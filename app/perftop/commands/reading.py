@@ -67,10 +67,10 @@ def _summary(options: argparse.Namespace) -> int:
     with lean():
         from perftop.verbs import summary
 
-    by_mark = options.by is not None
     return summary.run(
-        summary.Options(options.file, by_mark, options.since, options.until, options.json)
-    )
+        options.file, by_mark=options.by is not None, since=options.since, until=options.until,
+        as_json=options.json,
+    )  # fmt: skip
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -79,7 +79,8 @@ def _diff(options: argparse.Namespace) -> int:
 
     a, b = two_sides(options)
     metrics = None if options.metrics is None else options.metrics.split(",")
-    return diff.run(diff.Options(a, b, options.by is not None, metrics, options.json))
+    by_mark = options.by is not None
+    return diff.run(a, b, by_mark=by_mark, metrics=metrics, as_json=options.json)
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -158,10 +158,10 @@ def _fleet(options: argparse.Namespace) -> int:
     if not (options.json or at_terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
     every_s = None if options.interval is None else options.interval / 1e9
-    source = command.source(command.Options(
+    source = command.source(
         options.hosts, options.hosts_file, every_s, options.remote, options.prometheus,
         options.match,
-    ))  # fmt: skip
+    )  # fmt: skip
     if options.json:
         return command.lines(source, options.count)
     from perftop.tui import config, fleet_app

@@ -59,7 +59,7 @@ def _serve(options: argparse.Namespace) -> int:
     from perftop.verbs import serve
 
     group = None if options.group is None else unix_socket.group_id(options.group)
-    return serve.run(serve.Options(argv, options.socket, group))
+    return serve.run(argv, options.socket, group)
 
 
 def _exporter(options: argparse.Namespace) -> int:
@@ -69,4 +69,4 @@ def _exporter(options: argparse.Namespace) -> int:
         return exporter.show(options.printed)
     sample_ns: int = options.sample or EXPORTER_SAMPLE_NS
     argv = stream_of(options, sample_ns, sample_ns)
-    return exporter.run(exporter.Options(argv, options.listen, options.detail, options.textfile))
+    return exporter.run(argv, options.listen, options.detail, options.textfile)

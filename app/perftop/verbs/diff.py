@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
@@ -22,34 +21,26 @@ MOST_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    a: list[Path]
-    b: list[Path]
-    by_mark: bool = False
-    metrics: list[str] | None = None
-    json: bool = False
-
-
-def run(options: Options) -> int:
+def run(
+    a: list[Path], b: list[Path], *, by_mark: bool, metrics: list[str] | None, as_json: bool
+) -> int:
     """Runs the verb; returns the exit status: 0, whether there is a difference or not. Raises
-    Failed."""
-    for key in options.metrics or ():
+    Failed. `metrics`: the numbers to compare; None: all."""
+    for key in metrics or ():
         if key not in NUMBERS and not of_event(key):
             raise Failed(f"there is no number {key!r}; there are {', '.join(NUMBERS)}", USAGE)
     damaged: list[str] = []
-    sides = [[one for path in paths for one in _read(path, options, damaged)]
-             for paths in (options.a, options.b)]  # fmt: skip
-    pairs = _pairs(sides[0], sides[1], options)
-    found = [one for one in compare(pairs, options.metrics) if one.rows]
+    sides = [[one for path in paths for one in _read(path, damaged, by_mark=by_mark)]
+             for paths in (a, b)]  # fmt: skip
+    pairs = _pairs(sides[0], sides[1], by_mark=by_mark)
+    found = [one for one in compare(pairs, metrics) if one.rows]
     if not found:
         raise Failed("A and B share no number: record or measure both in the same way", USAGE)
-    if options.json:
-        files = [str(path) for path in options.a], [str(path) for path in options.b]
+    if as_json:
+        files = [str(path) for path in a], [str(path) for path in b]
         told = [stat_json.text(json_line.line(found, files))]
     else:
-        names = _name(options.a), _name(options.b)
-        told = text.lines(found, names, unicode=utf8(), colour=colours(sys.stdout))
+        told = text.lines(found, (_name(a), _name(b)), unicode=utf8(), colour=colours(sys.stdout))
     sys.stdout.write("".join(f"{line}\n" for line in told))
     for line in damaged:
         complain(printable(line))
@@ -61,13 +52,13 @@ def _name(paths: Sequence[Path]) -> str:
 
 
 def _pairs(
-    a: Sequence[Reading], b: Sequence[Reading], options: Options
+    a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
     """Label and both sides; phases of one label belong together."""
-    labels = [one.label for one in a if one.label] if options.by_mark else [""]
+    labels = [one.label for one in a if one.label] if by_mark else [""]
     pairs = [(label, _labelled(a, label), _labelled(b, label)) for label in dict.fromkeys(labels)]
     shared = [(label, mine, other) for label, mine, other in pairs if mine and other]
-    if not shared and options.by_mark:
+    if not shared and by_mark:
         raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
     if not shared:
         raise Failed("one side has no run, only phases: add --by mark", USAGE)
@@ -78,7 +69,7 @@ def _labelled(side: Sequence[Reading], label: str) -> list[Reading]:
     return [one for one in side if one.label == label]
 
 
-def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
+def _read(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
     """What a file tells. Where it is damaged is added to `damaged`."""
     try:
         with path.open("rb") as file:
@@ -93,7 +84,7 @@ def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
             f"{path} is a pipe: of what can be compared only JSON may come through one", USAGE
         )
     if begins != b"{":
-        return _recorded(path, options, damaged)
+        return _recorded(path, damaged, by_mark=by_mark)
     try:
         found, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except Foreign as foreign:
@@ -104,12 +95,12 @@ def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
     return found
 
 
-def _recorded(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
+def _recorded(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
     with opened(path) as source:
-        recorded = Recorded(source.hello, by_mark=options.by_mark)
+        recorded = Recorded(source.hello, by_mark=by_mark)
         found = recorded.readings(source.messages())
     if not found:
-        what = "mark with a sample behind it" if options.by_mark else "two samples"
+        what = "mark with a sample behind it" if by_mark else "two samples"
         raise Failed(f"{path} has no {what}: nothing can be compared", USAGE)
     damaged += [] if source.damage is None else [f"{path}: {source.damage}"]
     return found

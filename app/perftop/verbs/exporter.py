@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -29,26 +29,17 @@ STALE_S, STALE_SAMPLES = 10.0, 5
 would look like a machine at rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    argv: list[str]
-    """Command line of the probe."""
-    listen: str | None = None
-    """None: what the service manager hands over, else the usual port; nothing at all if only a
-    text file is asked for."""
-    detail: Detail = "package"
-    text_file: Path | None = None
-
-
 class Exporter:
     """One run. Connections wait in their sockets until the first sample is there."""
 
     bracket = None
 
-    def __init__(self, options: Options, sockets: list[socket.socket]) -> None:
-        self._detail = options.detail
-        self._sockets = sockets
-        self._file = None if options.text_file is None else TextFile(options.text_file)
+    def __init__(
+        self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
+        text_file: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._sockets, self._detail = sockets, detail
+        self._file = None if text_file is None else TextFile(text_file)
         self._door = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._session: Session | None = None
         self._page: Page | None = None
@@ -121,12 +112,14 @@ class Exporter:
             self._file.write(self._page.text(openmetrics=False))
 
 
-def run(options: Options) -> int:
-    """Runs the verb until a signal; returns the exit status. Raises Failed."""
-    only_file = options.text_file is not None and options.listen is None
+def run(argv: list[str], listen: str | None, detail: Detail, text_file: Path | None) -> int:
+    """Runs the verb until a signal; returns the exit status. Raises Failed. `argv`: the probe's
+    command line. `listen`: None is what the service manager hands over, else the usual port;
+    nothing at all if only a text file is asked for."""
+    only_file = text_file is not None and listen is None
     with contextlib.ExitStack() as held:
-        sockets = [] if only_file else held.enter_context(listening(options.listen))
-        asyncio.run(attend(Exporter(options, sockets), options.argv))
+        sockets = [] if only_file else held.enter_context(listening(listen))
+        asyncio.run(attend(Exporter(sockets, detail, text_file), argv))
     return 0
 
 

@@ -9,7 +9,6 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from perftop.base.errors import USAGE, Failed, complain
@@ -20,16 +19,6 @@ from perftop.process.unix_socket import at_path, handed_over, may_read
 
 REST_S = 10.0
 """Seconds without a reader after which the probe rests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    argv: list[str]
-    """Command line of the probe."""
-    path: Path | None
-    """Where to listen; None: systemd hands a socket over."""
-    group: int | None = None
-    """Its members may read, too."""
 
 
 @contextlib.contextmanager
@@ -46,24 +35,25 @@ def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
             yield made
 
 
-def run(options: Options) -> int:
-    with listening(options.path, options.group) as listener:
+def run(argv: list[str], path: Path | None, group: int | None) -> int:
+    """`argv`: the probe's command line. `group`: its members may read, too."""
+    with listening(path, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             complain(f"to read it: perftop attach unix:{listener.getsockname()}")
-        asyncio.run(_serve(listener, options))
+        asyncio.run(_serve(listener, argv, group))
     return 0
 
 
-async def _serve(listener: socket.socket, options: Options) -> None:
+async def _serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
     loop, readers = asyncio.get_running_loop(), Readers()
-    relaying = asyncio.ensure_future(_relay(readers, options.argv))
+    relaying = asyncio.ensure_future(_relay(readers, argv))
 
     def end(_: object) -> None:
         relaying.cancel()
 
     heed(ENDS, end)
     listener.setblocking(False)
-    loop.add_reader(listener, _admit, listener, readers, options.group)
+    loop.add_reader(listener, _admit, listener, readers, group)
     try:
         with contextlib.suppress(asyncio.CancelledError):
             await relaying

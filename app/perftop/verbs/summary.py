@@ -25,14 +25,8 @@ _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    file: Path
-    by_mark: bool = False
-    since: int | str | None = None
-    """Where it begins: ns after the start, or a time of day; None: at the start."""
-    until: int | str | None = None
-    json: bool = False
+Moment = int | str | None
+"""ns after the start, or a time of day; None: not asked for."""
 
 
 @dataclass(slots=True)
@@ -54,22 +48,25 @@ class Phases:
             self.found.append(phase(self.session, self.label))
 
 
-def run(options: Options) -> int:
+def run(
+    file: Path, *, by_mark: bool = False, since: Moment = None, until: Moment = None,
+    as_json: bool = False,
+) -> int:  # fmt: skip
     """Runs the verb; returns the exit status. Raises Failed."""
-    with opened(options.file) as source:
+    with opened(file) as source:
         whole, divided = Session(source.hello), Session(source.hello)
-        span = _span(options, source.hello)
+        span = _span(since, until, source.hello)
         for session in (whole, divided):
             session.account()
         phases = Phases(divided, "", [])
-        there = _play(source.messages(), whole, phases, span, by_mark=options.by_mark)
+        there = _play(source.messages(), whole, phases, span, by_mark=by_mark)
     if not there or whole.frames < 2:
-        raise Failed(f"{options.file}: no sample lies in that time", USAGE)
-    if options.by_mark and not phases.found:
-        raise Failed(f"{options.file}: it has no mark with a sample behind it", USAGE)
-    _print(options, whole, phases.found)
+        raise Failed(f"{file}: no sample lies in that time", USAGE)
+    if by_mark and not phases.found:
+        raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
+    _print(whole, phases.found, as_json=as_json)
     if source.damage is not None:
-        complain(printable(f"{options.file}: {source.damage}"))
+        complain(printable(f"{file}: {source.damage}"))
         return DAMAGED
     return 0
 
@@ -100,9 +97,9 @@ def _late(message: wire.Message, until_ns: int) -> bool:
     return isinstance(message, wire.Frame | wire.Note) and message.time_ns > until_ns
 
 
-def _print(options: Options, session: Session, phases: list[Phase]) -> None:
+def _print(session: Session, phases: list[Phase], *, as_json: bool) -> None:
     whole = phase(session, WHOLE)
-    if options.json:
+    if as_json:
         lines = [stat_json.text(json_line(one)) for one in (*phases, whole)]
     else:
         lines = [printable(line) for line in text.lines(session, phases, whole)]
@@ -110,10 +107,10 @@ def _print(options: Options, session: Session, phases: list[Phase]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _span(options: Options, hello: wire.Hello) -> tuple[int, int | None]:
+def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | None]:
     """Raw times at which it begins and ends; None: it has no end."""
-    since_ns = hello.raw_ns if options.since is None else _raw_ns(options.since, hello)
-    until_ns = None if options.until is None else _raw_ns(options.until, hello)
+    since_ns = hello.raw_ns if since is None else _raw_ns(since, hello)
+    until_ns = None if until is None else _raw_ns(until, hello)
     if until_ns is not None and until_ns <= since_ns:
         raise Failed("--to is not behind --from", USAGE)
     return since_ns, until_ns

@@ -109,7 +109,7 @@ def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
         yield messages("steady,cpus=4", 2)
 
     async def heard() -> tuple[bytes | None, bytes | None]:
-        one = verb.Exporter(verb.Options([]), [])
+        one = verb.Exporter()
         await one.consume(stream())
         before = one.page(openmetrics=True)
         monkeypatch.setattr(verb, "STALE_S", -1.0)

@@ -250,7 +250,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
 
     async def play() -> None:
         with listening(path, None) as listener:
-            serving = asyncio.ensure_future(serve._serve(listener, serve.Options(argv, path)))
+            serving = asyncio.ensure_future(serve._serve(listener, argv, None))
             await until(rests, "the probe rests")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)

@@ -12,7 +12,7 @@ from pieces import messages
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.verbs.summary import Options, run
+from perftop.verbs.summary import run
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 DROP_S = 8.0, 12.1
@@ -26,17 +26,20 @@ def recording(tmp_path: Path) -> Path:
     return exported.marked(tmp_path / "run.perftop", SPEC, 200, MARKS)
 
 
-def told(options: Options, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    assert run(options) == 0
+def told(capsys: pytest.CaptureFixture[str], file: Path, **options: Any) -> list[str]:
+    assert run(file, **options) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def phases(options: Options, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
-    return {line["label"]: line for line in map(json.loads, told(options, capsys))}
+def phases(
+    capsys: pytest.CaptureFixture[str], file: Path, **options: Any
+) -> dict[str, dict[str, Any]]:
+    lines = told(capsys, file, as_json=True, **options)
+    return {line["label"]: line for line in map(json.loads, lines)}
 
 
 def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = phases(Options(recording, by_mark=True, json=True), capsys)
+    found = phases(capsys, recording, by_mark=True)
     assert [*found] == ["load", "solve", "store", "whole"]
     assert [found[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
         [0, SHARE * 4.1 / 4.2, 0], abs=0.01
@@ -52,8 +55,7 @@ def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    part = Options(recording, since=9 * 10**9, until=11 * 10**9, json=True)
-    line = phases(part, capsys)["whole"]
+    line = phases(capsys, recording, since=9 * 10**9, until=11 * 10**9)["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
     assert line["lost_ratio"] == pytest.approx(SHARE, rel=0.02)
 
@@ -61,7 +63,7 @@ def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixtur
 def test_percentiles_are_in_their_order(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measure = phases(Options(recording, json=True), capsys)["whole"]["machine"]["busy_hz"]
+    measure = phases(capsys, recording)["whole"]["machine"]["busy_hz"]
     order = [measure[name] for name in ("min", "p5", "p50", "p95", "p99", "max")]
     assert order == sorted(order)
     assert measure["p5"] < measure["mean"] < measure["p95"]
@@ -71,7 +73,7 @@ def test_percentiles_are_in_their_order(
 def test_text_fits_and_begins_with_the_answer(
     recording: Path, capsys: pytest.CaptureFixture[str], by_mark: bool
 ) -> None:
-    lines = told(Options(recording, by_mark=by_mark), capsys)
+    lines = told(capsys, recording, by_mark=by_mark)
     assert "power limit PL1" in lines[0]
     assert max(map(len, lines[1:])) <= 80
     assert any(line.startswith("clock") for line in lines)
@@ -85,7 +87,7 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
     path = exported.record(tmp_path / "run.perftop", [hello, *timed])
-    lines = told(Options(path, by_mark=True), capsys)
+    lines = told(capsys, path, by_mark=True)
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
@@ -94,13 +96,13 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
 )
 def test_a_time_that_holds_nothing_is_refused(recording: Path, options: dict[str, Any]) -> None:
     with pytest.raises(Failed):
-        run(Options(recording, **options))
+        run(recording, **options)
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
     path = exported.record(tmp_path / "run.perftop", [*_flat()])
     with pytest.raises(Failed, match="no mark"):
-        run(Options(path, by_mark=True))
+        run(path, by_mark=True)
 
 
 def _flat() -> list[wire.Message]:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -28,33 +27,24 @@ FIRST_S = 10.0
 """Longest time that the first lines wait until all machines have answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    hosts: Sequence[str]
-    file: Path | None = None
-    every_s: float | None = None
-    remote: str | None = None
-    prometheus: str | None = None
-    match: str | None = None
-
-
 Source = LiveSource | PrometheusSource | RecordingsSource
 
 
-def source(options: Options) -> Source:
-    """Where the machines are told of. Raises Failed for options that contradict each other."""
-    named = bool(options.hosts) or options.file is not None
-    if options.prometheus is not None:
-        if named or options.remote is not None:
+def source(
+    hosts: Sequence[str], file: Path | None, every_s: float | None, remote: str | None,
+    url: str | None, match: str | None,
+) -> Source:  # fmt: skip
+    """Where the machines are told of: `url` is Prometheus's. Raises Failed for what contradicts
+    each other."""
+    if url is not None:
+        if hosts or file is not None or remote is not None:
             raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
-        every_s = options.every_s or prometheus.EVERY_S
-        return PrometheusSource(options.prometheus, options.match or "", every_s)
-    if options.match is not None:
+        return PrometheusSource(url, match or "", every_s or prometheus.EVERY_S)
+    if match is not None:
         raise Failed("--match goes with --prometheus", USAGE)
-    if len(options.hosts) == 1 and Path(options.hosts[0]).is_dir() and options.file is None:
-        return RecordingsSource(Path(options.hosts[0]))
-    hosts = names(options.hosts, options.file)
-    return LiveSource(hosts, options.every_s or 1.0, remote=options.remote)
+    if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
+        return RecordingsSource(Path(hosts[0]))
+    return LiveSource(names(hosts, file), every_s or 1.0, remote=remote)
 
 
 def names(hosts: Sequence[str], file: Path | None) -> list[str]:
