@@ -27,23 +27,15 @@ def file() -> Path:
 def keep(answer: Mapping[str, Any]) -> None:
     """Replace the file by the counters that are wrong now. Raises OSError."""
     import json
-    import tempfile
+
+    from perftop.base import new_file
 
     if answer["boot_id"] is None:
         return
     path, wrong = file(), [*answer["wrong"], *_standing(answer)]
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = {key: answer[key] for key in ("boot_id", "time")}
-    text = json.dumps({"format": FORMAT, **about, "wrong": wrong})
-    handle, name = tempfile.mkstemp(prefix=".selftest", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as new:
-            new.write(text)
-        os.replace(name, path)  # noqa: PTH105 - mkstemp gives a str
-    except OSError:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+    new_file.replace(path, json.dumps({"format": FORMAT, **about, "wrong": wrong}).encode())
 
 
 def _standing(answer: Mapping[str, Any]) -> list[str]:

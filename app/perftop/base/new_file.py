@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -35,6 +36,21 @@ def create(path: Path, *, force: bool) -> BinaryIO:
         raise Failed(f"{path} exists already; --force replaces it") from None
     except OSError as error:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def replace(path: Path, data: bytes, mode: int = MODE) -> None:
+    """Puts a file there in one step: whoever reads it sees the old content or all of the new one.
+    Raises OSError."""
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(data)
+        Path(name).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 class _File(io.FileIO):

@@ -132,8 +132,6 @@ class DefaultConfig(argparse.Action):
 
 
 class PrintCompletion(argparse.Action):
-    """Prints the completion script of a shell."""
-
     def __call__(
         self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
     ) -> None:

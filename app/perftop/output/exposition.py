@@ -30,7 +30,6 @@ class Heading:
 
     @property
     def sample(self) -> str:
-        """The name of its samples."""
         suffix = {"counter": "_total", "info": "_info"}
         return self.name + suffix.get(self.kind, "")
 

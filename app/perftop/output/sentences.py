@@ -290,7 +290,6 @@ def _some(names: Sequence[str], size: int) -> str:
 
 
 def _amounts(episode: Episode) -> dict[str, Part]:
-    """The numbers of an episode, those that are known."""
     told: dict[str, Part] = {}
     if amount := lost(episode):
         told["lost"] = Part(amount, "lost")

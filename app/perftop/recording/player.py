@@ -108,7 +108,6 @@ class Pace:
         self._clock_s = 0.0
 
     def begin(self, at_ns: int, clock_s: float) -> None:
-        """Sets the present moment."""
         self._at_ns, self._clock_s = at_ns, clock_s
 
     def now_ns(self, clock_s: float) -> float:

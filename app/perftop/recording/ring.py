@@ -152,7 +152,6 @@ class Ring:
             raise cannot(self.path, error) from None
 
     def _greeting(self, now_ns: int) -> wire.Hello:
-        """Hello as of that moment."""
         hello = self._hello
         wall_ns = hello.wall_ns + now_ns - hello.raw_ns
         topology = list(self._topology.values())

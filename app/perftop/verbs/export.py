@@ -149,7 +149,6 @@ class Progress:
         return cls(sys.stderr if alone else None, size)
 
     def show(self, done: int) -> None:
-        """Shows that `done` bytes were read."""
         if self._out is None or self._clock() < self._due_s:
             return
         self._due_s = self._clock() + EVERY_S

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed
@@ -21,9 +21,8 @@ HOST = "run the probe on that machine: ssh HOST perfprobe …"
 REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
 
 
-class Draw(Protocol):
-    def __call__(self, answer: Answer, width: int, *, unicode: bool) -> list[str]:
-        """The lines to print for an answer; `width` in columns."""
+Draw = Callable[..., list[str]]
+"""The lines to print for an answer, its width in columns, and `unicode`: shapes may be drawn."""
 
 
 def machine_options() -> argparse.ArgumentParser:
@@ -42,7 +41,6 @@ def add_machine(options: argparse.ArgumentParser) -> None:
 
 
 def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
-    """Adds these verbs to those of a parser."""
     looks: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
         ("topology", _topology, "packages, caches, cores, CPUs"),
         ("doctor", _doctor, "what can be read here, what not, why, and how to see more"),
@@ -128,7 +126,7 @@ def _add_selftest(verbs: Any) -> None:
 def _topology(options: argparse.Namespace) -> int:
     from perftop.verbs import topology
 
-    def draw(answer: Answer, width: int, *, unicode: bool) -> list[str]:  # noqa: ARG001
+    def draw(answer: Answer, _: int, *, unicode: bool) -> list[str]:
         return topology.draw(answer["cpus"], unicode=unicode)
 
     return _drawn(options, "topology", draw)
@@ -197,7 +195,6 @@ def _drawn(options: argparse.Namespace, verb: str, draw: Draw, *more: str) -> in
 def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
     """Prints an answer on stdout, as wide as the terminal, or as JSON."""
     import json
-    import shutil
 
     from perftop.base.text import printable, utf8
 
@@ -209,7 +206,6 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
 
 
 def _ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
-    """The probe's answer to a verb."""
     from perftop.process import launch
 
     return launch.ask(probe_command(options, verb, "--json", *more))

@@ -94,7 +94,6 @@ class Why:
         return timed and frame.time_ns - (first_ns or 0) >= options.duration_ns - slack_ns
 
     def finish(self) -> None:
-        """Writes what was found."""
         session, first_ns, bracket = self._session, self._measurement.first_ns, self.bracket
         if self._waits:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
@@ -137,7 +136,6 @@ def _run(options: Options) -> int:
 
 
 def _read(why: Why, path: Path) -> int:
-    """Looks through a recording."""
     with opened(None if str(path) == "-" else path) as source:
         why.begin(source.hello)
         why.take(source.messages())

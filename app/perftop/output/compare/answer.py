@@ -112,7 +112,6 @@ def work(one: Comparison) -> str:
 
 
 def not_told(found: Sequence[Comparison]) -> Iterator[str]:
-    """What the comparison leaves open."""
     one = found[0]
     sure = any(row.sure for each in found for row in each.rows)
     explaining = [state for state in one.differing if state.explains]

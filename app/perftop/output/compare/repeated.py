@@ -47,8 +47,6 @@ def repeat(line: Line, *, warmup: bool) -> Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A run that lies apart from the others."""
-
     place: int
     """Among the runs that count, from 0."""
     by_s: float

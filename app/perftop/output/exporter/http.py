@@ -135,8 +135,6 @@ class Door:
 
 
 class Caller(asyncio.Protocol):
-    """A connection."""
-
     def __init__(self, door: Door) -> None:
         self._door = door
         self._head = b""

@@ -32,8 +32,6 @@ MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 
 
 class Sums:
-    """What is summed up by CPU and by package."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
         hello, cpus = session.hello, len(session.hello.topology)

@@ -4,9 +4,9 @@ because the collector would tell its last numbers for ever."""
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
+from perftop.base import new_file
 from perftop.base.errors import Failed, unwritten
 
 MODE = 0o644
@@ -18,21 +18,13 @@ class TextFile:
         if path.is_dir():
             raise Failed(f"cannot write {path}: it is a directory; name a file in it, such as "
                          "perftop.prom")  # fmt: skip
-        self._path = path
-        self._next = path.with_name(f".{path.name}.{os.getpid()}")
-        self._written = False
+        self._path, self._written = path, False
 
     def write(self, data: bytes) -> None:
         """Replaces the file in one step. Raises Failed."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
-            with os.fdopen(os.open(self._next, flags, MODE), "wb") as file:
-                os.fchmod(file.fileno(), MODE)
-                file.write(data)
-            self._next.replace(self._path)
+            new_file.replace(self._path, data, MODE)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._next.unlink()
             raise unwritten(str(self._path), error) from None
         self._written = True
 

@@ -35,8 +35,6 @@ MOST_STOLEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause, and what it took."""
-
     cause: Cause
     share: float
     lost_s: float

@@ -109,7 +109,6 @@ class CorePage(Canvas):
 
 
 def lines(charts: Charts, window: str, keys: Mapping[str, str], width: int) -> list[list[Run]]:
-    """The whole page."""
     scene = charts.scene
     return [
         *above(scene, window, keys, width),

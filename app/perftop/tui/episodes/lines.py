@@ -49,7 +49,6 @@ class EpisodeLayout:
 
 
 def planned(width: int) -> EpisodeLayout:
-    """Widths of the columns."""
     kind, deep = _KIND * (width >= _KINDS), _DEPTH * (width >= _DEPTHS)
     room = max(1, width - _SIGN - _START - _LENGTH - kind - deep)
     if room - _WHAT < _LEAST_WHY:

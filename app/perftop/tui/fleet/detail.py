@@ -19,7 +19,6 @@ _SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below
 
 
 def numbers(look: Look, machine: Machine) -> Line:
-    """The numbers of a machine on one line."""
     pieces: list[tuple[int, list[Run]]] = [(0, [(f" {foreign(machine.name)}", "bright")])]
     if not machine.answers:
         why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()

@@ -41,7 +41,6 @@ def header(look: Look) -> Line:
 
 
 def totals(look: Look) -> Line:
-    """The numbers of all machines together."""
     found = look.fleet.totals()
     pieces: list[tuple[int, list[Run]]] = []
     for key, name, rank in _TOTALS:

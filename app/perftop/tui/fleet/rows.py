@@ -68,8 +68,6 @@ class Table:
 
 
 class Slot(NamedTuple):
-    """A cell of the table."""
-
     look: Look
     made: Table
     machine: Machine

@@ -28,7 +28,6 @@ def _placed(title: str, width: int, *, left: bool = False) -> Placed:
 
 
 def summary(pairs: int, width: int) -> list[Run]:
-    """The heading of the view."""
     rest = many(pairs, "pair") if pairs else ""
     return [(" ", "text"), *title("noisy neighbours", rest, max(1, width - 2))]
 

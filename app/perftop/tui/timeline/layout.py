@@ -114,7 +114,6 @@ def label(
 
 
 def titles(plan: TimelineLayout, places: Places, *, of_core: bool) -> str:
-    """Titles above the labels."""
     own = plan.each and not of_core
     name = f"{'core' if places.pairs else 'cpu':>{plan.core}}"
     return f" {name}" + (fit("  cpu" if own else "  cpus", plan.cpus) if plan.cpus else "")

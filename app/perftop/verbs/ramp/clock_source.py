@@ -20,7 +20,6 @@ def unit(answer: Mapping[str, Any]) -> str:
 
 
 def name(answer: Mapping[str, Any]) -> str:
-    """The name of the clock."""
     return "busy clock (cycles counter)" if counted(answer) else "probe clock"
 
 

@@ -70,7 +70,6 @@ def counted(answer: Mapping[str, Any]) -> bool:
 
 
 def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
-    """The traces of a run, one per phase."""
     chunks = {
         key: np.array(values, np.int64)
         for key, values in run["chunks"].items()
