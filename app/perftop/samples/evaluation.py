@@ -144,4 +144,4 @@ class Values:
 def ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(bottom > 0, top / bottom, np.nan)
-    return np.clip(values, low, high)
+    return np.asarray(values.clip(low, high, out=values))

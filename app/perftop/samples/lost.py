@@ -61,7 +61,8 @@ class Reckoner:
         """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: not
         known."""
         span_s = values.bottom[..., INDEX["util"], :]
-        spare = values["idle"] + np.nan_to_num(values["poll"])
+        poll = values["poll"]
+        spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
         wanted = np.clip(1 - spare, 0.0, 1.0)
         works = wanted >= WORKS
         steal = self._share("steal", np.minimum(values["steal"], wanted))

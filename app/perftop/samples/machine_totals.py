@@ -3,10 +3,13 @@ interrupts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.samples.counters import Counters
+from perftop.samples.counters import BlockCounter, Counters
 from perftop.samples.delta import Delta
 from perftop.samples.memory import KEYS, Best
 
@@ -27,6 +30,8 @@ LOADS = {name: name for name in ("load_1", "load_5", "load_15")}
 OF_L3 = {"memory_bytes_per_s": "l3_memory_bytes", "local_bytes_per_s": "l3_local_bytes",
          "occupancy_bytes": "l3_occupancy_bytes"}  # fmt: skip
 """Names of the numbers that each L3 has, with the counter of each."""
+CORE = "energy_core_j"
+Rates = dict[str, Floats]
 WORKS = 0.5
 """Share of the time for which a CPU works that cannot but miss its caches."""
 TRACED = *SHARES, "load_1", *RATES
@@ -39,54 +44,100 @@ OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST
 """Names of the numbers that each package has."""
 
 
-def numbers(counters: Counters, delta: Delta, best: Best | None = None) -> dict[str, float]:
-    """The numbers that this stream has. A sum is NaN if one of its parts is."""
-    found: dict[str, float] = {}
-    for name, key in NAMES.items():
-        if name == OF_BEST:
-            if best is not None and {*MEMORY} <= found.keys():
-                total = sum(found[name] for name in MEMORY)
-                found[name] = min(1.0, total / float(best.rate.sum() or np.nan))
-            continue
-        rates = counters.rates(delta, key)
-        if rates is None or not len(rates):
-            continue
-        value = float(rates.max() if name in HIGHEST else rates.sum())
-        found[name] = min(1.0, max(0.0, value)) if name in SHARES else value
-    return found
+class Totals:
+    """The numbers of one stream that no CPU has of its own."""
+
+    def __init__(self, counters: Counters, best: Best) -> None:
+        self._counters, self._best = counters, best
+        keys = dict.fromkeys([*NAMES.values(), CORE, *OF_L3.values()])
+        found = [column for key in keys if (column := counters.columns.get(key)) is not None]
+        self._wide = [column.counter.key for column in found if column.counter.columns > 1]
+        by_block: dict[str, list[BlockCounter]] = {}
+        for column in found:
+            if column.counter.columns == 1:
+                by_block.setdefault(column.block, []).append(column)
+        self._blocks = [_Block.of(columns, counters.stamp_hz) for columns in by_block.values()]
+        hello = counters.hello
+        self._cores, self._topology = len(hello.cores), hello.topology
+
+    def rates(self, delta: Delta) -> Rates:
+        """Counters per second, and means of gauges, by key and then by row; NaN where they were not
+        read."""
+        found: Rates = {}
+        for block in self._blocks:
+            found |= block.rates(delta)
+        for key in self._wide:
+            if (rates := self._counters.rates(delta, key)) is not None:
+                found[key] = rates
+        return found
+
+    def numbers(self, found: Rates) -> dict[str, float]:
+        """Those of the machine. A sum is NaN if one of its parts is."""
+        told: dict[str, float] = {}
+        for name, key in NAMES.items():
+            if name == OF_BEST:
+                if {*MEMORY} <= told.keys():
+                    total = sum(told[name] for name in MEMORY)
+                    told[name] = min(1.0, total / float(self._best.rate.sum() or np.nan))
+                continue
+            rates = found.get(key)
+            if rates is None or not len(rates):
+                continue
+            value = float(rates.max() if name in HIGHEST else rates.sum())
+            told[name] = min(1.0, max(0.0, value)) if name in SHARES else value
+        return told
+
+    def by_package(self, found: Rates) -> dict[str, Floats]:
+        """Power, its limit, temperature and traffic to memory of each package, in the order of
+        hello's packages."""
+        told = {name: found[key] for name, key in (SUMS | HIGHEST).items() if key in found}
+        if {*MEMORY} <= told.keys():
+            total = np.sum([told[name] for name in MEMORY], axis=0)
+            told[OF_BEST] = self._best.share(total)
+        return told
+
+    def by_core(self, found: Rates, told: Ints) -> Floats:
+        """Power of each core in W, NaN where it is unknown. `told`: row of each core in blocks of
+        core scope; -1: it has none."""
+        rates = found.get(CORE)
+        if rates is None or len(rates) != self._cores:
+            return np.full(len(told), np.nan)
+        return np.asarray(np.append(rates, np.nan)[told])
+
+    def by_l3(self, found: Rates, util: Floats) -> dict[str, Floats]:
+        """Traffic of each L3 and how much of it is in use, by position of the CPU that has it.
+        Traffic that stands still beside a CPU that works is unknown: such monitors are known to be
+        dead."""
+        told, topology = {}, self._topology
+        for name, key in OF_L3.items():
+            rates = found.get(key)
+            if rates is None or len(rates) != len(topology):
+                continue
+            for at in np.flatnonzero(rates == 0).tolist():
+                mine = [i for i, row in enumerate(topology) if row.l3 == topology[at].l3]
+                rates[at] = np.nan if (util[mine] >= WORKS).any() else 0.0
+            told[name] = rates
+        return told
 
 
-def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats]:
-    """Power, its limit, temperature and traffic to memory of each package, in the order of hello's
-    packages."""
-    told = ((name, counters.rates(delta, key)) for name, key in (SUMS | HIGHEST).items())
-    found = {name: rates for name, rates in told if rates is not None}
-    if {*MEMORY} <= found.keys():
-        found[OF_BEST] = best.share(np.sum([found[name] for name in MEMORY], axis=0))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Counters of one column each in a block."""
 
+    name: str
+    keys: list[str]
+    columns: list[int]
+    per: Floats
+    """What ticks are divided by: 1 for a gauge, whose sum is of values times ticks."""
 
-def by_core(counters: Counters, delta: Delta, told: Ints) -> Floats:
-    """Power of each core in W, NaN where it is unknown. `told`: row of each core in blocks of core
-    scope; -1: it has none."""
-    rates = counters.rates(delta, "energy_core_j")
-    if rates is None or len(rates) != len(counters.hello.cores):
-        return np.full(len(told), np.nan)
-    return np.asarray(np.append(rates, np.nan)[told])
+    @classmethod
+    def of(cls, columns: Sequence[BlockCounter], stamp_hz: float) -> _Block:
+        gauges = [column.counter.kind == "gauge" for column in columns]
+        keys, first = [c.counter.key for c in columns], [c.first for c in columns]
+        return cls(columns[0].block, keys, first, np.where(gauges, 1.0, stamp_hz)[:, None])
 
-
-def by_l3(counters: Counters, delta: Delta, util: Floats) -> dict[str, Floats]:
-    """Traffic of each L3 and how much of it is in use, by position of the CPU that has it. Traffic
-    that stands still beside a CPU that works is unknown: such monitors are known to be dead."""
-    hello = counters.hello
-    found = {}
-    for name, key in OF_L3.items():
-        rates = counters.rates(delta, key)
-        if rates is None or len(rates) != len(hello.topology):
-            continue
-        for at in np.flatnonzero(rates == 0).tolist():
-            l3 = hello.topology[at].l3
-            mine = [i for i, row in enumerate(hello.topology) if row.l3 == l3]
-            rates[at] = np.nan if (util[mine] >= WORKS).any() else 0.0
-        found[name] = rates
-    return found
+    def rates(self, delta: Delta) -> Iterator[tuple[str, Floats]]:
+        table = delta.tables[self.name]
+        moved, span = table.moved[:, self.columns].T, table.ticks / self.per
+        unknown = np.full(moved.shape, np.nan)
+        return zip(self.keys, np.divide(moved, span, out=unknown, where=span > 0), strict=True)

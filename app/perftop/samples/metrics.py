@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Quantities:
         self._counters = counters
         self._delta = delta
         self.base_hz = base_hz
+        rate = counters.hello.tsc_hz
+        self.tsc_hz = rate.hz if rate else float("nan")
         self._moved: dict[str, Floats] = {}
         self._seconds: dict[str, Floats] = {}
         """Elapsed seconds by block."""
@@ -41,20 +44,15 @@ class Quantities:
             self._moved[key] = moved
         return moved
 
-    @property
+    @cached_property
     def tsc_s(self) -> Floats:
         """Seconds between the two reads of a row, by the TSC."""
         return self._counters.tsc_ticks(self._delta) / self.tsc_hz
 
-    @property
+    @cached_property
     def ref_s(self) -> Floats:
         """Seconds not halted; reference cycles count at the rate of the TSC."""
         return self["ref"] / self.tsc_hz
-
-    @property
-    def tsc_hz(self) -> float:
-        rate = self._counters.hello.tsc_hz
-        return rate.hz if rate else float("nan")
 
     def share(self, key: str) -> Floats:
         """A counter of seconds as a share of its own span."""

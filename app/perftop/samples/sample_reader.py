@@ -23,6 +23,7 @@ from perftop.samples.doubt import Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, fill
+from perftop.samples.machine_totals import Totals
 from perftop.samples.metrics import INDEX
 from perftop.samples.scopes import placed
 from perftop.samples.sibling_gates import SiblingGates
@@ -115,6 +116,7 @@ class Sieve:
         self.turbo = Turbo(self.counters, self.cores)
         self.reckoner = Reckoner(self.evaluator)
         self.memory = memory.Best(self.counters)
+        self.totals = Totals(self.counters, self.memory)
 
     def state(self) -> State:
         return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)

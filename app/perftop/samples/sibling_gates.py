@@ -112,7 +112,7 @@ class SiblingGates:
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             reads = (table.width[..., rows] / table.ticks[..., rows]).max(axis=-1)
-        slack = (TOLERANCE + np.nan_to_num(reads, posinf=0.0))[..., None]
+        slack = (TOLERANCE + np.where(np.isfinite(reads), reads, 0.0))[..., None]
         x = self._splitter.shares(key, delta)[..., rows] * self._splitter.factor(key)
         ran = r * counters.tsc_ticks(delta)[..., rows] > WORKED_S * hz
         codes = np.zeros(x.shape, np.uint8)

@@ -171,7 +171,8 @@ class Turbo:
             share = np.clip(share, 0.0, 1.0)
             least, most = np.where(known, share, 0.0), np.where(known, share, 1.0)
         else:
-            least = np.nan_to_num(np.fmax.reduce(run, axis=-1))
+            longest = np.fmax.reduce(run, axis=-1)
+            least = np.where(np.isnan(longest), 0.0, longest)
             most = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
         return np.where(on, least, 0.0), np.where(on, most, 0.0)
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats
-from perftop.samples import machine_totals
 from perftop.samples.counters import Counters
 from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt, listed
@@ -149,6 +148,7 @@ class Span:
         before."""
         counters, events = sieve.counters, sieve.evaluator.registry.counters
         values, split, ceilings = self._known(sieve)
+        totals, rates = sieve.totals, sieve.totals.rates(self.delta)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
             for key in (*COUNTS, *events)
@@ -166,10 +166,10 @@ class Span:
             split=split,
             counts=counts,
             ceilings=ceilings,
-            machine=machine_totals.numbers(counters, self.delta, sieve.memory),
-            core_power_w=machine_totals.by_core(counters, self.delta, sieve.cores.told),
-            caches=machine_totals.by_l3(counters, self.delta, values["util"]),
-            packages=machine_totals.by_package(counters, self.delta, sieve.memory),
+            machine=totals.numbers(rates),
+            core_power_w=totals.by_core(rates, sieve.cores.told),
+            caches=totals.by_l3(rates, values["util"]),
+            packages=totals.by_package(rates),
             counted=counters.counted(self.delta),
             shares=self._shares(counters, events),
             online=sieve.online.copy(),

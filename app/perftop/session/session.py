@@ -150,7 +150,7 @@ class Session:
         for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
             self._frame(frame, sample)
             yield frame
-        self.distribution.settle()
+        self.distribution.settle_many()
         if self.history is not None:
             self.history.settle()
 

@@ -27,6 +27,8 @@ PIECE = 256
 """Rows that are moved at once when samples are dropped."""
 LIVE_BYTES = 4 << 20
 """Size of the samples kept where history is kept too, at any number of CPUs."""
+WAITING, WAITING_BYTES = 32, 1 << 16
+"""Samples, and bytes of their metrics, that wait at most for those of the next batch."""
 UNREAD_BYTES = 1 << 16
 """Size of the samples kept for readers who ask for no percentiles."""
 
@@ -60,12 +62,20 @@ class Distribution:
         """Cores of the samples that wait."""
 
     def add(self, sample: Sample, cores: Cores) -> None:
+        if self._waiting and cores is not self._cores:
+            self.settle()
         self._waiting.append(sample)
         self._cores = cores
 
+    def settle_many(self) -> None:
+        """Count the samples that were added, if it is worth it."""
+        count = len(self._waiting)
+        size = self._waiting[0].values.all.nbytes if count else 0
+        if count >= WAITING or count * size >= WAITING_BYTES:
+            self.settle()
+
     def settle(self) -> None:
-        """Count the samples that were added, which costs little more than to count one. All must
-        have the same cores."""
+        """Count the samples that were added, which costs little more than to count one."""
         if not self._waiting:
             return
         samples, self._waiting = self._waiting, []

@@ -14,7 +14,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.draw.strips import text
 from perftop.samples.counters import Counters
-from perftop.samples.machine_totals import by_package
+from perftop.samples.machine_totals import Totals
 from perftop.samples.memory import Best
 from perftop.session.interval import Interval
 from perftop.tui.frame.machine_line import numbers
@@ -129,7 +129,8 @@ def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> Non
         rows = Rows(head, valid.tobytes(), cells.tobytes())
         frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
     delta = counters.steps(frames)[1]
-    found = by_package(counters, delta, Best(counters))
+    totals = Totals(counters, Best(counters))
+    found = totals.by_package(totals.rates(delta))
     assert found["power_dram_w"].tolist() == pytest.approx([12.0])
 
 

@@ -15,7 +15,7 @@ from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.draw.strips import text
 from perftop.samples.counters import Counters
-from perftop.samples.machine_totals import MEMORY, OF_BEST, by_l3, by_package
+from perftop.samples.machine_totals import MEMORY, OF_BEST, Totals
 from perftop.samples.memory import KEYS, Best, moved
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -78,7 +78,8 @@ def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Fram
 def test_controllers_are_added_up() -> None:
     counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
     delta = counters.steps(frames)[1:]
-    found = by_package(counters, delta[0], Best(counters))
+    totals = Totals(counters, Best(counters))
+    found = totals.by_package(totals.rates(delta[0]))
     read, write = (float(found[name][0]) for name in MEMORY)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
@@ -113,10 +114,13 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
         frames.append(wire.Frame(seq, seq * 100_000_000, {"l3": read}))
     counters = Counters(hello)
     delta = counters.steps(frames)[1]
-    idle = by_l3(counters, delta, np.array([0.1, 0.1, 1.0, 1.0]))["memory_bytes_per_s"]
+    totals = Totals(counters, Best(counters))
+    util = np.array([0.1, 0.1, 1.0, 1.0])
+    idle = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
     assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])
     assert np.isnan(idle[[1, 3]]).all()
-    works = by_l3(counters, delta, np.array([0.1, 0.9, 1.0, 1.0]))["memory_bytes_per_s"]
+    util[1] = 0.9
+    works = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
     assert isnan(works[0])
     assert works[2] == pytest.approx(20e6)
 

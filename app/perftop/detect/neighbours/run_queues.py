@@ -8,10 +8,10 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Crowd
 from perftop.samples.job_threads import KEPT_NS, Moved, Watching
+from perftop.samples.machine_totals import SHARES
 from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
@@ -82,9 +82,9 @@ class Scheduler:
             found = [(task, cpu) for cpu in cpus for task in self._company.on(cpu)
                      if task.share >= BESIDE and task.pid not in own]  # fmt: skip
             evidence |= accused(found, own) | self._selves(cpus)
-        pressure = machine_totals.numbers(self._counters, seen.sample.delta).get("pressure_cpu")
-        if pressure is not None and np.isfinite(pressure):
-            evidence["machine_pressure_share"] = round(float(pressure), 3)
+        pressure = self._counters.rates(seen.sample.delta, SHARES["pressure_cpu"])
+        if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
+            evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
 
     def _selves(self, cpus: list[int]) -> dict[str, list[Crowd]]:
