@@ -14,7 +14,7 @@ from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Level
 from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
 
 START, END = ACTS, ACTS / 2
 """Shares of a core's cycles. START is the share from which a level is the cause of a drop."""
@@ -44,7 +44,7 @@ class Licenses:
         if not self._levels:
             return []
         cores = seen.cores
-        levels = np.array([np.nan_to_num(cores.most(self._level(seen, k))) for k in self._levels])
+        levels = seen.sample.part(self._of_cores)
         if self._spells.quiet and not levels.any():
             return []
         cycles, run_s = seen.ran()
@@ -59,11 +59,12 @@ class Licenses:
             self._tell(spell)
         return ended
 
-    def _level(self, seen: Seen, key: str) -> Floats:
-        """Cycles of the whole core by CPU; see counted_shares.LEVEL."""
-        moved = self._counters.moved(seen.sample.delta, key)
-        assert moved is not None, key
-        return moved
+    def _of_cores(self, among: Verdicts) -> Floats:
+        """(samples, levels, cores): cycles of the core, which each thread counts whole; see
+        counted_shares.LEVEL."""
+        moved = [self._counters.moved(among.delta, key) for key in self._levels]
+        by_core = [among.cores.most(each) for each in moved if each is not None]
+        return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _dropping(self, cores: Cores) -> Bools:
         """Cores whose drop tells of the level already."""

@@ -9,7 +9,7 @@ from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import gap_ns
 from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
 
 QUIET_NS = 1_000_000_000
 """Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
@@ -33,12 +33,19 @@ class Smis:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
-        if self._column is None:
+        if self._column is None or (self._episode is None and not seen.sample.part(self._counted)):
             return []
         table = seen.sample.delta.tables[self._column.block]
         moved = table.moved[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         return self.step(moved, span_ns, seen.since_ns, seen.time_ns)
+
+    def _counted(self, among: Verdicts) -> list[bool]:
+        """Whether any CPU counted one."""
+        assert self._column is not None
+        moved = among.delta.tables[self._column.block].moved[..., self._column.first]
+        told: list[bool] = np.any(moved > 0, axis=-1).tolist()
+        return told
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
         """The same, of how many each CPU counted, and over which span."""

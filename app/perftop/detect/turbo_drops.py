@@ -23,7 +23,7 @@ from perftop.samples.cores import Cores
 from perftop.samples.delta import Delta
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import BASE_CLOCK, Cap
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
 from perftop.samples.turbo import CAPS
 
 START, END = 0.05, 0.03
@@ -86,6 +86,12 @@ class _Drop(Shown):
     """Sum of the pauses after which it showed again."""
 
 
+def _some_ceiling(among: Verdicts) -> list[bool]:
+    """Whether that of any core is known."""
+    known: list[bool] = np.any(~np.isnan(among.ceilings.low_hz), axis=-1).tolist()
+    return known
+
+
 class Drops:
     """Begins and ends episodes of a detector."""
 
@@ -114,7 +120,7 @@ class Drops:
         if seen.cores is not self._cores:
             self._regroup(seen.cores)
         ceiling = seen.sample.ceilings.low_hz
-        if np.isnan(ceiling).all() and not self._drops.running:
+        if not self._drops.running and not seen.sample.part(_some_ceiling):
             return []
         cycles, run_s = seen.ran()
         clocks = Clocks(run_s, cycles, seen.util(), ceiling, seen.sample.delta)

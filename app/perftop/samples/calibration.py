@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,19 @@ class _Candidate:
         return (self.factor * (1 + MARGIN) >= low) & (self.factor * (1 - MARGIN) <= high)
 
 
+class Told(NamedTuple):
+    """What a sample says of the factor, in cores."""
+
+    explains: list[int]
+    """By candidate: its factor is within the bounds ..."""
+    tight: list[int]
+    """... and these leave no room for another."""
+    seen: int
+    """Some candidate explains it."""
+    strange: int
+    """None does, although the bounds are tight."""
+
+
 @dataclass(slots=True)
 class Calibration:
     """The factor of one counter."""
@@ -87,19 +100,29 @@ class Calibration:
             return "refused"
         return "settled" if self._settled else "uncalibrated"
 
-    def observe(self, low: Floats, high: Floats) -> None:
-        """Take bounds of the factor, one pair for each sample; NaN for samples that counted too
-        little."""
-        known = np.isfinite(low) & np.isfinite(high) & (low <= high)
-        low, high = low[known], high[known]
-        tight, some = _tight(low, high), np.zeros(len(low), bool)
-        for candidate in self.candidates:
-            inside = candidate.explained(low, high)
-            some |= inside
-            candidate.explains += float(np.count_nonzero(inside))
-            candidate.tight += float(np.count_nonzero(inside & tight))
-        self.seen += float(np.count_nonzero(some))
-        self.strange += float(np.count_nonzero(tight & ~some))
+    def told(self, low: Floats, high: Floats) -> list[Told]:
+        """What bounds of the factor say in each of several samples, (samples, cores); NaN for what
+        counted too little."""
+        with np.errstate(invalid="ignore"):
+            known = np.isfinite(low) & np.isfinite(high) & (low <= high)
+            tight = (high - low < TIGHT * high) & known
+        inside = np.array([candidate.explained(low, high) & known for candidate in self.candidates])
+        some = inside.any(axis=0)
+        counts = (
+            np.count_nonzero(part, axis=-1).T.tolist()
+            for part in (inside, inside & tight, some, tight & ~some)
+        )
+        return [Told(*each) for each in zip(*counts, strict=True)]
+
+    def observe(self, told: Told) -> None:
+        """Take one sample as evidence."""
+        for candidate, explains, tight in zip(
+            self.candidates, told.explains, told.tight, strict=True
+        ):
+            candidate.explains += explains
+            candidate.tight += tight
+        self.seen += told.seen
+        self.strange += told.strange
         best = self._best()
         self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
         if self.seen + self.strange > MEMORY:
@@ -109,10 +132,6 @@ class Calibration:
         self.seen, self.strange = self.seen / 2, self.strange / 2
         for candidate in self.candidates:
             candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
-
-
-def _tight(low: Floats, high: Floats) -> Bools:
-    return high - low < TIGHT * high
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:

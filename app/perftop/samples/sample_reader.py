@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,12 @@ from perftop.samples.smt import Split, Splitter, core_lists
 from perftop.samples.turbo import Ceilings, Turbo
 
 Array = TypeVar("Array", Floats, Ints)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class BySample(Protocol[T_co]):
+    def __getitem__(self, sample: int, /) -> T_co: ...
 
 
 class Highest(NamedTuple):
@@ -41,6 +47,7 @@ class Highest(NamedTuple):
     steal: float
     busy: float
     """Utilisation and steal together."""
+    involuntary: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,16 @@ class Verdicts:
     lost: Lost
     doubted: list[bool]
     highest: list[list[float]]
+    cores: Cores
+    _made: dict[Callable[[Verdicts], Any], Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[[Verdicts], T]) -> T:
+        """What `make` makes of the samples; it is called once."""
+        made = self._made.get(make)
+        if made is None:
+            made = self._made[make] = make(self)
+        found: T = made
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,11 @@ class Sample:
     among: Verdicts
     at: int
     """The samples that were computed together, and its place among them."""
+
+    def part(self, make: Callable[[Verdicts], BySample[T]]) -> T:
+        """What `make` says of this sample; it is called once for all that were computed together,
+        and answers for each by its place."""
+        return self.among.once(make)[self.at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +242,8 @@ class Sieve:
         ceilings = self.ceilings(delta, values)
         lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
         fill(values, lost)
-        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, _highest(values))
+        highest, cores = _highest(values), self.cores
+        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
 
     def _sample(self, verdicts: Verdicts, at: int) -> Sample:
         delta = verdicts.delta[at]
@@ -265,7 +288,7 @@ def _highest(values: Values) -> list[list[float]]:
     """The fields of Highest for each sample."""
     steal, at = values["steal"], INDEX["steal"]
     busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-    both = np.stack([values.top[..., at, :], steal, busy])
+    both = np.stack([values.top[..., at, :], steal, busy, values["involuntary"]])
     found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
     return found
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints
-from perftop.samples.calibration import BLUR_S, LEAST_SHARE, factor_bounds
+from perftop.samples.calibration import BLUR_S, LEAST_SHARE, Calibration, Told, factor_bounds
 from perftop.samples.counters import Counters
 from perftop.samples.delta import Delta
 from perftop.samples.doubt import Doubt
@@ -37,16 +38,12 @@ class _Siblings:
     """The share of the span that each thread ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What some samples tell about the factor of an event: pairs of bounds, in order of use."""
+class Evidence(NamedTuple):
+    """What some samples tell about the factor of an event."""
 
-    key: str
-    bounds: list[tuple[Floats, Floats]]
-    """(samples, cores) each; NaN where they tell nothing."""
-
-    def of(self, sample: int) -> list[tuple[Floats, Floats]]:
-        return [(low[sample], high[sample]) for low, high in self.bounds]
+    calibration: Calibration
+    told: list[tuple[Told, ...]]
+    """By sample, in order of use."""
 
 
 class SiblingGates:
@@ -59,13 +56,15 @@ class SiblingGates:
         """What samples tell about the factor of the event in use. A doubted event tells it too,
         because a wrong factor makes every sample doubtful."""
         key = self._key()
-        if key is None or key not in self._splitter.calibrations:
+        calibration = self._splitter.calibrations.get(key or "")
+        if key is None or calibration is None:
             return None
-        bounds = []
-        for group in self._groups(key, delta, util, online):
-            for low, high in self._factor_bounds(key, group, delta):
-                bounds.append((np.where(group.uneven, np.nan, low), high))
-        return Evidence(key, bounds)
+        told = [
+            calibration.told(np.where(group.uneven, np.nan, low), high)
+            for group in self._groups(key, delta, util, online)
+            for low, high in self._factor_bounds(key, group, delta)
+        ]
+        return Evidence(calibration, [*zip(*told, strict=True)])
 
     def _factor_bounds(
         self, key: str, group: _Siblings, delta: Delta
@@ -84,8 +83,8 @@ class SiblingGates:
 
     def learn(self, evidence: Evidence, sample: int) -> None:
         """Use one of these samples as evidence."""
-        for low, high in evidence.of(sample):
-            self._splitter.calibrations[evidence.key].observe(low, high)
+        for told in evidence.told[sample] if evidence.told else ():
+            evidence.calibration.observe(told)
 
     def check(self, delta: Delta, util: Floats, online: Bools) -> Codes:
         """The doubts of `delta` and those about SMT events."""

@@ -33,7 +33,8 @@ class Shared:
     rows: Ints
 
     def of(self, moved: Floats) -> Floats:
-        """Of what moved by sample, row and column, its own, by sample and row."""
+        """How far it moved, by sample and row; `moved` is by sample, row and column of its
+        block."""
         first, count = self.column.first, self.column.counter.columns
         return moved[..., first] if count == 1 else moved[..., first : first + count].sum(axis=2)
 

@@ -19,14 +19,11 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
     """By position of the CPU, the number of its package or L3; NaN where it is unknown."""
     found = np.full(len(session.topology), np.nan)
     if key in PACKAGE:
-        values = interval.packages.get(PACKAGE[key])
-        for at, cpus in enumerate(session.hello.packages if values is not None else ()):
-            if values is not None and at < len(values):
-                found[[session.position[cpu] for cpu in cpus]] = values[at]
+        values = interval.packages.get(PACKAGE[key], np.zeros(0))
+        for cpus, value in zip(session.hello.packages, values, strict=False):
+            found[[session.position[cpu] for cpu in cpus]] = value
         return found
-    values = interval.caches.get(L3[key])
-    if values is None:
-        return found
+    values = interval.caches.get(L3[key], np.zeros(0))
     known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
     for row, place in enumerate(session.topology):
         if place.l3 in known:

@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from played import played
 
 from perfprobe.wire import Multiplier
-from perftop.samples.calibration import LEAST_EVIDENCE, calibrations
+from perftop.base.arrays import Floats
+from perftop.samples.calibration import LEAST_EVIDENCE, Calibration, calibrations
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 Shares = tuple[float, float, float]
 """Shares of a sample: lp0 alone, lp1 alone, both."""
+
+
+def observe(found: Calibration, low: Floats, high: Floats) -> None:
+    """One sample: bounds by core."""
+    (told,) = found.told(low[None], high[None])
+    found.observe(told)
 
 
 def play(
@@ -83,9 +90,9 @@ def test_evidence_settles() -> None:
 def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
     """A base clock of 3 GHz: 125 with a crystal of 24 MHz, 120 with one of 25."""
     found = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
-    found.observe(np.full(20, 119.9), np.full(20, 124.6))
+    observe(found, np.full(20, 119.9), np.full(20, 124.6))
     assert (found.factor, found.state) == (125.0, "uncalibrated")
-    found.observe(np.full(20, 119.9), np.full(20, 123.0))
+    observe(found, np.full(20, 119.9), np.full(20, 123.0))
     assert (found.factor, found.state) == (120.0, "settled")
 
 
@@ -106,16 +113,16 @@ def test_only_what_was_never_settled_is_refused(good: int, elsewhere: int, state
     """Two of three are too few to tell. A factor that was settled once stays: what comes later is
     somebody else's event, and suspect."""
     found = calibrations([Multiplier("x", 84.0, "made")])["x"]
-    found.observe(np.full(good, 83.9), np.full(good, 84.1))
-    found.observe(np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
+    observe(found, np.full(good, 83.9), np.full(good, 84.1))
+    observe(found, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
     assert found.state == state
 
 
 def test_one_disturbed_sample_refutes_nothing() -> None:
     found = calibrations([Multiplier("x", 84.0, "made")])["x"]
     good = np.full(20, 84.0)
-    found.observe(good * 0.999, good * 1.001)
-    found.observe(np.array([5.0]), np.array([6.0]))
+    observe(found, good * 0.999, good * 1.001)
+    observe(found, np.array([5.0]), np.array([6.0]))
     assert (found.factor, found.state) == (84.0, "settled")
 
 
@@ -130,17 +137,17 @@ def test_one_late_read_in_twenty_decides_nothing(truth: float, late: str) -> Non
         samples = np.repeat([wrong, truth], [20, 380])
         order = {"first": samples, "last": samples[::-1], "spread": np.roll(samples, 7)}[late]
         for chunk in np.array_split(order, 40) if late != "spread" else order.reshape(20, 20).T:
-            found.observe(chunk * 0.999, chunk * 1.001)
+            observe(found, chunk * 0.999, chunk * 1.001)
         assert (found.factor, found.state) == (truth, "settled")
 
 
 def test_a_disturbed_start_is_got_over() -> None:
     """48 cores of which the first sample was no sample: nothing is refused for good."""
     found = calibrations([Multiplier("x", factor, "made") for factor in (84.0, 21.0)])["x"]
-    found.observe(np.full(48, 49.9), np.full(48, 50.1))
+    observe(found, np.full(48, 49.9), np.full(48, 50.1))
     assert found.state == "refused"
     for _ in range(2):
-        found.observe(np.full(48, 83.9), np.full(48, 84.1))
+        observe(found, np.full(48, 83.9), np.full(48, 84.1))
     assert (found.factor, found.state) == (84.0, "settled")
 
 
@@ -148,10 +155,10 @@ def test_what_is_true_now_outweighs_what_was() -> None:
     """A candidate that explained the idle machine as well gives way when it works."""
     found = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
     for _ in range(100):
-        found.observe(np.full(48, 10.0), np.full(48, 200.0))
+        observe(found, np.full(48, 10.0), np.full(48, 200.0))
     assert (found.factor, found.state) == (96.0, "uncalibrated")
     for _ in range(20):
-        found.observe(np.full(48, 23.9), np.full(48, 24.1))
+        observe(found, np.full(48, 23.9), np.full(48, 24.1))
     assert (found.factor, found.state) == (24.0, "settled")
 
 

@@ -21,6 +21,8 @@ from perfprobe.sources.sim.source import open_sim
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.session.history import History, covering, edges
+from perftop.session.interval import Interval
+from perftop.session.sample_history import Times
 from perftop.session.session import Session
 
 NAN = math.nan
@@ -338,30 +340,33 @@ def test_notes_alone_cannot_fill_it() -> None:
     assert 500 < len(notes) < 1500
 
 
-def test_what_tasks_wait_for_has_a_past() -> None:
-    hello, messages = simulated(2, 200, "guest")
+def with_bins(
+    cpus: int, samples: int, scenario: str, bins: int
+) -> tuple[History, Times, list[Interval]]:
+    """A history, the edges of its last bins of 2 s, and the intervals that end with each."""
+    hello, messages = simulated(cpus, samples, scenario)
     session = Session(hello, history := History(hello))
     played(session, messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
-    ends = np.arange(end_ns - 6 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
+    ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
+    told = [session.at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
+    return history, ends, [interval for interval in told if interval is not None]
+
+
+def test_what_tasks_wait_for_has_a_past() -> None:
+    history, ends, told = with_bins(2, 200, "guest", 6)
     found = history.machine(["pressure_cpu"], ends)[:, 0]
-    told = [session.at(int(at_ns), span_ns) for at_ns in ends[1:]]
-    assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told if t], abs=1e-4)
+    assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told], abs=1e-4)
     assert found.min() > 0
-    assert np.isnan(history.machine("temperature_c", ends)).all()
+    assert np.isnan(history.machine(["temperature_c"], ends)).all()
 
 
 def test_what_packages_move_has_a_past() -> None:
-    hello, messages = simulated(4, 120, "memory")
-    session = Session(hello, history := History(hello))
-    played(session, messages)
-    end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
-    ends = np.arange(end_ns - 4 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
-    told = [session.at(int(at_ns), span_ns) for at_ns in ends[1:]]
+    history, ends, told = with_bins(4, 120, "memory", 4)
     for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
         found = history.shared(key, ends)
         assert found[:, 0].tolist() == pytest.approx(
-            [float(t.packages[name][0]) for t in told if t], rel=1e-3
+            [float(t.packages[name][0]) for t in told], rel=1e-3
         )
     assert history.shared("l3_memory_bytes", ends).shape == (4, 0)
 

@@ -10,7 +10,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
 from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sample
+from perftop.samples.sample_reader import Sample, Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,19 @@ class Seen:
 
     def util(self) -> Floats:
         """Utilisation of each core's busiest thread; NaN: not read."""
-        return self.cores.most(self.sample.values["util"])
+        return self.sample.part(_util)
 
     def ran(self) -> tuple[Floats, Floats]:
         """Cycles of each core's threads together and the seconds they took; 0: not known."""
-        values, at = self.sample.values, INDEX["busy_hz"]
-        both = np.array([values.top[at], values.bottom[at]])
-        both[:, ~np.isfinite(both).all(axis=0)] = 0.0
-        cycles, run_s = (self.cores.total(part) for part in both)
-        return cycles, run_s
+        return self.sample.part(_ran)
+
+
+def _util(among: Verdicts) -> Floats:
+    return among.cores.most(among.values["util"])
+
+
+def _ran(among: Verdicts) -> list[tuple[Floats, Floats]]:
+    values, at = among.values, INDEX["busy_hz"]
+    both = np.array([values.top[:, at], values.bottom[:, at]])
+    both[:, ~np.isfinite(both).all(axis=0)] = 0.0
+    return [*zip(*among.cores.total(both), strict=True)]

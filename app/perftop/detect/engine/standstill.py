@@ -37,11 +37,10 @@ class Standstill:
     def any(self, seen: Seen, least: float) -> bool:
         """Whether any CPU loses this share. Must be called with every sample, for it remembers
         which CPUs were robbed."""
-        values = seen.sample.values
-        stolen = values["steal"] > 0
-        if stolen.any():
-            self._robbed_ns[stolen] = seen.time_ns
-        return bool((values["involuntary"] >= least).any())
+        highest = seen.sample.highest
+        if highest.steal > 0:
+            self._robbed_ns[seen.sample.values["steal"] > 0] = seen.time_ns
+        return highest.involuntary >= least
 
     def shares(self, seen: Seen) -> tuple[Floats, Floats, Floats]:
         """By position of the CPU: the share, NaN where it means nothing, and below 0 where an error

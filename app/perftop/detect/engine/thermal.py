@@ -9,7 +9,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.samples.counters import BlockCounter
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
 
 HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
@@ -53,12 +53,17 @@ class Thermal:
 
     def any(self, seen: Seen) -> bool:
         """A poll in this sample found one set."""
-        tables = seen.sample.delta.tables
-        return any(
-            tables[flags.column.block].moved[:, flags.column.first + 1 + bit].any()
+        return bool(self._flags) and seen.sample.part(self._set)
+
+    def _set(self, among: Verdicts) -> list[bool]:
+        tables = among.delta.tables
+        found = [
+            tables[flags.column.block].moved[..., flags.column.first + 1 + bit].any(axis=-1)
             for flags in self._flags
             for bit in flags.bits
-        )
+        ]
+        told: list[bool] = np.any(found, axis=0).tolist()
+        return told
 
     def shares(self, seen: Seen) -> Floats:
         """(HOT, cores) share of the polls in this sample that found it; NaN: there were no
@@ -84,9 +89,13 @@ class Modulation:
 
     def any(self, seen: Seen) -> bool:
         """Whether the register of any CPU is not 0."""
-        if self._column is None:
-            return False
-        return bool(seen.sample.delta.tables[self._column.block].moved[:, self._column.first].any())
+        return self._column is not None and seen.sample.part(self._set)
+
+    def _set(self, among: Verdicts) -> list[bool]:
+        assert self._column is not None
+        moved = among.delta.tables[self._column.block].moved[..., self._column.first]
+        told: list[bool] = np.any(moved, axis=-1).tolist()
+        return told
 
     def shares(self, seen: Seen) -> Floats:
         """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""

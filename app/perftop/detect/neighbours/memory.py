@@ -16,13 +16,17 @@ from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.detect.neighbours.programs import Programs
+from perftop.detect.neighbours.work import busy_cpus
 from perftop.samples import memory
-from perftop.samples.cores import extended
+from perftop.samples.cores import Cores, extended
+from perftop.samples.delta import Delta
 from perftop.samples.episode import Episode
+from perftop.samples.evaluation import Values
 from perftop.samples.l3_groups import L3Groups
 from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company, Task
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
+from perftop.samples.smt import Split
 
 START, END = 0.1, 0.05
 """Shares of the IPC before, as for siblings: programs waver by some per cent."""
@@ -44,6 +48,9 @@ _BYTES, _WORK, _BOTH, _TIME = range(3, 7)
 others' work, share beside a running sibling, and that time itself."""
 
 
+_Look = tuple[Floats, Floats, Bools, Floats, Floats, Floats]
+
+
 class Memory:
     """Begins and ends episodes of a detector."""
 
@@ -54,7 +61,7 @@ class Memory:
         self._l3_groups = l3_groups
         self._names = [[row.cpu] for row in sieve.hello.topology]
         n = len(groups)
-        self._known = memory.READ in sieve.counters.columns
+        self._known = all(key in sieve.counters.columns for key in memory.KEYS)
         self.losses = Losses(
             detector, "memory", groups, sieve.hello.sample_ns, start=START, end=END
         )
@@ -67,29 +74,58 @@ class Memory:
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
         one may have the first of those that came."""
 
-    def sample(self, seen: Seen, busy: Bools, own: set[int]) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other."""
-        found = memory.moved(self._sieve.counters, seen.sample.delta) if self._known else None
-        if found is None or (not busy.any() and self.losses.quiet):
+    def sample(self, seen: Seen, busy: Bools, own: set[int] | None) -> list[Episode]:
+        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
+        no job is watched, and all CPUs matter that are busy."""
+        if not self._known or (not busy.any() and self.losses.quiet):
             return []
-        with np.errstate(invalid="ignore", divide="ignore"):
-            by_package = found[0] / found[1]
-        rate = extended(by_package, np.nan)[self._package]
-        values, at = seen.sample.values, INDEX["ipc"]
-        util = np.where(busy & np.isfinite(values["util"]), values["util"], 0.0)
+        sample = seen.sample
+        look = (
+            sample.part(self._of_busy)
+            if own is None
+            else self._look(sample.delta, sample.values, sample.split, seen.cores, busy)
+        )
+        rate, util, counted, cycles, ipc, both = look
         run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
-        cycles = np.where(util > 0, values.bottom[at], 0.0)
-        counted = np.isfinite(values.top[at]) & (cycles > 0) & np.isfinite(rate)
-        cycles = np.where(counted, cycles, 0.0)
-        ipc = np.divide(values.top[at], cycles, out=np.full(len(util), np.nan), where=counted)
-        others, both = self._others(values["util"]), self._both(seen, util)
-        crowded = self._crowded(rate, others)
-        over = self._compare(seen, rate, ipc, cycles, run_s, both, crowded)
-        self._learn(counted & ~crowded & np.isfinite(both), rate, ipc, cycles, run_s, others, both)
-        self._end(seen, busy, own)
+        others = self._others(sample.values["util"])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # What was learned while it was quiet; NaN where nothing was.
+            before = self._programs.learned[_BYTES:_TIME] / self._programs.learned[_TIME]
+        crowded = (rate > MORE * before[0]) & (others > before[1] + WORK)
+        over = self._compare(seen, rate, ipc, cycles, run_s, both, before[2], crowded)
+        quiet = counted & ~crowded & np.isfinite(both)
+        # Much less traffic than before: quiet is what comes nearest to it.
+        self._programs.learned[:, quiet & (rate * MORE < before[0])] = 0.0
+        more = run_s * rate, run_s * others, run_s * both, run_s
+        self._programs.learn(quiet, ipc, cycles, run_s, *more)
+        self._end(seen, busy, own or set())
         return over
 
     # --- what a sample shows
+
+    def _of_busy(self, among: Verdicts) -> list[_Look]:
+        """What the CPUs that are busy did in each sample."""
+        busy = among.once(busy_cpus)
+        look = self._look(among.delta, among.values, among.split, among.cores, busy)
+        return [*zip(*look, strict=True)]
+
+    def _look(self, delta: Delta, values: Values, split: Split, cores: Cores, busy: Bools) -> _Look:
+        """By position, or, with a leading axis, in each of several samples: traffic of the package
+        in bytes per second; utilisation, 0 where the work does not matter; whether IPC is known;
+        cycles; IPC; and the share of the running time in which the sibling ran, 0 without one."""
+        found = memory.moved(self._sieve.counters, delta)
+        assert found is not None
+        at, util = INDEX["ipc"], values["util"]
+        top, bottom = values.top[..., at, :], values.bottom[..., at, :]
+        util = np.where(busy & np.isfinite(util), util, 0.0)
+        cycles = np.where(util > 0, bottom, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rate = extended(found[0] / found[1], np.nan)[..., self._package]
+            both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
+        counted = np.isfinite(top) & (cycles > 0) & np.isfinite(rate)
+        cycles = np.where(counted, cycles, 0.0)
+        ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
+        return rate, util, counted, cycles, ipc, np.where(cores.alone, 0.0, both)
 
     def _others(self, util: Floats) -> Floats:
         """By position: how many CPUs of the package's worth of work other programs do."""
@@ -102,33 +138,16 @@ class Memory:
         mine = np.where(self._program > 0, of[np.maximum(key, 0)], work)
         return np.where(inside, whole[self._package] - mine, 0.0)
 
-    def _both(self, seen: Seen, util: Floats) -> Floats:
-        """By position: share of the running time in which the sibling ran; 0 without a sibling."""
-        cores = seen.cores
-        state = cores.by_cpu(seen.sample.split.states[:, 3])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(cores.alone, 0.0, np.minimum(state / util, 1.0))
-
-    def _mean(self, row: int) -> Floats:
-        """What was learned, by position; NaN where nothing was."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(self._programs.learned[row] / self._programs.learned[_TIME])
-
-    def _crowded(self, rate: Floats, others: Floats) -> Bools:
-        """Mask of the CPUs with more traffic than before, and more work of others."""
-        more = rate > MORE * self._mean(_BYTES)
-        return np.asarray(more & (others > self._mean(_WORK) + WORK))
-
     # --- losses
 
     def _compare(self, seen: Seen, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
-                 both: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
+                 both: Floats, both_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC before."""
         best = extended(self._sieve.memory.rate, np.nan)[self._package]
         before, shares, spread = self._programs.compared(ipc)
         near = ~(rate < NEAR * best)
         unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
-        unlike = ~(np.abs(both - self._mean(_BOTH)) <= ALIKE)
+        unlike = ~(np.abs(both - both_before) <= ALIKE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= SPREADS * spread)
@@ -137,15 +156,6 @@ class Memory:
         parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
         self._programs.lose(told, *parts)
         return over
-
-    def _learn(self, quiet: Bools, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
-               others: Floats, both: Floats) -> None:  # fmt: skip
-        """Take samples without a crowd. Where there is much less traffic than before, what was
-        learned is forgotten: quiet is what comes nearest to it."""
-        with np.errstate(invalid="ignore"):
-            self._programs.learned[:, quiet & (rate * MORE < self._mean(_BYTES))] = 0.0
-        more = run_s * rate, run_s * others, run_s * both, run_s
-        self._programs.learn(quiet, ipc, cycles, run_s, *more)
 
     def _end(self, seen: Seen, busy: Bools, own: set[int]) -> None:
         """Tell what was found; with a new record of who runs, look whether it is still the same."""

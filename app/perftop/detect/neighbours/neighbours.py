@@ -12,18 +12,13 @@ from perftop.detect.neighbours.memory import Memory
 from perftop.detect.neighbours.run_queues import Scheduler
 from perftop.detect.neighbours.shared_power import Budget
 from perftop.detect.neighbours.siblings import Siblings
+from perftop.detect.neighbours.work import BUSY, JOB_BUSY, busy_cpus, wanted
 from perftop.samples.cores import packages
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Watching
 from perftop.samples.l3_groups import L3Groups
 from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
-
-BUSY = 0.5
-"""Minimum share of the time that a CPU works, steal included. A CPU that is idle for half of the
-time has time to lose."""
-JOB_BUSY = 0.1
-"""The same for CPUs of a watched job, which the user has said to matter."""
 
 
 class Neighbours:
@@ -49,18 +44,15 @@ class Neighbours:
         quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
         if quiet and self.watching.name is None and seen.sample.highest.busy < BUSY:
             return []
-        values = seen.sample.values
-        util, stolen = values["util"], values["steal"]
-        stolen = np.where(np.isnan(stolen), 0.0, stolen)
         if self.watching.name is None:
-            busy = np.asarray(util + stolen >= BUSY)
+            busy = seen.sample.part(busy_cpus)
             return [
-                *self.siblings.sample(seen, busy, set()),
+                *self.siblings.sample(seen, busy, None),
                 *self.hypervisor.sample(seen, busy),
-                *self.memory.sample(seen, busy, set()),
+                *self.memory.sample(seen, busy, None),
             ]
-        mine, own = self._mine(), self.watching.pids()
-        busy = mine & np.asarray(util + stolen >= JOB_BUSY)
+        own = self.watching.pids()
+        busy = self._mine() & np.asarray(seen.sample.part(wanted) >= JOB_BUSY)
         return [
             *self.siblings.sample(seen, busy, own),
             *self.hypervisor.sample(seen, busy),

@@ -15,10 +15,13 @@ from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.detect.neighbours.programs import CYCLES, Programs
+from perftop.detect.neighbours.work import busy_cpus
 from perftop.samples.episode import Episode
+from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sieve, Verdicts
+from perftop.samples.smt import Split
 
 START, END = 0.1, 0.05
 """Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves
@@ -34,6 +37,9 @@ GIVEN = 0.02
 """Share of the slots given to the sibling from which on its contention counts as measured."""
 OLD_NS = 60_000_000_000
 """Age from which a baseline may be of another phase of the program."""
+
+
+_Look = tuple[Floats, Bools, Floats, Floats, Floats]
 
 
 class Siblings:
@@ -67,19 +73,20 @@ class Siblings:
         """By position, that of the sibling; -1: there is none, or more than one."""
         self.other[self._rows] = self._rows[:, ::-1]
 
-    def sample(self, seen: Seen, busy: Bools, own: set[int]) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other."""
+    def sample(self, seen: Seen, busy: Bools, own: set[int] | None) -> list[Episode]:
+        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
+        no job is watched, and all CPUs matter that are busy."""
         if seen.cores is not self._cores:
             self._regroup(seen)
         if not (busy.any() and len(self._pairs)) and self.losses.quiet:
             return []
-        values, at = seen.sample.values, INDEX["ipc"]
-        util = np.where(busy, values["util"], 0.0)
+        sample = seen.sample
+        util, counts, cycles, ipc, overlap = (
+            sample.part(self._of_busy)
+            if own is None
+            else self._look(sample.values, sample.split, busy)
+        )
         run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
-        counts = np.isfinite(values.top[at]) & (values.bottom[at] > 0) & (util > 0)
-        cycles = np.where(counts, values.bottom[at], 0.0)
-        ipc = np.divide(values.top[at], cycles, out=np.full(len(util), np.nan), where=counts)
-        overlap = self._overlap(seen, util)
         alone = counts & (overlap < ALONE)
         if alone.any():
             self._programs.learn(alone, ipc, cycles, run_s)
@@ -87,7 +94,7 @@ class Siblings:
             self._alone_ns[alone] = seen.time_ns
         together, over = (overlap >= TOGETHER) & (self._programs.learned[CYCLES] > 0), []
         if together.any() or not self.losses.quiet:
-            over = self._compare(seen, ipc, cycles, run_s, overlap, together, own)
+            over = self._compare(seen, ipc, cycles, run_s, overlap, together, own or set())
         if self._company.time_ns == seen.time_ns:
             self._alone_s[self._programs.identify(busy)] = 0.0
         return over
@@ -122,14 +129,26 @@ class Siblings:
             self._tell(loss, seen.time_ns, own, who=news or loss in begun)
         return over
 
-    def _overlap(self, seen: Seen, util: Floats) -> Floats:
-        """By position: of the running time, the share in which the sibling ran. Without a sibling
-        there is none."""
-        overlap = np.where(self.other < 0, 0.0, np.nan)
-        both = seen.sample.split.states[self._pairs, 3]
+    def _of_busy(self, among: Verdicts) -> list[_Look]:
+        """What the CPUs that are busy did in each sample."""
+        return [*zip(*self._look(among.values, among.split, among.once(busy_cpus)), strict=True)]
+
+    def _look(self, values: Values, split: Split, busy: Bools) -> _Look:
+        """By position, or, with a leading axis, in each of several samples: utilisation, 0 where
+        the work does not matter; whether IPC is known; cycles; IPC; and of the running time, the
+        share in which the sibling ran. Without a sibling there is none."""
+        at = INDEX["ipc"]
+        top, bottom = values.top[..., at, :], values.bottom[..., at, :]
+        util = np.where(busy, values["util"], 0.0)
+        counts = np.isfinite(top) & (bottom > 0) & (util > 0)
+        cycles = np.where(counts, bottom, 0.0)
+        ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counts)
+        overlap = np.empty(util.shape)
+        overlap[...] = np.where(self.other < 0, 0.0, np.nan)
+        both = split.states[..., self._pairs, 3]
         with np.errstate(invalid="ignore", divide="ignore"):
-            overlap[self._rows] = np.minimum(both[:, None] / util[self._rows], 1.0)
-        return overlap
+            overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
+        return util, counts, cycles, ipc, overlap
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode

@@ -9,7 +9,7 @@ from math import nan
 
 import numpy as np
 
-from perftop.detect.neighbours.neighbours import BUSY, JOB_BUSY
+from perftop.detect.neighbours.work import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.samples.machine_totals import OF_BEST
