@@ -32,6 +32,7 @@ AGREED = 0.02
 """Relative difference below which two clocks agree; turbo and halts cause far larger ones."""
 WAYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 """Each issue slot goes one of these ways."""
+CHECKED = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *WAYS}
 SLOTS_APART = 0.02
 """Share of the slots by which the four may miss them: four fields, each right to 1 in 255."""
 LEAST_SHARE = 0.1
@@ -46,10 +47,12 @@ class Gates:
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
+        self._some = not CHECKED.isdisjoint(counters.key_at)
+        """Whether the stream has counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
         """Write the doubts into `delta`, which holds samples along its first axis."""
-        if "cpu" not in delta.tables:
+        if not self._some or "cpu" not in delta.tables:
             return
         doubt = _Noted(counters, delta)
         _standstill(doubt)

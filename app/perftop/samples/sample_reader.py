@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -75,25 +76,39 @@ class Verdicts:
         return found
 
 
-@dataclass(frozen=True, slots=True)
 class Sample:
-    """The difference between one frame and the frame before it."""
+    """The difference between one frame and the frame before it. What few ask for is taken out of
+    the samples that were computed together when it is asked for."""
 
-    delta: Delta
-    """Differences, with NaN for doubted counters."""
-    whole: Delta
-    """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
-    split."""
-    values: Values
-    split: Split
-    ceilings: Ceilings
-    lost: Lost
-    doubted: bool
-    """Whether any counter is."""
-    highest: Highest
-    among: Verdicts
-    at: int
-    """The samples that were computed together, and its place among them."""
+    def __init__(self, among: Verdicts, at: int, whole: Delta | None = None) -> None:
+        """`at`: its place among the samples that were computed together; `whole`: None if nothing
+        in it is doubted."""
+        self.among, self.at = among, at
+        self.delta = among.delta[at]
+        """Differences, with NaN for doubted counters."""
+        self.whole = whole or self.delta
+        """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
+        split."""
+        self.doubted = among.doubted[at]
+        """Whether any counter is."""
+        self.highest = Highest(*among.highest[at])
+
+    @cached_property
+    def values(self) -> Values:
+        return self.among.values.of(self.at)
+
+    @cached_property
+    def split(self) -> Split:
+        return self.among.split[self.at]
+
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        return self.among.ceilings[self.at]
+
+    @property
+    def lost(self) -> Lost:
+        lost = self.among.lost
+        return Lost(lost.wanted_s[self.at], lost.parts_s[self.at])
 
     def part(self, make: Callable[[Verdicts], BySample[T]]) -> T:
         """What `make` says of this sample; it is called once for all that were computed together,
@@ -226,7 +241,9 @@ class Sieve:
             if traffic is not None:
                 self.memory.learn(traffic[0][i], traffic[1][i])
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
-            yield self._sample(verdicts, i - begin)
+            at = i - begin
+            whole = self._whole(verdicts.delta[at]) if verdicts.doubted[at] else None
+            yield Sample(verdicts, at, whole)
 
     def _verdicts(self, delta: Delta, values: Values) -> Verdicts:
         fresh = self._siblings.check(delta, values["util"], self.online)
@@ -244,18 +261,6 @@ class Sieve:
         fill(values, lost)
         highest, cores = _highest(values), self.cores
         return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
-
-    def _sample(self, verdicts: Verdicts, at: int) -> Sample:
-        delta = verdicts.delta[at]
-        doubted = verdicts.doubted[at]
-        whole = self._whole(delta) if doubted else delta
-        values, split = verdicts.values.of(at), verdicts.split[at]
-        lost = Lost(verdicts.lost.wanted_s[at], verdicts.lost.parts_s[at])
-        highest = Highest(*verdicts.highest[at])
-        ceilings = verdicts.ceilings[at]
-        return Sample(
-            delta, whole, values, split, ceilings, lost, doubted, highest, verdicts, at
-        )  # fmt: skip
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""

@@ -89,11 +89,7 @@ class Layouts:
         self._made: dict[bytes, Layout] = {}
         self.most_elements = wire.most_elements(len(hello.topology))
         """Limit for one message."""
-
-    @property
-    def nbytes(self) -> int:
-        made = self._made.values()
-        return sum(part.nbytes for m in made for part in (m.order, m.back, m.heights, m.starts))
+        self.nbytes = 0
 
     def form(self, frame: wire.Frame) -> bytes:
         """One byte a block of hello: 0, it is not there; 1, with one head; 2, a head a row."""
@@ -112,6 +108,8 @@ class Layouts:
             if len(self._made) >= MOST_LAYOUTS or kept + words > MOST_WORDS // 2:
                 self._made.clear()
             layout = self._made[form] = Layout(shapes)
+            parts = ((m.order, m.back, m.heights, m.starts) for m in self._made.values())
+            self.nbytes = sum(part.nbytes for each in parts for part in each)
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:

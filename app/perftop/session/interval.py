@@ -112,12 +112,13 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        parts, at = (sample.values.top, sample.values.bottom), INDEX[KEY]
+        values, place = sample.among.values, (sample.at, INDEX[KEY])
+        top, bottom = values.top[place], values.bottom[place]
         if self._lost is None:
-            self._lost = np.array([part[at] for part in parts])
+            self._lost = np.array([top, bottom])
         else:
-            for i, part in enumerate(parts):
-                self._lost[i] += part[at]
+            self._lost[0] += top
+            self._lost[1] += bottom
         self.delta.add(sample.delta, doubted=sample.doubted)
         self.samples += 1
         alone = self.samples == 1 and self._good is None

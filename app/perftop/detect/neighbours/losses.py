@@ -51,17 +51,14 @@ class Losses:
         n = len(groups)
         self.spells: dict[int, Spell] = {}
         """The last one of each position that ever lost anything; its sums: lost and weight."""
+        self.quiet = True
+        """Whether no position seems to lose anything."""
         self.open: Bools = np.zeros(n, bool)
         """Positions that seem to lose ..."""
         self.sure: Bools = np.zeros(n, bool)
         """... those of them that belong to an episode ..."""
         self.fresh: Bools = np.zeros(n, bool)
         """... and those that have begun to in this sample."""
-
-    @property
-    def quiet(self) -> bool:
-        """Whether no position seems to lose anything."""
-        return not self.open.any()
 
     def share(self, at: int) -> float:
         """How much a position that loses has lost so far."""
@@ -84,6 +81,7 @@ class Losses:
                 group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, kept=Whole()
             )
         self.open |= self.fresh
+        self.quiet = False
         self._add(self.open & known, lost, weights, time_ns)
         over: Bools = np.zeros(len(known), bool)
         for at in np.flatnonzero(self.open).tolist():
@@ -152,6 +150,7 @@ class Losses:
     def _close(self, over: Bools) -> list[Episode]:
         ended = []
         self.open &= ~over
+        self.quiet = not self.open.any()
         for loss in [*self.running] if (over & self.sure).any() else ():
             lost, weight = self._sums([at for at in {*loss.members} if over[at] and self.sure[at]])
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
