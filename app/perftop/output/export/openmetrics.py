@@ -28,7 +28,9 @@ from perftop.session.session import Session
 
 READ_BYTES = 16 << 20
 """Bytes of the temporary file that are read at once."""
-_UNITS = {"_hz": "hertz", "_s": "seconds", "_w": "watts", "_c": "celsius", "_ratio": "ratio"}
+_UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
+          "_ratio": "ratio"}  # fmt: skip
+"""Ends of names of fields, and what a family's name has in their place. The first that fits."""
 
 
 class OpenMetrics(Form):

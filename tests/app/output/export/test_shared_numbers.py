@@ -46,3 +46,15 @@ def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
     lines = [line for line in text.splitlines() if line.startswith("perftop_package_power_dram")]
     assert {line.partition("}")[0][-2] for line in lines} == {"0", "1"}
     assert all("cpu=" not in line for line in lines)
+
+
+def test_bytes_a_second_are_no_seconds(tmp_path: Path) -> None:
+    hello, messages = played()
+    path = record(tmp_path / "recording", [hello, *messages])
+    keys = KEYS[1], "memory_read_bytes_per_s", "power_w"
+    lines = export(path, "openmetrics", metrics=keys).decode().splitlines()
+    for name in ("package_memory_read_bytes", "machine_memory_read_bytes"):
+        assert f"# TYPE perftop_{name}_per_second gauge" in lines
+    units = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# UNIT")}
+    assert "watts" in units.values()
+    assert not [name for name in units if "bytes" in name]
