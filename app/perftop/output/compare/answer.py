@@ -135,8 +135,9 @@ def not_told(found: Sequence[Comparison]) -> Iterator[str]:
     if unsteady:
         yield f"noise of {_listed([*unsteady])}: it changes too slowly for runs of this length"
     for side, keys in zip("AB", one.only, strict=True):
-        if keys:
-            yield f"{_listed([number_of(key).label for key in keys])}: only {side} has it"
+        if keys:  # an event has two numbers of one name
+            lacking = [*dict.fromkeys(number_of(key).label for key in keys)]
+            yield f"{_listed(lacking)}: only {side} has it"
 
 
 def _listed(names: list[str]) -> str:

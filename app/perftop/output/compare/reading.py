@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from perftop.base.statistics import Estimate
-from perftop.output.compare.numbers import NUMBERS, Numbers, numbers, of_event
+from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS, Numbers, numbers, of_event
 from perftop.output.stat_json import Line
 
 Cause = tuple[str, str]
@@ -49,10 +49,12 @@ def reading(line: Line, label: str = "") -> Reading:
 
 
 def _own(told: dict[str, Any]) -> Numbers:
+    events = [key for key in told if of_event(key)][:MOST_EVENTS]
+    each = ((key, told[key]) for key in (*NUMBERS, *events) if key in told)
     return {
         key: float(value)
-        for key, value in told.items()
-        if (key in NUMBERS or of_event(key)) and isinstance(value, int | float) and isfinite(value)
+        for key, value in each
+        if isinstance(value, int | float) and isfinite(value)
     }
 
 

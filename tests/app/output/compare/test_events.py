@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
+from perftop.output.compare.answer import not_told
 from perftop.output.compare.comparison import compare
-from perftop.output.compare.numbers import known, number_of, numbers, told
+from perftop.output.compare.numbers import MOST_EVENTS, known, number_of, numbers, told
 from perftop.output.compare.reading import Reading, reading
 from perftop.output.compare.recorded import Recorded
 from perftop.output.summary.phase import phase
@@ -77,3 +79,13 @@ def test_a_foreign_line_with_any_names_does_no_harm() -> None:
     assert len(found) <= 64
     assert all(len(number_of(key).label) <= 12 for key in found)
     assert len(known([found])) > len(found)
+    every: dict[str, Any] = {f"e.{n}": 1.0 for n in range(1000)}
+    assert len(reading({"type": "run", "numbers": every, "machine": {}}).numbers) == MOST_EVENTS
+
+
+def test_an_event_that_one_side_lacks_is_named_once() -> None:
+    a = recorded()
+    less = {key: n for key, n in a[0].numbers.items() if not key.startswith("e.branches")}
+    b = [dataclasses.replace(a[0], numbers=less)]
+    (left,) = (text for text in not_told(compare([("", a, b)])) if "only A" in text)
+    assert left.count("branches") == 1
