@@ -71,10 +71,20 @@ NARROWEST = 40
 """Cells: minimum width of wrapped lines; a narrower terminal wraps them itself."""
 
 
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![A-Za-z]))")
+"""The space between a number and its unit."""
+
+
+def folded(text: str, width: int, **options: Any) -> list[str]:
+    """`textwrap.wrap`, which does not part a number and its unit."""
+    lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
 def wrapped(text: str, width: int, indent: int) -> list[str]:
     """The text in lines of `width` cells, all but the first of them indented. Words stay whole,
     because many are options, names of events or parts of commands."""
-    return textwrap.wrap(
+    return folded(
         text, max(width, 2 * indent, NARROWEST), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip

@@ -44,6 +44,12 @@ def test_errors_and_answers_of_a_probe_reach_a_terminal_so(
     assert all(line.isprintable() and sign not in line for line in lines)
 
 
+def test_a_number_keeps_its_unit_where_a_line_ends() -> None:
+    assert text.folded("steal 0.00 %", 10) == ["steal", "0.00 %"]
+    assert text.folded("ran 3 s at 20 GHz", 8) == ["ran 3 s", "at", "20 GHz"]
+    assert text.folded("took 8 tasks", 6) == ["took 8", "tasks"]
+
+
 def test_words_stay_whole_where_lines_end() -> None:
     mend = "to mend: now apt install linux-tools-common"
     lines = text.wrapped(mend, 10, 4)  # narrower than any terminal

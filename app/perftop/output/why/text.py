@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
 from math import isfinite
 from typing import Literal, NamedTuple
 
 from perftop.base.format import many, percent, plain, rough
-from perftop.base.text import in_ascii, printable
+from perftop.base.text import folded, in_ascii, printable
 from perftop.base.times import clock, length
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
@@ -71,7 +69,7 @@ def _finding(one: Finding, elapsed_s: float) -> list[Line]:
     number = f"{percent(one.share):>4} %"
     end = _for(one, elapsed_s)
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
-    first, *rest = textwrap.wrap(one.said, room) or [""]
+    first, *rest = folded(one.said, room) or [""]
     head = [Part(f"{SIGNS.get(one.cause[0], ' ')} {number}", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     found = [head, *([Part(" " * INDENT + line)] for line in rest)]
@@ -91,7 +89,7 @@ def _for(one: Finding, elapsed_s: float) -> str:
 def _evidence(one: Finding) -> list[str]:
     label = f"{'':{INDENT}}{one.confidence + ':':<10}"
     said = ", ".join(one.evidence) or "no counter names a limit"
-    return textwrap.wrap(
+    return folded(
         said, WIDTH, initial_indent=label, subsequent_indent=" " * len(label), max_lines=MOST_LINES,
         placeholder=" …",
     )  # fmt: skip
@@ -171,8 +169,8 @@ def _seen(session: Session, report: Report) -> str:
 
 
 def _labelled(label: str, text: str, *, dim: bool) -> list[Line]:
-    wrapped: Sequence[str] = textwrap.wrap(text, WIDEST - LABEL, break_on_hyphens=False)
+    lines = folded(text, WIDEST - LABEL, break_on_hyphens=False)
     return [
         [Part(f"{label if i == 0 else '':<{LABEL}}", "dim"), Part(line, "dim" if dim else "text")]
-        for i, line in enumerate(wrapped or [""])
+        for i, line in enumerate(lines or [""])
     ]
