@@ -5,7 +5,6 @@
 #define PP_SAMPLER_PLAY_H
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -14,21 +13,13 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "cpus.h"
 
 enum { COUNTING = 1000, SLOW, STUCK, GONE, SOMETIMES_WIDE, MOVING };
 
 static atomic_int count, stuck, wide, move_to, slack_ns;
 
 static inline void spin_ms(uint64_t ms);
-
-static inline void move_to_cpu(int cpu)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0); /* 0: this thread */
-}
 
 ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset);
 
@@ -49,7 +40,7 @@ ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
         spin_ms(3);
     }
     if (fd == MOVING)
-        move_to_cpu(atomic_load(&move_to));
+        pin(atomic_load(&move_to));
     return snprintf(buffer, size, "%d\n", 100 + atomic_fetch_add(&count, 1));
 }
 
@@ -135,19 +126,6 @@ static inline uint64_t next_sampled(pp_sampler *s, uint64_t round, uint32_t row)
         complete(s, round++);
     while (!(flags_of(row) & PP_ROW_SAMPLED));
     return round;
-}
-
-/* The CPUs this process may use, two at most. */
-static inline int own_cpus(int *cpus)
-{
-    cpu_set_t set;
-    int n = 0;
-
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
-        if (CPU_ISSET(cpu, &set))
-            cpus[n++] = cpu;
-    return n;
 }
 
 #endif

@@ -4,14 +4,13 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
-#include "cpu.h"
+#include "cpus.h"
 #include "idle.h"
 #include "idle_program.h"
 #include "idle_rows.h"
@@ -94,19 +93,18 @@ static void the_verifier_is_heard(void)
 /* That the kernel's transitions arrive is tested in tests/probe/kernel/test_idle_trace.py. */
 static void attached_it_counts(void)
 {
-    static const pp_idle_place here[] = {{0, 0, 0}}, far[] = {{4095, 4095, 1}};
+    static const pp_idle_place far[] = {{4095, 4095, 1}};
     pp_idle *idle = NULL, *other = NULL;
     uint64_t first, second;
-    cpu_set_t set;
+    int cpu = sched_getcpu();
+    pp_idle_place here = {(uint32_t)cpu, 0, 0};
 
-    CPU_ZERO(&set);
-    CPU_SET(0, &set);
-    if (sched_setaffinity(0, sizeof set, &set))
-        return;
-    CHECK(pp_idle_open(here, 1, &idle, text, sizeof text) == 0);
+    pin(cpu);
+    CHECK(pp_idle_open(&here, 1, &idle, text, sizeof text) == 0);
     CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
-    CHECK(pp_idle_settle(idle, 0) == 0);
-    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, 0, &first) == 0 && pp_idle_get(idle, PP_IDLE_BUSY, 0, &second) == 0);
+    CHECK(pp_idle_settle(idle, here.cpu) == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &first) == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, here.cpu, &second) == 0);
     CHECK(second > first); /* this thread is on it */
     pp_idle_close(other);
     pp_idle_close(idle);

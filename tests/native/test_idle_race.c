@@ -3,10 +3,10 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cpus.h"
 #include "idle_play.h"
 
 struct toggler {
@@ -21,11 +21,9 @@ static void *toggle(void *argument)
 {
     struct toggler *t = argument;
     uint64_t own = t->cpu == A ? 4 : 8;
-    cpu_set_t set;
+    int cpus[2], n = own_cpus(cpus);
 
-    CPU_ZERO(&set);
-    CPU_SET(t->cpu == A ? 0 : 1, &set);
-    sched_setaffinity(0, sizeof set, &set); /* fails harmlessly where there is one CPU */
+    pin(cpus[t->cpu == A ? 0 : n - 1]);
     for (unsigned n = 0; !*t->stop; n++) {
         /* Each transition comes twice: the second does not change the state, so both add to the
          * same sum. */

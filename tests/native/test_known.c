@@ -4,6 +4,7 @@
 #include "known.c"
 
 #include "check.h"
+#include "cpus.h"
 
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -70,7 +71,7 @@ static void check_length(uint32_t kind)
 static bool made_up;
 static long own_ns;
 static int looks_until_moved; /* at the clock; 0: not moved */
-static cpu_set_t before, after;
+static int other_cpu;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
@@ -78,7 +79,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 {
     if (looks_until_moved && --looks_until_moved == 0)
-        CHECK(sched_setaffinity(0, sizeof after, &after) == 0);
+        pin(other_cpu);
     if (!made_up || clock != CLOCK_THREAD_CPUTIME_ID)
         return __real_clock_gettime(clock, t);
     own_ns += own_ns ? 300 : 1000;
@@ -100,25 +101,17 @@ static void check_own_time(void)
 static void check_cpu(void)
 {
     pp_spell spell;
-    int first = -1, second = -1;
+    int cpus[2], n = own_cpus(cpus);
 
-    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && second < 0; cpu++)
-        if (CPU_ISSET(cpu, &before))
-            *(first < 0 ? &first : &second) = cpu;
-    CPU_ZERO(&after);
-    CPU_SET(first, &after);
-    CHECK(sched_setaffinity(0, sizeof after, &after) == 0);
+    pin(cpus[0]);
     pp_known_pattern(0, 0, 1, &spell, 1);
-    CHECK(spell.cpu == first);
-    if (second >= 0) {
-        CPU_ZERO(&after);
-        CPU_SET(second, &after);
+    CHECK(spell.cpu == cpus[0]);
+    if (n == 2) {
+        other_cpu = cpus[1];
         looks_until_moved = 3; /* its begin has the first two */
         pp_known_pattern(0, 0, 1, &spell, 1);
         CHECK(spell.cpu == -1);
     }
-    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 static void check_pattern(void)

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "check.h"
+#include "cpus.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include "perf.h"
@@ -334,13 +334,9 @@ static int real_group(void)
     pp_trial trial;
     uint64_t moved[PP_PERF_WIDTH];
     int32_t fds[3];
-    cpu_set_t set;
     int cpu = sched_getcpu();
 
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set))
-        return SKIPPED;
+    pin(cpu);
     for (int i = 0; i < 3; i++) {
         pp_event event = {.type = PERF_TYPE_SOFTWARE, .config = configs[i]};
 

@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "cpu.h"
+#include "cpus.h"
 #include "group.h"
 
 enum { CAPACITY = 4096, GROW = 10, MOST = 50, BLOCKS = 20 };
@@ -19,15 +20,6 @@ static pp_ramp_result result;
 
 static const pp_ramp_order order = {
     .idle_ns = 2000000, .blocks = BLOCKS, .grow = GROW, .most = MOST};
-
-static void pin(void)
-{
-    cpu_set_t one;
-
-    CPU_ZERO(&one);
-    CPU_SET((size_t)sched_getcpu(), &one);
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
-}
 
 /* Chunks follow each other without a hole; the slowest piece lies within its chunk. */
 static void check_chunks(uint64_t began, uint64_t ended)
@@ -248,7 +240,7 @@ static void no_counter(void)
 
 int main(void)
 {
-    pin();
+    pin(sched_getcpu());
     every_isa_there_is();
     phases_follow_each_other();
     full_is_told();

@@ -5,41 +5,25 @@
 #include "ring.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include "check.h"
+#include "cpus.h"
 
 enum { WORDS = 5, ENTRIES = 200000 };
 
-/* Two CPUs that this process may use; -1: there is only one. */
-static int cpus[2] = {-1, -1};
-
-static void find_cpus(void)
-{
-    cpu_set_t set;
-    int n = 0;
-
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
-        if (CPU_ISSET(cpu, &set))
-            cpus[n++] = cpu;
-}
+static int cpus[2], n_cpus;
 
 /* The two threads must not share a CPU of a busy machine: each hand-over would take a time slice of
  * whatever else runs. On two CPUs they only wait until both run at once. */
 static void take_cpu(int i)
 {
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(cpus[i], &set);
-    if (cpus[1] >= 0)
-        sched_setaffinity(0, sizeof set, &set);
+    if (n_cpus == 2)
+        pin(cpus[i]);
 }
 
 static void wait_a_little(void)
 {
-    if (cpus[1] < 0)
+    if (n_cpus < 2)
         sched_yield();
 }
 
@@ -99,7 +83,7 @@ static void test_nothing_torn_or_reordered(void)
     pthread_t producer;
 
     CHECK(pp_ring_init(&ring, 8, WORDS) == 0);
-    find_cpus();
+    n_cpus = own_cpus(cpus);
     take_cpu(0);
     CHECK(pthread_create(&producer, NULL, produce, &ring) == 0);
     for (uint64_t n = 1; n <= ENTRIES; n++) {

@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include "cpu.h"
+#include "cpus.h"
 #include "group.h"
 
 enum { N = 64 };
@@ -21,26 +22,7 @@ static int run_of(uint32_t kind, uint32_t calls, int fd, uint64_t arg, uint32_t 
     return pp_timer_run(&timer, n, ticks, values);
 }
 
-static cpu_set_t ours;
 static int cpus[2], n_cpus;
-
-static void pin(int cpu)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
-}
-
-static void find_cpus(void)
-{
-    CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && n_cpus < 2; cpu++)
-        if (CPU_ISSET(cpu, &ours))
-            cpus[n_cpus++] = cpu;
-    pin(cpus[0]);
-}
 
 /* The n-th time that the thread asks for its CPU, it gets a wrong answer. 0: never. */
 static pthread_t caller;
@@ -235,7 +217,8 @@ static void no_exchange_with_a_cpu_that_is_not_there(void)
 int main(void)
 {
     caller = pthread_self();
-    find_cpus();
+    n_cpus = own_cpus(cpus);
+    pin(cpus[0]);
     CHECK(pp_current_cpu() == cpus[0]);
     stamps_lie_in_their_bracket();
     clocks_lie_in_their_bracket();

@@ -1,0 +1,33 @@
+/* The CPUs that a test may use, and going to one of them. */
+#ifndef PP_CPUS_H
+#define PP_CPUS_H
+
+#include <sched.h>
+
+#include "check.h"
+
+/* Two at most. Returns how many. */
+static inline int own_cpus(int *cpus)
+{
+    cpu_set_t set;
+    int n = 0;
+
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            cpus[n++] = cpu;
+    CHECK(n > 0);
+    return n;
+}
+
+/* From now on this thread runs there and nowhere else. */
+static inline void pin(int cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+#endif
