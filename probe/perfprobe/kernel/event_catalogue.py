@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +83,12 @@ def _cache_events() -> Iterator[Known]:
 
 
 CACHE_EVENTS = tuple(_cache_events())
+GENERIC = [
+    *((known, SOFTWARE) for known in SOFTWARE_EVENTS),
+    *((known, HARDWARE) for known in HARDWARE_EVENTS),
+    *((known, HW_CACHE) for known in CACHE_EVENTS),
+]
+"""Names that every kernel has, with their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,45 +131,34 @@ class Catalogue:
         if asked.pmu:
             return self._of_pmu(asked)
         word = ALIASES.get(asked.word, asked.word)
-        for known, kind in self._generic():
+        for known, kind in GENERIC:
             if known.name == word:
-                return self._chosen(asked, known, kind)
+                return self._generic(asked, known, kind)
         if (match := _RAW.fullmatch(word)) is not None:
             code = Code(int(match[1], 16))
-            raw = self._on_cores(lambda pmu: _event(asked, pmu, code))
+            raw: dict[str | None, Event] = {
+                pmu.name: _event(asked, pmu, code) for pmu in self.cores
+            }
             return self._with(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
         return self._of_sysfs(asked, word)
 
     def names(self) -> list[str]:
         """All names that `find` knows here."""
-        generic = [known.name for known, kind in self._generic() if kind == SOFTWARE or self.cores]
+        generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
         listing = (name for pmu in self.cores for name in listed(pmu))
         return [*generic, *ALIASES, *listing, *self.of_perf]
 
-    def _generic(self) -> Iterator[tuple[Known, int]]:
-        """Names that every kernel has, with their type."""
-        for table, kind in (
-            (SOFTWARE_EVENTS, SOFTWARE), (HARDWARE_EVENTS, HARDWARE), (CACHE_EVENTS, HW_CACHE),
-        ):  # fmt: skip
-            for known in table:
-                yield known, kind
+    def _generic(self, asked: Asked, known: Known, kind: int) -> Chosen:
+        def event(extended: int) -> Event:
+            return Event(
+                asked.key, kind, extended | known.config, kernel=asked.kernel, user=asked.user,
+                core=kind != SOFTWARE,
+            )  # fmt: skip
 
-    def _chosen(self, asked: Asked, known: Known, kind: int) -> Chosen:
+        events: dict[str | None, Event] = {pmu.name: event(pmu.extended) for pmu in self.cores}
         if kind == SOFTWARE:
-            everywhere = Event(
-                asked.key, kind, known.config, kernel=asked.kernel, user=asked.user, core=False
-            )
-            return Chosen(asked, known.about, known.unit, known.scale, {None: everywhere})
-
-        def generic(pmu: Pmu) -> Event:
-            config = pmu.extended | known.config
-            return Event(asked.key, kind, config, kernel=asked.kernel, user=asked.user)
-
-        events = self._on_cores(generic)
+            events = {None: event(0)}
         return self._with(asked, known.about, known.unit, known.scale, events)
-
-    def _on_cores(self, event: Callable[[Pmu], Event]) -> dict[str | None, Event]:
-        return {pmu.name: event(pmu) for pmu in self.cores}
 
     def _with(
         self, asked: Asked, about: str, unit: str, scale: float, events: dict[str | None, Event]

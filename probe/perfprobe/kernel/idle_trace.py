@@ -22,6 +22,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
+from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
@@ -79,14 +80,9 @@ class IdleTrace:
 
         A CPU where it may not run stays unknown until its first transition.
         """
-        before = os.sched_getaffinity(0)
-        try:
-            for cpu in self._cpus if cpus is None else cpus:
-                with suppress(OSError):  # offline, or not in our cpuset
-                    os.sched_setaffinity(0, {cpu})
-                    checked(lib.pp_idle_settle(self._open(), cpu))
-        finally:
-            os.sched_setaffinity(0, before)
+        for cpu in self._cpus if cpus is None else cpus:
+            with suppress(OSError), pinned(cpu):  # it may be offline, or not in our cpuset
+                checked(lib.pp_idle_settle(self._open(), cpu))
 
     def offline(self, cpu: int) -> None:
         """The CPU went offline and counts as idle from now on; the kernel does not report that."""

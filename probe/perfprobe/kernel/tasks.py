@@ -123,7 +123,7 @@ class Tasks:
         self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
         # In a container /proc may show another PID namespace, whose numbers system calls lack.
-        self._ours = root == Path("/") and _link("/proc/self") == str(os.getpid())
+        self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
         self._seen: dict[str, _Look] = {}
         self._begun_ns = 0
         """When the last scan that ended began: who is not in `_seen` was born later."""
@@ -289,10 +289,3 @@ class Tasks:
         found = {"parent": parent.stat.comm if parent and parent.stat else ""}
         found["group"] = group(f"{self._proc}/{pid}/cgroup")
         return {key: value for key, value in found.items() if value}
-
-
-def _link(path: str) -> str | None:
-    try:
-        return str(Path(path).readlink())
-    except OSError:
-        return None

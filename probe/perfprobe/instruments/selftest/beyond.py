@@ -41,8 +41,7 @@ class Second:
 
 def second(tape: Tape) -> Second:
     """Copies memory on one CPU, with samples before and after it."""
-    tape.forget()
-    tape.past(clocks.now()[1])
+    tape.begin()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned(cpu):
         begin = clocks.now()[1]

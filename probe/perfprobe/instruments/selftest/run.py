@@ -95,16 +95,14 @@ def _tests(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Iterator[T
 
 
 def _working(tape: Tape, cpus: Sequence[int], kind: int) -> Found:
-    tape.forget()
-    tape.past(clocks.now()[1])
+    tape.begin()
     loads = load.chains(cpus, kind)
     tape.past(max((each.run.spell.end for each in loads.values()), default=0))
     yield from working.see(working.LOOKS[kind], tape, loads)
 
 
 def _resting(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Found:
-    tape.forget()
-    tape.past(clocks.now()[1])
+    tape.begin()
     if pair is not None:
         pair.begin()
     times = load.patterns(paired(tape.hello.cores, cpus))

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from perfprobe import wire
+from perfprobe.instruments.selftest import clocks
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
@@ -75,8 +76,10 @@ class Tape:
         """Number of rows of the counter's block."""
         return self.hello.rows(self.scope(key))
 
-    def forget(self) -> None:
+    def begin(self) -> None:
+        """Forgets what was read, and listens until every row was read once more."""
         self._reads_of.clear()
+        self.past(clocks.now()[1])
 
     def listen(self) -> None:
         """Takes all frames that are ready."""

@@ -22,14 +22,11 @@ STATES = {
     "both_s": lib.PP_TRACED + lib.PP_IDLE_BOTH,
 }
 """By counter the kind of its slot."""
-Places = Mapping[int, tuple[int, int]]
-"""By CPU its core and its LP there, 0 or 1."""
 
 
-def open_traced(rows: Sequence[Cpu], core_map: Places | None = None) -> list[Part]:
-    """Parts for what can be traced, or one part without counters that says why not. `core_map`
-    replaces the topology's cores."""
-    places = core_map or _places(topology.cores(rows))
+def open_traced(rows: Sequence[Cpu]) -> list[Part]:
+    """Parts for what can be traced, or one part without counters that says why not."""
+    places = _places(topology.cores(rows))
     try:
         trace = IdleTrace(places)
     except OSError as error:
