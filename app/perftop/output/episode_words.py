@@ -55,6 +55,8 @@ def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
     """Names of packages or cores if the CPUs are all their online CPUs, else CPU numbers. A list of
     more than `most` characters is cut."""
     mine = set(cpus)
+    if len(mine) == 1:
+        return f"CPU {min(mine)}"
     online = [row for row in topology if row.online]
     what, names = _whole(online, [row for row in online if row.cpu in mine], len(mine)) or (
         "CPU", ranges(mine))  # fmt: skip
@@ -84,7 +86,7 @@ def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str,
     `mine`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in mine}, {row.package for row in mine}
     known = [package for package in packages if package is not None]
-    if len(known) < len(packages) or len(mine) != count or count == 1:
+    if len(known) < len(packages) or len(mine) != count:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
     of_packages = sum(row.package in packages for row in online) == count > len(packages)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
@@ -163,17 +164,17 @@ def sentence(
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     phrases = _NEIGHBOURS.get(worst.cause, ()) if worst.kind == "neighbour" else ()
     phrases = phrases or _PHRASES.get(worst.kind, ("{kind} on {where}",))
-    known = cache(lambda size: _known(topology, worst, episodes, names, size, over=over))
-    numbers = [f"{{{key}}}" for key in _NUMBERS if key in known(_NAMES[0])]
+    facts = _known(topology, worst, episodes, over=over)
+    known = [facts | _people(worst.evidence, names, size) for size in _NAMES]
+    numbers = [f"{{{key}}}" for key in _NUMBERS if key in facts]
     phrases = tuple(p for p in phrases if all(key in p for key in numbers)) or phrases
+    phrases = tuple(p for p in phrases if _split(p).fields <= known[0].keys())
     ends = [f", {when}", ""] if when else [""]
-    tries = ((phrase, end, known(size)) for end in ends for phrase in phrases for size in _NAMES)
     found: list[list[Part]] = []
-    for phrase, end, have in tries:
-        if (made := _filled(phrase, have, over=over)) is not None:
-            found.append(_joined([*made, Part(end)]))
-            if len(text(found[-1])) <= most:
-                return found[-1]
+    for end, phrase, have in product(ends, phrases, known):
+        found.append(_joined([*_filled(phrase, have, over=over), Part(end)]))
+        if len(text(found[-1])) <= most:
+            return found[-1]
     return min(found, key=lambda made: len(text(made)))
 
 
@@ -209,17 +210,29 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
 _FIELD = re.compile(r"\{(\w+)\}|([a-z]+)\|([a-z]+)")
 
 
-def _filled(phrase: str, known: Mapping[str, Part], *, over: bool) -> list[Part] | None:
-    """The phrase with its fields put in; None if one of them is not known."""
-    made, at = [], 0
+class _Phrase(NamedTuple):
+    pieces: Sequence[tuple[str, str, str, str]]
+    """Text, and the field or the verb behind it in both tenses; one of them is empty."""
+    end: str
+    fields: frozenset[str]
+
+
+@cache
+def _split(phrase: str) -> _Phrase:
+    pieces, at = [], 0
     for found in _FIELD.finditer(phrase):
-        made.append(Part(phrase[at : found.start()]))
-        field, present, past = found.groups()
-        if field and field not in known:
-            return None
-        made.append(known[field] if field else Part(past if over else present))
+        field, present, past = found.groups("")
+        pieces.append((phrase[at : found.start()], field, present, past))
         at = found.end()
-    made.append(Part(phrase[at:]))
+    return _Phrase(pieces, phrase[at:], frozenset(piece[1] for piece in pieces if piece[1]))
+
+
+def _filled(phrase: str, known: Mapping[str, Part], *, over: bool) -> list[Part]:
+    """The phrase with its fields put in."""
+    split, made = _split(phrase), list[Part]()
+    for before, field, present, past in split.pieces:
+        made += Part(before), known[field] if field else Part(past if over else present)
+    made.append(Part(split.end))
     if phrase.startswith("{where}"):
         made[1] = Part(made[1].text[0].upper() + made[1].text[1:])
     return made
@@ -237,10 +250,9 @@ def _joined(parts: Sequence[Part]) -> list[Part]:
 
 
 def _known(
-    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode],
-    names: Sequence[str], size: int, *, over: bool,
-) -> dict[str, Part]:  # fmt: skip
-    """What can be put into a phrase; names are cut to `size` characters."""
+    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
+) -> dict[str, Part]:
+    """What can be put into a phrase besides names."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
@@ -254,8 +266,7 @@ def _known(
         "cause": Part(_cause(worst)),
     }
     told |= _amounts(worst)
-    told |= {"label": Part(str(evidence["label"]), "name")} if "label" in evidence else {}
-    return told | _people(evidence, names, size)
+    return told | ({"label": Part(str(evidence["label"]), "name")} if "label" in evidence else {})
 
 
 def _cause(episode: Episode) -> str:
@@ -268,7 +279,7 @@ def _cause(episode: Episode) -> str:
 
 
 def _people(evidence: Mapping[str, Any], names: Sequence[str], size: int) -> dict[str, Part]:
-    """Who takes and who loses."""
+    """Who takes and who loses; names are cut to `size` characters."""
     told: dict[str, Part] = {}
     if names:
         told["loser"] = Part(_some(names, size), "name")

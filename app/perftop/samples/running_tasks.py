@@ -35,6 +35,8 @@ class Look:
     """The tasks that ran most, a list of such entries."""
     waits: Mapping[str, Any] | None = None
     """Their shares of waiting and switches a second; None if the stream does not tell them."""
+    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `on` has found so far, as a look is shown for many refreshes."""
 
     @classmethod
     def of(cls, records: Mapping[str, object]) -> Look | None:
@@ -51,6 +53,11 @@ class Look:
 
     def on(self, cpu: str) -> list[Ran]:
         """The tasks that ran most on this CPU, in descending order."""
+        if cpu not in self._ran:
+            self._ran[cpu] = self._on(cpu)
+        return self._ran[cpu]
+
+    def _on(self, cpu: str) -> list[Ran]:
         others, waits = self.others.get(cpu), (self.waits or {}).get(cpu)
         told = others[:MOST_TASKS] if isinstance(others, list) and others else []
         told, waits = told or [self.tasks.get(cpu)], waits if isinstance(waits, list) else []

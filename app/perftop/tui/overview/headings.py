@@ -129,8 +129,9 @@ def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room
     worst = next(iter(wide), None)
     if worst is not None:
         return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
-    rows = picture.rows(package).tolist()
-    counts = picture.troubles.count([picture.places.places[row].rows for row in rows])
+    rows = picture.rows(package)
+    places = picture.places.places
+    counts = picture.troubles.count(places[row].rows for row in rows.tolist())
     if not counts:
         return []
     name, count = max(counts.items(), key=lambda item: item[1])
