@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, complain, unwritten
+from perftop.base.errors import DAMAGED, USAGE, complain, unwritten
 from perftop.base.text import colours, printable, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
@@ -49,6 +49,8 @@ class Why:
 
     def __init__(self, options: Options, out: TextIO) -> None:
         self._options, self._out = options, out
+        self.told = False
+        """Whether there was something to write at the end."""
         self._session: Session | None = None
         self._measurement = Measurement(options.job)
         err = sys.stderr
@@ -97,10 +99,14 @@ class Why:
         session, first_ns, bracket = self._session, self._measurement.first_ns, self.bracket
         if self._waits:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
-        if session is None or first_ns is None or session.frames < 2:
+        if session is None:
             return
         if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
             return
+        if first_ns is None or session.frames < 2:
+            complain("fewer than two samples were seen: nothing can be told")
+            return
+        self.told = True
         job, past = self._options.job, self._options.file is not None
         ours = job is not None and session.neighbours.watching.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
@@ -143,4 +149,4 @@ def _read(why: Why, path: Path) -> int:
     if source.damage is not None:
         complain(printable(f"{path}: {source.damage}"))
         return DAMAGED
-    return 0
+    return 0 if why.told else USAGE

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import exported
 import pytest
 from command import here
 from nights import by_day
 from waiting import MOST_S
+
+from perftop.base.errors import USAGE
 
 QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=10"]
 
@@ -38,6 +41,17 @@ def test_a_recording_says_the_same(tmp_path: Path) -> None:
     first = line["causes"][0]
     assert (first["kind"], first["cause"], first["running"]) == ("turbo-drop", "power-pl1", False)
     assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
+
+
+def test_one_sample_is_too_little(tmp_path: Path) -> None:
+    """Silence could be taken for: nothing was found."""
+    path = tmp_path / "recording"
+    played = exported.messages("sim:idle,cpus=2", 1)
+    exported.record(path, played[:2])
+    for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
+        done = here("why", *arguments)
+        assert (done.stdout, done.returncode) == ("", status)
+        assert "fewer than two samples" in done.stderr
 
 
 WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
