@@ -119,12 +119,13 @@ def _block(block: Block) -> list[str]:
     if block.kind == "heading":
         return [f".SH {_inline(text)}" if block.level == 2 else f".SS {_inline(text)}"]
     if block.kind == "code":
-        return [".PP", ".RS 4", ".nf", *map(_line, block.lines), ".fi", ".RE"]
+        code = (_line(_escaped(line)) for line in block.lines)
+        return [".PP", ".RS 4", ".nf", *code, ".fi", ".RE"]
     if block.kind == "item":
-        return [".IP \\(bu 2", _line(_inline(text), escaped=True)]
+        return [".IP \\(bu 2", _line(_inline(text))]
     if block.kind == "table":
         return _table([cells(row) for row in block.lines])
-    return [".PP", _line(_inline(text), escaped=True)]
+    return [".PP", _line(_inline(text))]
 
 
 def _table(rows: list[list[str]]) -> list[str]:
@@ -132,8 +133,8 @@ def _table(rows: list[list[str]]) -> list[str]:
     if len(rows[0]) == 2:
         lines = [".PP"]
         for name, text in rows[1:]:
-            lines += [".TP", _line(_inline(name), escaped=True)]
-            lines.append(_line(_inline(text), escaped=True) or "\\&")
+            lines += [".TP", _line(_inline(name))]
+            lines.append(_line(_inline(text)) or "\\&")
         return lines
     columns = len(rows[0])
     lines = [".PP", ".TS", "tab(@);", " ".join(["lb"] * columns)]
@@ -142,16 +143,14 @@ def _table(rows: list[list[str]]) -> list[str]:
         if at == 0:
             lines.append("@".join(map(_inline, row)))
         else:
-            lines.append(
-                "@".join(f"T{{\n{_line(_inline(cell), escaped=True)}\nT}}" for cell in row)
-            )
+            lines.append("@".join(f"T{{\n{_line(_inline(cell))}\nT}}" for cell in row))
     return [*lines, ".TE"]
 
 
 def _text(text: str, *, apart: bool = False) -> list[str]:
     """A paragraph; `apart`: with a gap before it."""
     words = " ".join(text.replace("%%", "%").split())
-    return [*([".PP"] * apart), _line(_inline(words), escaped=True)] if words else []
+    return [*([".PP"] * apart), _line(_inline(words))] if words else []
 
 
 def _sentence(text: str) -> str:
@@ -170,7 +169,6 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
 
 
-def _line(text: str, *, escaped: bool = False) -> str:
+def _line(text: str) -> str:
     """A line of text that begins no request."""
-    shown = text if escaped else _escaped(text)
-    return f"\\&{shown}" if shown.startswith((".", "'")) else shown
+    return f"\\&{text}" if text.startswith((".", "'")) else text

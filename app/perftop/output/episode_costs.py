@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from perftop.samples import episode as kinds
+from perftop.samples.episode import rank
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
@@ -28,11 +28,6 @@ def cost(episodes: Iterable[Episode]) -> float:
         for cpu in episode.cpus:
             lost[cpu] = max(lost.get(cpu, 0.0), each)
     return sum(lost.values())
-
-
-def rank(episode: Episode) -> int:
-    """Place of its kind among all, the worst first, for episodes whose cost does not differ."""
-    return kinds.rank(episode.kind)
 
 
 def told_once(episodes: Sequence[Episode]) -> list[Episode]:
@@ -64,10 +59,6 @@ def _covers(loss: Episode, steal: Episode) -> bool:
 def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """The groups of these episodes, the costliest first, each with its first episode in front."""
     groups: dict[tuple[str, str], list[Episode]] = {}
-    for episode in sorted(episodes, key=lambda e: (rank(e), e.start_ns)):
+    for episode in sorted(episodes, key=lambda e: (rank(e.kind), e.start_ns)):
         groups.setdefault(group(episode), []).append(episode)
-    return sorted(groups.values(), key=_order)
-
-
-def _order(alike: Sequence[Episode]) -> tuple[float, int, int]:
-    return -cost(alike), rank(alike[0]), alike[0].start_ns
+    return sorted(groups.values(), key=lambda g: (-cost(g), rank(g[0].kind), g[0].start_ns))

@@ -28,7 +28,8 @@ def machine(line: Line, shown: Sequence[Shown]) -> list[str]:
     for column in shown:
         key, show = column.key, column.text
         means = [group[key] and group[key]["mean"] for group in groups.values()]
-        cells = [_spans(line["machine"][key], show), *(f"{_cell(mean, show):>9}" for mean in means)]
+        told = [_at(line["machine"][key], name, show) for name in SPANS]
+        cells = [f"{text:>9}" for text in (*told, *(_cell(mean, show) for mean in means))]
         lines.append(f"{' '.join(column.title).rstrip():>24}" + "".join(cells))
     return lines
 
@@ -80,10 +81,6 @@ def _each_core(session: Session, line: Line, cpus: set[int]) -> list[str]:
 def _named(what: object, span: str) -> str:
     """The label of a line; the name is on the first of its lines only."""
     return f"{what if span == SPANS[0] else ''} {span:>4}"
-
-
-def _spans(measure: Line | None, show: Show) -> str:
-    return "".join(f"{_at(measure, name, show):>9}" for name in SPANS)
 
 
 def _at(measure: Line | None, span: str, show: Show) -> str:

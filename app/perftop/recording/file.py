@@ -175,13 +175,13 @@ class Recording:
         """Whether a block begins wherever the index says, from the first message on."""
         before = self._begin - 1
         for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
-            if not before < at < end or _begins(self._prefix(at)) != time_ns:
+            if (
+                not before < at < end
+                or _begins(os.pread(self._file.fileno(), PREFIX, at)) != time_ns
+            ):
                 return False
             before = at
         return (blocks[0] if blocks else end) == self._begin
-
-    def _prefix(self, at: int) -> bytes:
-        return os.pread(self._file.fileno(), PREFIX, at)
 
     def _scanned(self) -> array[int]:
         """What an index would say. Tells where the file was cut, or that it has no end."""

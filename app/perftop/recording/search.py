@@ -42,7 +42,7 @@ class Search:
         if passage is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return passage
         if passage is None or not 0 <= time_ns - passage.session.now_ns <= NEAR_NS:
-            passage = self._entered(time_ns)
+            passage = Passage(self.recording, time_ns - WARM_NS, self.found)
         await self._read(passage, time_ns)
         return passage
 
@@ -70,9 +70,6 @@ class Search:
         older = Passage(self.recording, since_ns - WARM_NS, self.found, history.room_bytes)
         await self._read(older, begin_ns, gently=True)
         history.put_before(older.session.past)
-
-    def _entered(self, time_ns: int) -> Passage:
-        return Passage(self.recording, time_ns - WARM_NS, self.found)
 
     async def _read(self, passage: Passage, time_ns: int, *, gently: bool = False) -> None:
         """Reads up to this moment, and at least to a first sample. `gently`: keys and the screen

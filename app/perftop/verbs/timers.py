@@ -130,12 +130,8 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
             line += f"{bars(counts, unicode=unicode):{BARS}} {number(last):<{COLUMN}}"
             far = method["far"]
-            yield f"{line} {_share(far)} far out" if far else line.rstrip()
+            yield f"{line} {100 * far:.2g} % far out" if far else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.2g} %"
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -164,12 +160,8 @@ def _tsc(answer: Answer, width: int) -> Iterator[str]:
 
 
 def _rate(rate: Answer) -> str:
-    error = "" if rate["error"] is None else f", within {_ppm(rate['error'])} ppm"
+    error = "" if rate["error"] is None else f", within {1e6 * rate['error']:.2g} ppm"
     return f"{rate['hz'] / 1e6:.6f} MHz{error}: {rate['origin']}"
-
-
-def _ppm(error: float) -> str:
-    return f"{error * 1e6:.2g}"
 
 
 def _offsets(answer: Answer, width: int) -> Iterator[str]:
@@ -210,8 +202,5 @@ def bars(counts: Sequence[int], *, unicode: bool = True) -> str:
     any other is visible."""
     levels = LEVELS if unicode else ASCII_LEVELS
     highest = max(counts, default=0)
-    return "".join(_bar(count, highest, levels) if count else " " for count in counts)
-
-
-def _bar(count: int, highest: int, levels: str) -> str:
-    return levels[-(-count * len(levels) // highest) - 1]
+    heights = (-(-count * len(levels) // highest) if count else 0 for count in counts)
+    return "".join(f" {levels}"[height] for height in heights)

@@ -183,8 +183,9 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
     if failed:
         said += f" {failed} of {len(runs.runs)} runs failed."
     for one in runs.apart[:1]:
+        more = "longer" if one.by_s > 0 else "less"
         which = f" Run {one.place + 1} is apart: it "
-        said += which + (one.why or f"took {_time(abs(one.by_s), made.mean)} s {_more(one)}")
+        said += which + (one.why or f"took {_time(abs(one.by_s), made.mean)} s {more}")
         said += "."
     if len(runs.apart) > 1:
         rest = ", ".join(str(one.place + 1) for one in runs.apart[1:])
@@ -194,10 +195,6 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
 
 def _time(value_s: float, like_s: float) -> str:
     return NUMBERS[TIME].show(value_s, like_s)
-
-
-def _more(one: Apart) -> str:
-    return "longer" if one.by_s > 0 else "less"
 
 
 def _warmed(runs: Runs) -> list[str]:

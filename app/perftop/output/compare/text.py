@@ -10,7 +10,6 @@ from perftop.output.compare.answer import answer, not_told, work
 from perftop.output.compare.comparison import NOISE, Comparison, Row
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.pictures import pictures
-from perftop.output.compare.reading import Cause
 from perftop.output.machine_state import label, shown
 
 WIDTH, LABEL, NAME = 80, 18, 21
@@ -116,9 +115,6 @@ def _signed(value: float) -> str:
 
 
 def _verdict(row: Row) -> str:
-    return row.verdict if row.cause is None or row.verdict == NOISE else (
-        f"{row.verdict}: {_short(row.cause)}")  # fmt: skip
-
-
-def _short(cause: Cause) -> str:
-    return SHORT.get(cause[1], cause[1])
+    if row.cause is None or row.verdict == NOISE:
+        return row.verdict
+    return f"{row.verdict}: {SHORT.get(row.cause[1], row.cause[1])}"

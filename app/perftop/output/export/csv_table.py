@@ -39,7 +39,7 @@ class Delimited(Form):
         whys = list(columns[self._why])
         if len(self._told) == len(whys):
             pairs = zip(whys, self._told, strict=True)
-            columns[self._why] = [_changed(now, before) for now, before in pairs]
+            columns[self._why] = ["" if now == old else now or ALL_THERE for now, old in pairs]
         self._told = whys
         self._write(list(zip(*columns, strict=True)))
 
@@ -47,8 +47,3 @@ class Delimited(Form):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         self._out.write(text.getvalue().encode())
-
-
-def _changed(now: object, before: object) -> object:
-    """The reasons, if they are others than before."""
-    return "" if now == before else now or ALL_THERE

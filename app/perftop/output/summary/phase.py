@@ -66,12 +66,9 @@ def _worst(
     finding: Finding, episodes: Sequence[Episode], first_ns: int, now_ns: int
 ) -> Episode | None:
     alike = [e for e in episodes if (e.kind, e.cause) == finding.cause]
-    return max(alike, key=lambda e: _cost(e, first_ns, now_ns), default=None)
-
-
-def _cost(episode: Episode, first_ns: int, now_ns: int) -> float:
-    """Seconds of CPUs within the phase."""
-    return episode.lost_share * len(episode.cpus) * episode.span_s(first_ns, now_ns)
+    return max(  # by seconds of CPUs within the phase
+        alike, key=lambda e: e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns), default=None
+    )
 
 
 def json_line(made: Phase) -> Line:

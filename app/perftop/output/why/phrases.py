@@ -39,11 +39,6 @@ _CAPS = {
 """Remedies for limits that somebody set, by the limit's name."""
 
 
-def of_cycles(cause: Cause) -> str:
-    """What is lost to it."""
-    return "cycles" if cause[0] in OF_CYCLES else "time"
-
-
 def hint(cause: Cause, worst: Episode | None) -> str:
     """'' where we know nothing better."""
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):

@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def unit(self) -> str:
-        return phrases.of_cycles(self.cause)
+        return "cycles" if self.cause[0] in phrases.OF_CYCLES else "time"
 
 
 @dataclass(frozen=True, slots=True)

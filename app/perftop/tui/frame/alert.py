@@ -10,8 +10,9 @@ from perftop.base.times import length, running
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.output import sentences
-from perftop.output.episode_costs import cost, grouped, rank
+from perftop.output.episode_costs import cost, grouped
 from perftop.output.episode_words import cause, pieces, where_briefly
+from perftop.samples.episode import rank
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
 
@@ -91,7 +92,7 @@ def _last(session: Session, now_ns: int) -> Episode | None:
         for e in session.episodes(now_ns - LINGERS_NS, now_ns)
         if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
     ]
-    return max(found, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e)), default=None)
+    return max(found, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
 
 
 def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:

@@ -127,7 +127,8 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
     rows = [row for place in mine for row in place.rows if row in places.shown]
     what = many(len(mine), "core" if places.pairs else "CPU")
     pieces: list[Piece] = [(0, [(f" {package_name(package)}", "bright")]), (3, [(what, "dim")])]
-    util, busy = _over(interval, rows, "util", "busy_hz")
+    found = interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
+    util, busy = map(float, found)
     if not isnan(util):
         pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
     if not isnan(busy):
@@ -142,11 +143,6 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
         pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if down else clock))
     runs = shed(pieces, size, 2)
     return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
-
-
-def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
-    """These metrics of the CPUs at positions `rows` together."""
-    return [*map(float, interval.values.group(rows, [INDEX[key] for key in keys]))]
 
 
 def foot(session: Session, interval: Interval, places: Places, i: int, heat: Heat, size: int

@@ -97,7 +97,10 @@ class Past(Paneled, Cursor):
         feet = 2 if self.size.height >= TALL else 1
         more = traffic.count(session, self.size.height)
         if self._headed and traffic.under_packages(session, self.size.height):
-            more, lines = 0, [one for line in lines for one in _with_traffic(line)]
+            more, headed = 0, lines
+            lines = []
+            for line in headed:
+                lines += [line, *[Line("memory", line.row)] * (line.kind == "package")]
         room = self.size.height - (0 if self.bare else HEADS + more + feet)
         of_core = self._field.of_core
         self._plan = planned(
@@ -321,7 +324,3 @@ class Past(Paneled, Cursor):
                 sign, key = time_axis.mark(episode, self.interval.time_ns)
                 return f" {sign}", key
         return "  ", "text"
-
-
-def _with_traffic(line: Line) -> list[Line]:
-    return [line, Line("memory", line.row)] if line.kind == "package" else [line]

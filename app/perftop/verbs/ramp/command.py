@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Measured:
     interrupted: bool = False
 
     def slowest(self) -> tuple[Answer, Ramp]:
-        return max(self.found, key=lambda each: _slowness(each[1]))
+        return max(self.found, key=lambda each: each[1].steady_s.high if each[1].steady_s else inf)
 
 
 def run(options: Options, ask: Ask) -> int:
@@ -135,10 +136,6 @@ def _progress(text: str) -> None:
     """Shows a progress line, on a terminal only; an empty text clears it."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def _slowness(ramp: Ramp) -> float:
-    return float("inf") if ramp.steady_s is None else ramp.steady_s.high
 
 
 def _lines(answer: Answer, ramp: Ramp) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,7 +55,8 @@ def draw(
         hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
-    lines = charts.ruled(chart, _moments(climb, edges)).lines()
+    moments = {_column(edges, at_s): name for name, at_s in climb.moments}  # the later of two
+    lines = charts.ruled(chart, moments).lines()
     numbers = charts.marks(low, high, height, height // 2)
     labels = {line: f"{value / 1e9:{LABELS - 1}.2f} " for line, value in numbers.items()}
     drawn = [
@@ -66,11 +67,6 @@ def draw(
     drawn.append(_painted(_gap_line(climb, edges, unicode=unicode), "warn", colour))
     drawn.append(_painted(" " * LABELS + _axis(edges), "dim", colour))
     return drawn if unicode else [in_ascii(line) for line in drawn]
-
-
-def _moments(climb: Climb, edges: Floats) -> Mapping[int, str]:
-    """Labels of the moments by column; of two in one column the later is kept."""
-    return {_column(edges, at_s): name for name, at_s in climb.moments}
 
 
 def _column(edges: Floats, at_s: float) -> int:

@@ -89,7 +89,8 @@ def facts(answer: Mapping[str, Any], ramp: Ramp, width: int) -> list[str]:
 
 
 def _times(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
-    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(_first_s(ramp))}"
+    first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
+    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
     rows = [("first", first if counted(answer) else f"{first}, cold caches in it")]
     rows.append(("90 %", f"{_by(ramp.t90_s)}; 99 % {_by(ramp.t99_s)}"))
     steady = _by(ramp.steady_s)
@@ -98,10 +99,6 @@ def _times(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
         steady = f"{steady}: {clocks}{_drops(ramp)}"
     rows.append(("steady", steady))
     return rows
-
-
-def _first_s(ramp: Ramp) -> float:
-    return min((climb.first_s for climb in ramp.climbs), default=0.0)
 
 
 def _by(times: Spread | None) -> str:
