@@ -61,6 +61,10 @@ _FRONT_END = _on(0, 0x01C6)
 _LATER_OFFCORE_LATENCY = _on(0, 0x012A, 0x012B, 0x01CD, 0x40AD, 0x04C2, 0x01C6)
 
 NONE: Restrictions = ()
+SMALL = _on(0, 0x01B7, 0x02B7)
+"""Cores of Xeon Phi and small ones: all counters count all but off-core responses."""
+GRACEMONT = SMALL + _on(0, 0x05D0, 0x0127, 0x0227)
+"""Latency of loads, and from Crestmont on responses to snoops."""
 NEHALEM = _on(0, 0x01B7, 0x100B) + _on(0x3, range(0x40, 0x44), 0x48, 0x4E, 0x51, 0x63)
 WESTMERE = _on(0, 0x01B7, 0x01BB, 0x100B) + _on(0x3, 0x51, 0x63) + _on(_COUNTER[0], 0x60, 0xB3)
 SANDY_BRIDGE = (

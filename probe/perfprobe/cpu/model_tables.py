@@ -113,7 +113,7 @@ _GRACEMONT = replace(
     licenses={},
     budget=Budget(6, 3),
     turbo=parts.TRL_E,
-    restrictions=event_counters.NONE,
+    restrictions=event_counters.GRACEMONT,
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
@@ -139,7 +139,7 @@ _SIERRA = replace(
     residencies=(parts.C1, parts.C6, parts.C6_MODULE, *parts.PC),
     limits=None,
     crystals_hz=(),
-    restrictions=event_counters.NONE,
+    restrictions=event_counters.GRACEMONT,
 )
 _PHI = replace(
     _SANDY,
@@ -150,7 +150,7 @@ _PHI = replace(
     clocks=replace(parts.CLOCKS, shift=10),
     turbo=parts.TRL_KNL,
     residencies=(parts.C6_KNL, *parts.PC),
-    restrictions=event_counters.NONE,
+    restrictions=event_counters.SMALL,
 )
 _GOLDMONT_PLUS = replace(
     _INTEL,
@@ -164,7 +164,7 @@ _GOLDMONT_PLUS = replace(
     rapl=parts.RAPL,
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
-    restrictions=event_counters.NONE,
+    restrictions=event_counters.SMALL,
 )
 _BONNELL = replace(
     _INTEL,
