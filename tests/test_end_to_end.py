@@ -264,7 +264,7 @@ def test_a_full_disk_is_said() -> None:
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
 
-@pytest.mark.parametrize("limit", [14, 16, 18])
+@pytest.mark.parametrize("limit", [14, 18])
 def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
@@ -341,7 +341,7 @@ def test_topology_answers_in_both_forms() -> None:
 # --- what a user would trip over ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("interval", ["150ms", "250ms", "1050ms"])
+@pytest.mark.parametrize("interval", ["150ms", "1050ms"])
 def test_an_interval_is_as_long_as_was_asked(interval: str) -> None:
     found = command.stat("--source", "sim:steady,speed=max", "-i", interval, "-n", "4")
     asked = int(interval.removesuffix("ms")) / 1000
@@ -426,12 +426,13 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
     assert b"SMT states, mean of 8 cores: " in told
 
 
-def test_a_dash_is_stdout(tmp_path: Path) -> None:
+def test_a_dash_is_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
-    done = command.run(*arguments, cwd=tmp_path)
+    done = command.here(*arguments)
     assert "busy" in done.stdout
     assert done.stderr == ""
-    done = command.run(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0", cwd=tmp_path)
+    done = command.here(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0")
     assert "status 0" in done.stdout
     assert not list(tmp_path.iterdir())
 

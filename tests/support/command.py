@@ -34,7 +34,7 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The same for perftop in this process, which spares the start of an interpreter; its probe is
-    a child. Not for what ends perftop, nor for a CMD."""
+    a child. Not for what ends perftop, nor for what a CMD prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import awkward
@@ -21,7 +22,12 @@ Row = dict[str, str]
 
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
-    """Messages of a simulated machine, the hello first."""
+    """Messages of a machine that is simulated once for all tests in a row, the hello first."""
+    return [*_messages(spec, seconds, sample_ns)]
+
+
+@lru_cache(8)
+def _messages(spec: str, seconds: float, sample_ns: int) -> list[wire.Message]:
     source = open_sim(f"{spec},speed=max", sample_ns)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     found: list[wire.Message] = [source.hello]

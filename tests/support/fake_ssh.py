@@ -22,8 +22,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:  # it would take most of the time of a connection
+    import pytest
 
 HOSTS = "FAKE_SSH_HOSTS"
 DEAF = """
@@ -79,7 +81,7 @@ def install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     (directory / "bin").mkdir()
     (directory / "hosts").mkdir()
     program = directory / "bin" / "ssh"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv(HOSTS, str(directory / "hosts"))

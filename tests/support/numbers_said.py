@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from painted import SAMPLE_NS, Told
+from painted import Told, messages
 from textual import events
 from waiting import until
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 
 Line = dict[str, Any]
 QUIET = {"·", "n/a", "off", "–", "-"}
@@ -44,12 +43,7 @@ def together(rows: list[Line], key: str) -> float | None:
 
 def fed(scenario: str, cpus: int | None = None) -> list[wire.Message]:
     cpus = cpus or (24 if scenario == "hybrid" else 64)
-    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
-    found: list[wire.Message] = [source.hello]
-    while len(found) < SAMPLES:
-        found += source.poll()
-    source.close()
-    return found
+    return messages(cpus, SAMPLES, scenario)
 
 
 async def press(app: Told, key: str, title: str) -> list[str]:

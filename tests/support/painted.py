@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn_cells import Cells
+from pieces import messages as simulated
 from rich.color import ColorSystem
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
@@ -16,7 +17,6 @@ from textual.geometry import Size
 from waiting import quiet, until
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.process.probe_stream import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
@@ -87,12 +87,8 @@ async def _silent() -> AsyncIterator[Stream]:
 
 
 def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Message]:
-    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
-    found: list[wire.Message] = [source.hello]
-    while len(found) < count:
-        found += source.poll()
-    source.close()
-    return found[:count]
+    hello, found = simulated(f"{scenario},cpus={cpus}", count - 1)
+    return [hello, *found]
 
 
 @asynccontextmanager

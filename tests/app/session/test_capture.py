@@ -52,7 +52,7 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
     ("scenario", "seconds"),
     [
         pytest.param("turbo-drop", 16, marks=pytest.mark.nightly),
-        ("neighbour", 30),
+        ("neighbour", 22),
         ("hotplug", 20),
         *(pytest.param(one, 40, marks=pytest.mark.nightly) for one in OTHERS),
     ],

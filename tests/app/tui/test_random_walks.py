@@ -12,7 +12,7 @@ from painted import messages
 from taped import written
 from walking import live, replay
 
-FRAMES, STEPS = 600, 80
+FRAMES, STEPS = 400, 50
 SEEDS = by_day(range(60), [0, 3])
 """By day a live walk over few CPUs, and one in a recording of many."""
 

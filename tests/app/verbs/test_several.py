@@ -90,7 +90,7 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
     """Only lengths: the window there is as much longer than the run as it says."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
-    done = run("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
     assert done.returncode == 0, done.stderr
     (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (told["start"], told["end"]) == (None, None)
@@ -102,7 +102,7 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
 def test_of_an_older_probe_no_window_is_claimed(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n1", "old")
     out = hosts.path.parent / "out"
-    done = run("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
     assert done.returncode == 0, done.stderr
     (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (told["slack_s"], told["first_samples"]) == (None, None)
@@ -118,7 +118,7 @@ def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
     assert done.returncode == 7
     assert "me@n2: key" in done.stderr
     assert done.stderr.count("\nexit status 7") == 2
-    done = run("stat", *HOSTS, "--source", "os", "--", "true")
+    done = here("stat", *HOSTS, "--source", "os", "--", "true")
     assert done.returncode == 1
 
 

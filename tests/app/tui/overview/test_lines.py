@@ -73,9 +73,9 @@ def test_nothing_moves_when_values_change() -> None:
 
 
 def test_columns_are_shed_in_their_order() -> None:
-    m = Machine()
+    session, interval = seen(Machine(), records=tasks(["a"]))
     kept = [
-        {c.key for c in picture(m, width, records=tasks(["a"])).columns}
+        {c.key for c in of_session(session, interval, width).columns}
         for width in range(260, 60, -1)
     ]
     order = ["net_hz", "idle", "kernel_cycles", "past ipc", "work", "involuntary"]
