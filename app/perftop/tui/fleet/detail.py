@@ -40,10 +40,12 @@ def numbers(look: Look, machine: Machine) -> Line:
 
 def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
     """The clock of a machine under its ceiling over time; without a clock, what it lost."""
-    ceilings = machine.past.series("ceiling_hz", width - 6, look.now)
-    has_clock = any(isfinite(hz) for hz in machine.past.series("clock_hz", 8, look.now))
+    cells = width - 6
+    clocks = machine.past.series("clock_hz", 2 * cells, look.now)
+    has_clock = any(map(isfinite, clocks))
+    ceilings = machine.past.series("ceiling_hz", cells, look.now) if has_clock else [nan] * cells
     key = "clock_hz" if has_clock else "lost"
-    values = np.array(machine.past.series(key, 2 * (width - 6), look.now))
+    values = np.array(clocks if has_clock else machine.past.series(key, 2 * cells, look.now))
     tall = max(1, height - 3)
     known = values[np.isfinite(values)]
     if not len(known):
@@ -57,20 +59,20 @@ def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
     lines: list[Line] = [([(fit(title, width), "dim")], "calm")]
     dots = braille.line(values, low, high, braille.TALL * tall, thick=2)
     codes = braille.codes(dots)
-    lost = _below(values, ceilings) if has_clock else [False] * (width - 6)
+    lost = _below(values, ceilings) if has_clock else [False] * cells
     for y in range(tall):
         edge = high if not y else low if y == tall - 1 else nan
         label = amount(key, edge) if isfinite(edge) else ""
         runs: list[Run] = [(f"{label:>5} ", "faint")]
         for x, code in enumerate(codes[y].tolist()):
             sign = chr(code)
-            if sign == " " and not y and has_clock and isfinite(ceilings[x]):
+            if sign == " " and not y and isfinite(ceilings[x]):
                 runs.append((theme.LIMIT, "dim"))
             else:
                 runs.append((sign, "alarm" if lost[x] else "clock"))
         lines.append((runs, "calm"))
-    axis = " " * 6 + words.times(look.now, PAST_S, width - 6)
-    rule: Line = ([("      ", "text"), (theme.RULE * (width - 6), "rule")], "calm")
+    axis = " " * 6 + words.times(look.now, PAST_S, cells)
+    rule: Line = ([("      ", "text"), (theme.RULE * cells, "rule")], "calm")
     return [*lines, rule, ([(axis, "faint")], "calm")][:height]
 
 

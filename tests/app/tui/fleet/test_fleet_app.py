@@ -19,7 +19,8 @@ from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import fleet_keys
+from perftop.tui.fleet import detail, fleet_keys
+from perftop.tui.fleet.look import Look
 from perftop.tui.fleet_app import FleetApp
 from perftop.tui.shared import keys
 
@@ -67,6 +68,16 @@ async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() 
     assert "no answer" in lines[first + 1]
     assert "timed out" in lines[first + 1]
     assert "node01" in lines[first + 2]
+
+
+def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
+    """A ceiling alone may be known: in the first seconds, or where clocks are not counted."""
+    machine = Machine("node")
+    for at in range(30):
+        machine.hear(1000.0 + at, dict(NOTHING) | {"lost": 0.02, "ceiling_hz": 3.4e9})
+    title, top, *_ = detail.chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
+    assert "lost" in title[0][0][0]
+    assert top[0][0][0].strip() == "2.0"
 
 
 async def test_a_shared_cause_is_told_once_above_the_rows() -> None:
