@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,10 @@ def _no_file(path: Path) -> str:
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
-    return f"; how long to look: --duration {path}" if path.name[:1].isdigit() else ""
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        span_ns("" if path.exists() else str(path))
+        return f"; how long to look: --duration {path}"
+    return ""
 
 
 def _why(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import subprocess
+from pathlib import Path
 
 import pytest
 from command import argv
@@ -71,6 +72,16 @@ def test_what_is_wrong_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("perftop: ")
     assert told in line
+
+
+@pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
+def test_a_damaged_recording_is_no_length_of_time(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(b"no recording")
+    assert cli.main(["why", name]) > 0
+    assert "--duration" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("typed", "answer"), [("--csv", "export"), ("-d", "-i"), ("-x,", "json")])
