@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import floor, isfinite, log10, nan
 
@@ -164,17 +164,20 @@ def known(found: Iterable[Numbers]) -> list[str]:
 def numbers(line: Line) -> Numbers:
     """The numbers of a summary. Those that grow are of a command or a phase only: how long somebody
     looked says nothing of the machine."""
-    found, ended = {}, bool(line.get("run")) or line["type"] == "phase"
-    for key, one in NUMBERS.items():
-        value = one.of(line) if ended or not one.grows else None
-        if isinstance(value, int | float) and isfinite(value):
-            found[key] = float(value)
+    ended = bool(line.get("run")) or line["type"] == "phase"
+    found: dict[str, object] = {
+        key: one.of(line) for key, one in NUMBERS.items() if ended or not one.grows
+    }
     events = [key for key in line["machine"] if of_event(key)]
-    for key in events[:MOST_EVENTS]:
-        value = _mean(key)(line)
-        if isinstance(value, int | float) and isfinite(value):
-            found[key] = float(value)
-    return found
+    return finite(found | {key: _mean(key)(line) for key in events[:MOST_EVENTS]})
+
+
+def finite(found: Mapping[str, object]) -> Numbers:
+    return {
+        key: float(value)
+        for key, value in found.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
 
 
 def told(found: Numbers) -> Line:

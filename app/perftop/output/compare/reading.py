@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any
 
 from perftop.base.statistics import Estimate
-from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS, Numbers, numbers, of_event
+from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS, Numbers, finite, numbers, of_event
 from perftop.output.stat_json import Line
 
 Cause = tuple[str, str]
@@ -41,21 +39,15 @@ class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
 def reading(line: Line, label: str = "") -> Reading:
     """Reads a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
     told = line.get("numbers")
-    found = _own(told) if isinstance(told, dict) else numbers(line)
+    if isinstance(told, dict):
+        events = [key for key in told if of_event(key)][:MOST_EVENTS]
+        found = finite({key: told[key] for key in (*NUMBERS, *events) if key in told})
+    else:
+        found = numbers(line)
     state = line.get("state")
     known = dict(list(state.items())[:MOST_STATES]) if isinstance(state, dict) else {}
     known = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
     return Reading(found, known, _lost(line.get("causes")), label)
-
-
-def _own(told: dict[str, Any]) -> Numbers:
-    events = [key for key in told if of_event(key)][:MOST_EVENTS]
-    each = ((key, told[key]) for key in (*NUMBERS, *events) if key in told)
-    return {
-        key: float(value)
-        for key, value in each
-        if isinstance(value, int | float) and isfinite(value)
-    }
 
 
 def _lost(causes: object) -> dict[Cause, float]:

@@ -10,6 +10,7 @@ from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.output.episode_costs import told_once
 from perftop.samples import smt
 from perftop.samples.episode import Episode
+from perftop.samples.running_tasks import task
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
@@ -76,15 +77,12 @@ def who(scene: Scene, size: int) -> list[Run]:
 
 
 def _task(scene: Scene, cpu: int) -> list[Run]:
-    record = scene.interval.tasks.get(str(cpu))
-    if not isinstance(record, list) or len(record) < 2:
+    found = task(scene.interval.tasks.get(str(cpu)))
+    if found is None:
         return [("no task seen", "faint")]
-    pid, name = foreign(str(record[0])[:20]), foreign(str(record[1])[:64])
-    runs: list[Run] = [(f"{name}:{pid}", "text")]
-    share = record[2] if len(record) > 2 else None
-    if isinstance(share, int | float) and 0 <= share <= 1:
-        runs.append((f" {100 * share:.0f} %", "dim"))
-    details = scene.session.details.get(str(record[0]), {})
+    runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
+    runs.append((f" {100 * found.share:.0f} %", "dim"))
+    details = scene.session.details.get(str(found.pid), {})
     for key in ("user", "command"):
         if isinstance(text := details.get(key), str) and text:
             runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
