@@ -68,8 +68,8 @@ class Paced:
         return self
 
     def _move(self, block: Block, ns: int) -> None:
-        sums, first = self.sums[block.name], 0
-        for counter in block.counters:
+        sums = self.sums[block.name]
+        for first, counter in wire.placed(block.counters):
             rate = np.array(self.rates.get(counter.key, 0.0), float)
             if counter.kind == "gauge":
                 sums[:, first] = rate / counter.scale
@@ -79,7 +79,6 @@ class Paced:
                 sums[:, first + 1 : first + counter.columns] += polls * rate
             else:
                 sums[:, first] += rate * ns / 1e9 / counter.scale
-            first += counter.columns
 
     def _frame(self) -> Frame:
         blocks = {}

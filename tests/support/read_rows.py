@@ -1,17 +1,57 @@
-"""Finds frames in which every CPU was read; on a busy machine some reads come too late."""
+"""What frames say, row by row: numpy arrays of heads, valid bits and values. On a busy machine some
+reads come too late; `whole` finds frames in which every CPU was read."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.wire import Block, Counter, Hello, Rows
 
 
-def whole(hello: wire.Hello, frame: wire.Frame) -> bool:
+def head(rows: Rows) -> Any:
+    return np.frombuffer(rows.head, "<i8").reshape(-1, wire.HEAD)
+
+
+def whole(hello: Hello, frame: wire.Frame) -> bool:
     """Whether every row of the frame was read or belongs to an offline CPU."""
     read = wire.ROW_SAMPLED | wire.ROW_OFFLINE
-    flags = [
-        np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)[:, 4]
-        for rows in frame.blocks.values()
-    ]
-    return bool((np.concatenate(flags) & np.uint64(read) != 0).all())
+    return all((head(rows)[:, 4] & read != 0).all() for rows in frame.blocks.values())
+
+
+def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
+    """The counter with its block and its first column there."""
+    return next(
+        (block, first, counter)
+        for block in hello.blocks
+        for first, counter in wire.placed(block.counters)
+        if counter.key == key
+    )
+
+
+def valid(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
+    """Whether the values of the counter are: axes (row, column)."""
+    block, first, counter = place(hello, key)
+    bits = np.frombuffer(blocks[block.name].valid, np.uint8).reshape(hello.rows(block.scope), -1)
+    return np.unpackbits(bits, axis=1, bitorder="little")[:, first : first + counter.columns] == 1
+
+
+def raw(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
+    """Values of the counter as they were read: axes (row, column)."""
+    block, first, counter = place(hello, key)
+    values = np.frombuffer(blocks[block.name].values, "<u8").reshape(hello.rows(block.scope), -1)
+    return values[:, first : first + counter.columns]
+
+
+def lacking(hello: Hello, blocks: Mapping[str, Rows]) -> set[tuple[int, str]]:
+    """CPU and key of counters of CPUs without a value, of rows that were read."""
+    found = set()
+    for block in (block for block in hello.blocks if block.scope == "cpu"):
+        read = head(blocks[block.name])[:, 4] & wire.ROW_SAMPLED != 0
+        for key in (counter.key for counter in block.counters):
+            lost = np.flatnonzero(read & ~valid(hello, blocks, key).all(1)).tolist()
+            found |= {(hello.topology[row].cpu, key) for row in lost}
+    return found

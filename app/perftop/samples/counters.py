@@ -37,10 +37,8 @@ class Counters:
         self.hello = hello
         self.columns: dict[str, BlockCounter] = {}
         for block in hello.blocks:
-            first = 0
-            for counter in block.counters:
+            for first, counter in wire.placed(block.counters):
                 self.columns.setdefault(counter.key, BlockCounter(counter, block.name, first))
-                first += counter.columns
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
         """Ticks of the stamps in a second."""

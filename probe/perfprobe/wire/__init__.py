@@ -283,6 +283,7 @@ from perfprobe.wire.messages import (
     Scope,
     Step,
     Turbo,
+    placed,
 )
 from perfprobe.wire.unpacking import MAX_ELEMENTS, first_fields, most_elements, unpacked
 
@@ -291,6 +292,6 @@ __all__ = [
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
     "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
-    "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "most_elements",
+    "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "most_elements", "placed",
     "take_hotplug", "topology_row", "unpacked", "without_check",
 ]  # fmt: skip

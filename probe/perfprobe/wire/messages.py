@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,6 +33,14 @@ class Counter:
     columns: int = 1
     parts: list[str] = field(default_factory=list)
     cpus: list[int] | None = None
+
+
+def placed(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
+    """The counters of a block, each with its first column."""
+    first = 0
+    for counter in counters:
+        yield first, counter
+        first += counter.columns
 
 
 @dataclass(frozen=True, slots=True)

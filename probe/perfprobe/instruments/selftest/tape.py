@@ -64,10 +64,8 @@ class Tape:
         self._blocks = {block.name: block for block in self.hello.blocks}
         self._reads_of: dict[str, list[_BlockRead]] = {}
         for block in self.hello.blocks:
-            first = 0
-            for counter in block.counters:
+            for first, counter in wire.placed(block.counters):
                 self.columns.setdefault(counter.key, BlockCounter(block.name, first, counter))
-                first += counter.columns
 
     def scope(self, key: str) -> wire.Scope:
         return self._blocks[self.columns[key].block].scope

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 from perfprobe._native import lib
@@ -20,7 +19,7 @@ from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
 from perfprobe.sources.os.parts import Part, limited
-from perfprobe.wire import Counter, Missing, Scope
+from perfprobe.wire import Counter, Missing, Scope, placed
 
 SMI_COUNT = 0x34
 UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
@@ -53,8 +52,7 @@ class ReadOnly:
         self.counters = _counters(table)
         self.missing: list[Missing] = []
         self._root, self._table = root, table
-        firsts = accumulate((counter.columns for counter in self.counters), initial=0)
-        self._columns = dict(zip((c.key for c in self.counters), firsts, strict=False))
+        self._columns = {counter.key: first for first, counter in placed(self.counters)}
         self._open: dict[int, Registers] = {}
         self._polled: dict[int, list[Flags]] = {}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.registers.programmer import Programmer
-from perfprobe.wire import Block, Frame, Hello, Note
+from perfprobe.wire import Block, Frame, Hello, Note, placed
 
 PERIOD_NS = 800_000_000
 """All CPUs are looked at once in this time."""
@@ -39,7 +39,13 @@ class RegisterCheck:
         rows = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._cpus = {cpu: _Cpu(rows[cpu], self._looked_ns) for cpu in cpus}
         self._turn = list(cpus)
-        self._columns = _columns(hello.blocks)
+        self._columns = {
+            counter.key: (block, range(first, first + counter.columns))
+            for block in hello.blocks
+            if block.scope == "cpu"
+            for first, counter in placed(block.counters)
+        }
+        """By key of each counter of a CPU: its block and columns."""
         self.warnings: list[str] = []
         """The evidence of takeovers, as text, for whoever takes it."""
 
@@ -103,21 +109,10 @@ class RegisterCheck:
         for state in self._cpus.values():
             if not state.taken and not state.until_ns:
                 continue
-            for key, (block, first, columns) in self._columns.items():
+            for key, (block, columns) in self._columns.items():
                 if state.bad(key, frame.time_ns):
-                    _clear(frame, block, state.row, range(first, first + columns))
+                    _clear(frame, block, state.row, columns)
             state.until_ns = {k: ns for k, ns in state.until_ns.items() if ns > frame.time_ns}
-
-
-def _columns(blocks: Sequence[Block]) -> dict[str, tuple[Block, int, int]]:
-    """By key of each counter of a CPU: its block, first column and number of columns."""
-    found = {}
-    for block in blocks:
-        first = 0
-        for counter in block.counters if block.scope == "cpu" else ():
-            found[counter.key] = (block, first, counter.columns)
-            first += counter.columns
-    return found
 
 
 def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:

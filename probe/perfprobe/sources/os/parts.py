@@ -9,7 +9,7 @@ from typing import Protocol
 
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import Slot
-from perfprobe.wire import Counter, Missing, Scope
+from perfprobe.wire import Counter, Missing, Scope, placed
 
 
 class Part(Protocol):
@@ -78,12 +78,10 @@ class Thinned:
         self.missing: Sequence[Missing] = part.missing
         self._column: dict[int, int] = {}
         """New column by old column, for the columns that stay."""
-        first = 0
-        for counter in part.counters:
+        for first, counter in placed(part.counters):
             if counter.key not in without:
                 for column in range(first, first + counter.columns):
                     self._column[column] = len(self._column)
-            first += counter.columns
 
     def open(self, cpu: int) -> list[Slot]:
         slots = self._part.open(cpu)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pmu_formats
 import pytest
+import read_rows
 from command import here, lines
 from fakekernel.client import FakeKernel, unavailable
 from fakeperf import DEVICES
@@ -62,19 +63,14 @@ def test_each_is_read_where_it_is_programmed(tmp_path: Path) -> None:
 
 def first_values(source: Msr, cpu: int) -> dict[str, int]:
     """Raw values of chosen events, of the first frame that has them all."""
-    block = next(block for block in source.hello.blocks if block.name == "cpu")
-    keys = [counter.key for counter in block.counters for _ in range(counter.columns)]
-    row = [row.cpu for row in source.hello.topology].index(cpu)
+    hello = source.hello
+    row = [row.cpu for row in hello.topology].index(cpu)
     for messages in whenever_due(source.due, source.poll, "a frame"):
         for frame in messages:
-            if isinstance(frame, wire.Frame):
-                read = frame.blocks["cpu"]
-                head, valid, values = (
-                    memoryview(part).cast("Q") for part in (read.head, read.valid, read.values)
-                )
-                if head[row * wire.HEAD + 4] & wire.ROW_SAMPLED and valid[row * block.valid_words]:
-                    mine = values[row * len(keys) : (row + 1) * len(keys)]
-                    return {k: v for k, v in zip(keys, mine, strict=True) if k.startswith("e.")}
+            if isinstance(frame, wire.Frame) and read_rows.valid(hello, frame.blocks, "ref")[row]:
+                return {
+                    key: read_rows.raw(hello, frame.blocks, key)[row, 0].item() for key in SELECTS
+                }
     raise AssertionError
 
 

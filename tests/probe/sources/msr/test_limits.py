@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import read_rows
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
 from precedence import served_first
-from read_rows import whole
+from read_rows import place, whole
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -52,25 +53,10 @@ def frames(source: Msr, n: int) -> list[Frame]:
     return found
 
 
-def place(hello: Hello, key: str) -> tuple[wire.Block, int, Counter]:
-    for block in hello.blocks:
-        first = 0
-        for counter in block.counters:
-            if counter.key == key:
-                return block, first, counter
-            first += counter.columns
-    raise AssertionError(f"no {key}")
-
-
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
     """The columns of each row, -1 where they are not valid."""
-    block, first, counter = place(hello, key)
-    rows = frame.blocks[block.name]
-    n = hello.rows(block.scope)
-    values = np.frombuffer(rows.values, "<i8").reshape(n, -1)
-    bits = np.frombuffer(rows.valid, np.uint8).reshape(n, -1)
-    valid = np.unpackbits(bits, axis=1, bitorder="little", count=block.columns).astype(bool)
-    return np.where(valid, values, -1)[:, first : first + counter.columns]
+    values = read_rows.raw(hello, frame.blocks, key).astype(np.int64)
+    return np.where(read_rows.valid(hello, frame.blocks, key), values, -1)
 
 
 def value(hello: Hello, frame: Frame, key: str) -> list[float]:
@@ -88,7 +74,8 @@ def table_of(hello: Hello) -> Turbo:
 def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
     """Before and after the reading of each row: CLOCK_MONOTONIC_RAW, as the fake's own time."""
     assert hello.stamp == "raw"
-    return np.frombuffer(frame.blocks[block].head, "<i8").reshape(-1, wire.HEAD)[:, :2]
+    found: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
+    return found
 
 
 # --- a power-limit drop ---------------------------------------------------------------------------

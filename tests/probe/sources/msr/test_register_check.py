@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import read_rows
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 from nights import by_day
@@ -37,22 +38,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
     """CPU and key of counters without a value, of rows that were read. None: CPU was not."""
-    found, read = set(), False
-    for block in hello.blocks:
-        if block.scope != "cpu":
-            continue
-        head = memoryview(frame.blocks[block.name].head).cast("Q")
-        valid = memoryview(frame.blocks[block.name].valid).cast("Q")
-        for row, cpu in enumerate(hello.topology):
-            if not head[row * wire.HEAD + 4] & wire.ROW_SAMPLED:
-                continue
-            read |= (block.name, cpu.cpu) == ("cpu", CPU)  # /proc/stat tells of CPUs not read
-            first = 0
-            for counter in block.counters:
-                if not valid[row * block.valid_words + first // 64] >> first % 64 & 1:
-                    found.add((cpu.cpu, counter.key))
-                first += counter.columns
-    return found if read else None
+    flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # /proc/stat tells of CPUs not read
+    return read_rows.lacking(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
 
 
 def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+import read_rows
 
 from perfprobe import wire
 from perfprobe.registers.programmer import Check, Programmer
@@ -43,15 +44,7 @@ class Bench:
             for name, rows in self._rows.items()
         }
         self._looks.mark(wire.Frame(0, at_ns, blocks))
-        found = set()
-        for block in (block for block in self.hello.blocks if block.scope == "cpu"):
-            valid, first = memoryview(blocks[block.name].valid).cast("Q"), 0
-            for counter in block.counters:
-                for at, row in enumerate(self.hello.topology):
-                    if not valid[at * block.valid_words + first // 64] >> first % 64 & 1:
-                        found.add((row.cpu, counter.key))
-                first += counter.columns
-        return found
+        return read_rows.lacking(self.hello, blocks)
 
 
 def taken(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import trees
+from read_rows import raw
+from read_rows import valid as valid_
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -60,7 +62,7 @@ def values(source: Native, after: int = 1, off: int = 0) -> Values:
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
-                found = dict(_read(source.hello, message))
+                found = _read(source.hello, message)
                 whole = found["max_hz"].count(None) == off and None not in found["core_throttles"]
                 after -= whole
         if after <= 0:
@@ -68,24 +70,13 @@ def values(source: Native, after: int = 1, off: int = 0) -> Values:
     return found
 
 
-def _read(hello: Hello, frame: Frame) -> Iterator[tuple[str, list[int | None]]]:
+def _read(hello: Hello, frame: Frame) -> Values:
     """By key: the first column of each row, None where it is not valid."""
-    for block in hello.blocks:
-        rows = range(hello.rows(block.scope))
-        data = frame.blocks[block.name]
-        words, valid = memoryview(data.values).cast("Q"), memoryview(data.valid).cast("Q")
-        first = 0
-        for counter in block.counters:
-            yield (
-                counter.key,
-                [
-                    words[row * block.columns + first]
-                    if valid[row * block.valid_words + first // 64] >> first % 64 & 1
-                    else None
-                    for row in rows
-                ],
-            )
-            first += counter.columns
+    found: Values = {}
+    for key in (counter.key for block in hello.blocks for counter in block.counters):
+        values, valid = (get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw, valid_))
+        found[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+    return found
 
 
 def test_what_the_files_say_arrives(source: Native, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import read_rows
 from nights import TELLING, by_day
 from waiting import MOST_S
 
@@ -22,7 +23,6 @@ from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS, Spec, parse
 from perfprobe.wire import (
-    HEAD,
     ROW_OFFLINE,
     ROW_REBASED,
     ROW_SAMPLED,
@@ -57,33 +57,24 @@ def run(
 
 
 def head(frame: Frame, block: str = "cpu") -> Any:
-    return np.frombuffer(frame.blocks[block].head, np.uint64).reshape(-1, HEAD).astype(np.int64)
+    return read_rows.head(frame.blocks[block])
 
 
 def column(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Raw values of one counter: axes (frame, row)."""
-    for block in hello.blocks:
-        at = 0
-        for counter in block.counters:
-            if counter.key == key:
-                tables = [np.frombuffer(f.blocks[block.name].values, np.uint64) for f in frames]
-                return np.stack([t.reshape(-1, block.columns)[:, at] for t in tables])
-            at += counter.columns
-    raise KeyError(key)
+    return np.stack([read_rows.raw(hello, frame.blocks, key)[:, 0] for frame in frames])
 
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
     """Since the first frame, at the width of the counter."""
-    counter = next(c for b in hello.blocks for c in b.counters if c.key == key)
+    counter = read_rows.place(hello, key)[2]
     raw = column(hello, frames, key)
     steps = (raw[1:] - raw[:-1]) & np.uint64(2**counter.bits - 1)
     return np.concatenate((np.zeros((1, raw.shape[1]), np.int64), steps.astype(np.int64))).cumsum(0)
 
 
-def valid(hello: Hello, frame: Frame, key: str, block: str = "cpu") -> Any:
-    words = np.frombuffer(frame.blocks[block].valid, np.uint64)
-    keys = [c.key for b in hello.blocks if b.name == block for c in b.counters]
-    return (words >> np.uint64(keys.index(key))) & np.uint64(1) == 1
+def valid(hello: Hello, frame: Frame, key: str) -> Any:
+    return read_rows.valid(hello, frame.blocks, key)[:, 0]
 
 
 def schedule_of(text: str) -> Schedule:
@@ -386,7 +377,7 @@ def test_hotplug() -> None:
         "siblings": [7, 15],
     }
     assert not valid(hello, frames[100], "ref")[15]
-    assert not valid(hello, frames[100], "stat_user_s", "stat")[15]
+    assert not valid(hello, frames[100], "stat_user_s")[15]
     restarted = column(hello, frames[160:], "ref")[:, 15]
     assert restarted[0] < 1_000_000, "counters start anew"
     assert (np.diff(restarted.astype(np.int64)) >= 0).all()
