@@ -101,6 +101,10 @@ def _parser() -> argparse.ArgumentParser:
     add_diff(verbs)
     machine_verbs.add(verbs, machine)
     _add_help(verbs)
+    for named in verbs._choices_actions:  # noqa: SLF001 - argparse has no public way to read them
+        verb = verbs.choices[named.dest]
+        said = verb.description or str(named.help)  # what the list of verbs says of it
+        verb.description = f"{said[0].upper()}{said[1:]}."
     parser.set_defaults(verbs=dict(verbs.choices))
     return parser
 

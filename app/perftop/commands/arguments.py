@@ -58,7 +58,14 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells what is wrong in one line, as all failures are told, without the list of options."""
+    """Tells what is wrong in one line, as all failures are told, without the list of options. The
+    usage of verbs that can run a command shows that."""
+
+    def format_help(self) -> str:
+        usage, gap, rest = super().format_help().partition("\n\n")
+        if self.get_default("runs"):
+            usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
+        return f"{usage}{gap}{rest}"
 
     def error(self, message: str) -> NoReturn:
         told = message.removeprefix("argument ")

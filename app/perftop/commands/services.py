@@ -16,7 +16,7 @@ EXPORTER_SAMPLE_NS = 1_000_000_000
 
 def add_serve(verbs: Any, watch: argparse.ArgumentParser) -> None:
     text = "one probe for many readers on this machine: perftop attach unix:PATH"
-    serve = verbs.add_parser("serve", parents=[watch], help=text, description=text)
+    serve = verbs.add_parser("serve", parents=[watch], help=text)
     serve.add_argument(
         "--socket", type=Path, metavar="PATH", help="listen there; systemd may hand over a socket"
     )

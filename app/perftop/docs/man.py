@@ -71,7 +71,7 @@ def _main(main: Verb, rest: list[Verb], pages: list[Page], description: str) -> 
 def _verb(verb: Verb, pages: list[Page]) -> list[str]:
     named = [page for page in pages if any(_names(verb.name, block) for block in page.blocks)]
     lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
-    lines += [".SH DESCRIPTION", *_text(_sentence(verb.description or verb.help))]
+    lines += [".SH DESCRIPTION", *_text(verb.description)]
     lines += _text(verb.epilog, apart=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
@@ -151,10 +151,6 @@ def _text(text: str, *, apart: bool = False) -> list[str]:
     """A paragraph; `apart`: with a gap before it."""
     words = " ".join(text.replace("%%", "%").split())
     return [*([".PP"] * apart), _line(_inline(words))] if words else []
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text and not text.endswith(".") else text
 
 
 def _inline(text: str) -> str:

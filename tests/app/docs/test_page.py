@@ -6,6 +6,7 @@ import pytest
 
 from perftop import cli
 from perftop.docs import terminal
+from perftop.docs.command_line import verbs
 from perftop.docs.page import Page, blocks, cells, read, topics
 
 TEXT = """# Title: what it is about
@@ -82,6 +83,14 @@ def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
     code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
     for line in terminal.lines(page, 80, colour=False, unicode=True):
         assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line
+
+
+def test_help_of_a_verb_says_what_it_does() -> None:
+    choices = cli._parser().get_default("verbs")
+    for verb in verbs(cli._parser())[1:]:
+        usage, said, *_ = choices[verb.name].format_help().split("\n\n")
+        assert " ".join(said.split()) == verb.description != ""
+        assert usage.endswith("[-- CMD [ARG ...]]") is verb.runs
 
 
 def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) -> None:
