@@ -11,7 +11,7 @@ used; old samples fade. Live and replayed frames give the same result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -73,16 +73,14 @@ class Calibration:
     """Samples that some candidate explains."""
     strange: float = 0.0
     """Tight samples that none explains."""
+    chosen: _Candidate | None = field(init=False)
+    """The candidate in use; None if all are refused because none explains the counts. A factor that
+    was settled once is never refused: later contradictions mean that another program took the
+    counter."""
     _settled: bool = False
 
-    @property
-    def chosen(self) -> _Candidate | None:
-        """The candidate in use; None if all are refused because none explains the counts. A factor
-        that was settled once is never refused: later contradictions mean that another program took
-        the counter."""
-        best = self._best()
-        refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
-        return None if refused and not self._settled else best
+    def __post_init__(self) -> None:
+        self.chosen = self.candidates[0]
 
     def _best(self) -> _Candidate:
         most = max([candidate.explains for candidate in self.candidates])
@@ -127,6 +125,9 @@ class Calibration:
         self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
         if self.seen + self.strange > MEMORY:
             self._fade()
+            best = self._best()
+        refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
+        self.chosen = None if refused and not self._settled else best
 
     def _fade(self) -> None:
         self.seen, self.strange = self.seen / 2, self.strange / 2
@@ -136,12 +137,11 @@ class Calibration:
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
     """A calibration for each counter with candidates in hello; hello lists the likeliest first."""
-    found: dict[str, Calibration] = {}
+    found: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
-        calibration = found.setdefault(item.counter, Calibration([]))
-        if all(c.factor != item.factor for c in calibration.candidates):
-            calibration.candidates.append(_Candidate(item.factor, item.why))
-    return found
+        candidate = _Candidate(item.factor, item.why)
+        found.setdefault(item.counter, {}).setdefault(item.factor, candidate)
+    return {counter: Calibration([*each.values()]) for counter, each in found.items()}
 
 
 def factor_bounds(

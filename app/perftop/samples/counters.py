@@ -112,9 +112,10 @@ class Counters:
         column = self.columns.get(key)
         if column is None:
             return None
-        last = column.first + column.counter.columns
-        parts: Floats = delta.tables[column.block].moved[..., column.first : last]
-        return parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
+        moved, first, count = delta.tables[column.block].moved, column.first, column.counter.columns
+        if count == 1:
+            return moved[..., first]
+        return np.asarray(moved[..., first : first + count].sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was

@@ -28,6 +28,11 @@ class Evaluator:
         """All metrics of this stream."""
         for metric in self.metrics.values():
             self.chosen[metric.key] = self._choose(metric)
+        nobody = np.zeros(self._cpus, bool)
+        self._masks: dict[str, Bools] = {
+            key: np.asarray(np.any([nobody, *(mask for _, mask in chosen)], axis=0))
+            for key, chosen in self.chosen.items()
+        }
         self._formulas = [
             (
                 self.registry.index[key],
@@ -68,8 +73,7 @@ class Evaluator:
 
     def mask(self, key: str) -> Bools:
         """The CPUs that have the counters for the metric, by position."""
-        masks = [mask for _, mask in self.chosen[key]]
-        return np.asarray(np.any([np.zeros(self._cpus, bool), *masks], axis=0))
+        return self._masks[key]
 
     def needs(self, key: str) -> set[str]:
         """Counters that the metric uses on any CPU of this stream."""

@@ -112,6 +112,9 @@ class _Noted:
 
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
+        self._moved: dict[str, Floats | None] = {}
+        self._clean = not delta.doubts.any()
+        """Nothing is doubted yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         """TSC ticks of each span."""
@@ -124,15 +127,19 @@ class _Noted:
     def moved(self, key: str) -> Floats | None:
         """How far a counter moved; NaN where it is doubted already, so that it raises no doubt
         elsewhere."""
-        moved = self.counters.moved(self.delta, key)
-        if moved is None or key not in self.counters.key_at:
+        if key not in self._moved:
+            self._moved[key] = self.counters.moved(self.delta, key)
+        moved = self._moved[key]
+        if moved is None or self._clean or key not in self.counters.key_at:
             return moved
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, moved, np.nan)
 
     def note(self, key: str, why: Doubt, rows: Bools) -> None:
         """Doubt a counter on these rows; a reason noted earlier stays."""
-        codes = self.delta.doubts[..., self.counters.key_at[key]]
-        codes[rows & (codes == 0)] = why
+        if rows.any():
+            codes = self.delta.doubts[..., self.counters.key_at[key]]
+            codes[rows & (codes == 0)] = why
+            self._clean = False
 
 
 def _standstill(doubt: _Noted) -> None:

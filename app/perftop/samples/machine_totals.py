@@ -83,7 +83,10 @@ class Totals:
             rates = found.get(key)
             if rates is None or not len(rates):
                 continue
-            value = float(rates.max() if name in HIGHEST else rates.sum())
+            if len(rates) == 1:  # mostly
+                value = float(rates[0])
+            else:
+                value = float(rates.max() if name in HIGHEST else rates.sum())
             told[name] = min(1.0, max(0.0, value)) if name in SHARES else value
         return told
 

@@ -3,7 +3,7 @@ made safe here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import inf, nan
@@ -94,6 +94,8 @@ class Company:
 
     def __init__(self) -> None:
         self._look = Look()
+        self._firsts: dict[int, tuple[int, str] | None] = {}
+        """What `firsts` has found in this record, by CPU."""
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both 0: there is no record yet."""
 
@@ -102,21 +104,22 @@ class Company:
         look = Look.of(records)
         if look is None:
             return False
-        self._look = look
+        self._look, self._firsts = look, {}
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
-    def firsts(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
+    def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Pid and name of the task that ran most on each of these CPUs; None: not known. The name
         is as it came: only for comparison."""
-        found: list[tuple[int, str] | None] = []
-        for record in map(self._look.tasks.get, map(str, cpus)):
+        known = self._firsts
+        news = [cpu for cpu in cpus if cpu not in known]
+        for cpu, record in zip(news, map(self._look.tasks.get, map(str, news)), strict=True):
             match record:
                 case [int(pid), str(name), _]:
-                    found += [(pid, name)]
+                    known[cpu] = pid, name
                 case _:
-                    found += [None]
-        return found
+                    known[cpu] = None
+        return [known[cpu] for cpu in cpus]
 
     def on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""

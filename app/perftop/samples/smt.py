@@ -268,7 +268,8 @@ def mean_known(values: Floats) -> Floats:
 
 def _single(out: Split, cores: Ints, r: Floats) -> None:
     zero = np.where(np.isnan(r), np.nan, 0.0)
-    out.states[..., cores, :] = np.stack([1 - r, r, zero, zero], axis=-1)
+    for state, share in enumerate((1 - r, r, zero, zero)):
+        out.states[..., cores, state] = share
     out.active_threads[..., cores] = r
     out.how[..., cores] = SINGLE
 

@@ -45,5 +45,5 @@ def test_a_batch_costs_less_than_half_of_its_samples_one_by_one() -> None:
 
 
 def test_a_batch_of_ten_costs_at_most_what_it_does_today() -> None:
-    """Some 610 calls a sample; one by one it is 1,890. Who adds a twentieth must look at why."""
-    assert calls(2, BATCH, history=True) < BATCH * 640
+    """Some 560 calls a sample; one by one it is 1,760. Who adds a twentieth must look at why."""
+    assert calls(2, BATCH, history=True) < BATCH * 590
