@@ -10,8 +10,7 @@ from perftop.base.format import percent, rough
 from perftop.base.text import ranges
 from perftop.base.times import brief
 from perftop.samples.episode import LOW_CLOCK
-from perftop.samples.evidence import Bit, Crowd, Host, Polled, Ran
-from perftop.samples.l3_groups import Took
+from perftop.samples.evidence import Bit, Crowd, Host, Polled, Ran, Took
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu

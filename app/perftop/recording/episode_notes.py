@@ -15,12 +15,9 @@ from perftop.samples.episode import Episode
 KIND = "episode"
 """Kind of a note that holds an episode."""
 _TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (
-        evidence.Bit, evidence.Polled, evidence.Level, evidence.Cap, evidence.OutOf,
-        evidence.Ran, evidence.Crowd, evidence.Host,
-    )
-}  # fmt: skip
+    name: cls for name, cls in vars(evidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
+}
+"""All of them, by name."""
 _PLAIN: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 

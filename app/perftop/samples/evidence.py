@@ -68,3 +68,10 @@ class Host(NamedTuple):
     """The hypervisor of this guest; its name is None if it is not known."""
 
     name: str | None
+
+
+class Took(NamedTuple):
+    """A group of resctrl, and what it moved from and to memory."""
+
+    group: str
+    bytes_per_s: float

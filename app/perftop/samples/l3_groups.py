@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from perfprobe.wire import Cpu
 from perftop.base.text import safe
+from perftop.samples.evidence import Took
 
 RECORD = "l3_groups"
 DEFAULT = "(default)"
@@ -18,11 +18,6 @@ OLD_NS = 10_000_000_000
 
 Moved = dict[tuple[str, int], int]
 """Bytes by group and L3."""
-
-
-class Took(NamedTuple):
-    group: str
-    bytes_per_s: float
 
 
 class L3Groups:

@@ -239,6 +239,7 @@ def test_evidence_stays_what_it_is() -> None:
         "power_w": evidence.OutOf(3.0, 4.0),
         "who": [evidence.Ran(12, "stream", 3), evidence.Crowd(4, 5)],
         "host": evidence.Host(None),
+        "l3_groups": [evidence.Took("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,

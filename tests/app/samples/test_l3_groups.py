@@ -8,7 +8,8 @@ import pytest
 
 from perfprobe.wire import Cpu
 from perftop.output.episode_words import evidence
-from perftop.samples.l3_groups import DEFAULT, L3Groups, Took
+from perftop.samples.evidence import Took
+from perftop.samples.l3_groups import DEFAULT, L3Groups
 
 S = 1_000_000_000
 TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]

@@ -12,8 +12,8 @@ from truths import SECOND
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.samples.episode import Episode
-from perftop.samples.evidence import Ran
-from perftop.samples.l3_groups import L3Groups, Took
+from perftop.samples.evidence import Ran, Took
+from perftop.samples.l3_groups import L3Groups
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
 Play = Callable[[Script], None]
