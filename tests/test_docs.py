@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import examples
 import make
 import pytest
 import textual
@@ -57,27 +58,20 @@ def named_flags(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
 
 
-def commands(text: str) -> set[str]:
-    """The command lines of perftop in a text: in code between fences, and in a line. Not those with
-    parts to choose from."""
-    fenced = re.findall(r"^(perftop\b[^#|\n]*)", text, re.MULTILINE)
-    inline = re.findall(r"`(perftop\b[^`]*)`", text)
-    found = {re.sub(r"\s+>.*", "", line).strip() for line in fenced + inline}
-    return {line for line in found if not re.search(r"[\[…]|perftop/", line)}
-
-
 def test_every_flag_that_is_named_exists() -> None:
     named = named_flags(ALL)
     assert named
     assert named <= flags() | OTHERS
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", examples.texts())
 def test_every_command_is_understood(name: str) -> None:
-    for line in commands(TEXTS[name].read_text(encoding="utf-8")):
-        given, command = split(shlex.split(line)[1:])
+    """Those that tests/test_examples.py runs at night, and those that it cannot run, too."""
+    for line in examples.lines(examples.texts()[name]):
+        program, *typed = shlex.split(re.split(r" [|>] ", line)[0])
+        given, command = split(typed)
         words = with_verb(given, command, screen=True)
-        if words[0] in GENERAL or words == ["VERB", "--help"]:
+        if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
             continue
         options = cli._parsed(words)
         options.command = command
@@ -100,7 +94,6 @@ def test_examples_print_what_is_shown(
 
 def test_the_extractors_of_examples_find_them() -> None:
     assert len(shown(README)) == 2
-    assert {"perftop why -- ./job", "perftop serve --socket PATH"} <= commands(README)
 
 
 def test_the_front_page_is_short() -> None:
