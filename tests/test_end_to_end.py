@@ -106,15 +106,21 @@ def test_only_the_cpus_asked_for() -> None:
 
 # --- this machine ---------------------------------------------------------------------------------
 
-BURN = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+BURN = """
+import os, sys
+open("/proc/self/comm", "w").write(sys.argv[2])
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True: pass
+"""
 
 
 @contextlib.contextmanager
-def burning(cpu: int) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu)])
+def burning(cpu: int, name: str) -> Iterator[int]:
+    """The PID of a process of that name that would have this CPU for itself."""
+    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu), name])
     try:
         wait(lambda: os.sched_getaffinity(process.pid) == {cpu}, "it is pinned")
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()
@@ -129,11 +135,12 @@ def proc_stat_busy(cpu: int) -> tuple[int, int]:
     return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
 
 
-def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
+def test_utilisation_agrees_with_the_kernel_and_a_job_is_no_neighbour_of_itself() -> None:
     cpu = max(os.sched_getaffinity(0))
-    with burning(cpu):
+    with burning(cpu, "pt-alone") as alone:
         before = proc_stat_busy(cpu)
-        found = command.stat("--source", "os", "-i", "500ms", "-n", "3")
+        watch = "--watch", str(alone)
+        found = command.stat("--source", "os", *watch, "-i", "500ms", "-n", "3")
         after = proc_stat_busy(cpu)
     rows = [c for i in found if i["type"] == "interval" for c in i["cpus"] if c["cpu"] == cpu]
     mean = sum(row["util"] + row["steal"] for row in rows) / len(rows)
@@ -141,6 +148,10 @@ def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
     # 2 points, and what starting and ending the command itself adds to the kernel's longer window
     assert mean == pytest.approx(kernel, abs=0.04)
     assert mean > 0.95
+    watched = [i["watched"] for i in found if i["type"] == "interval"]
+    assert {(one["job"], one["run_s"] > 0) for one in watched} == {(str(alone), True)}
+    named = [e["evidence"] for e in found if e.get("kind") == "neighbour"]
+    assert [evidence for evidence in named if "pt-alone" in str(evidence)] == []
 
 
 def test_what_this_machine_cannot_tell_is_null_with_a_reason() -> None:

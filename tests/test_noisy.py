@@ -93,12 +93,3 @@ def test_who_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     assert "pt-noisy" in who
     assert str(fight.noisy) in who
     assert str(fight.victim) not in who
-
-
-def test_a_job_alone_on_its_cpu_has_no_neighbour() -> None:
-    cpu = max(os.sched_getaffinity(0))
-    with burning(cpu, "pt-alone") as alone:
-        arguments = ["--source", "os", "--watch", str(alone), "-n", "2"]
-        found = command.lines(command.run("stat", "--json", *arguments).stdout, "episode")
-    named = [e for e in found if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
-    assert [e for e in named if "pt-" in str(e["evidence"])] == []

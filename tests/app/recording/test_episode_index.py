@@ -32,7 +32,7 @@ SPECS = {
     "hotplug": "sim:hotplug,cpus=4,seed=3",
     "warm-up": "sim:warmup,cpus=8,seed=3",
 }
-SECONDS = 40
+SECONDS = 24
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def killed(data: bytes) -> bytes:
 
 
 def damaged(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+    at = len(data) * 7 // 10
+    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 
 @pytest.mark.parametrize(
