@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -223,6 +224,18 @@ def test_no_place_to_keep_it_is_said(
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
     assert verb({**ANSWER, "wrong": []}, 0, "--json") == 0
     assert "the result was not saved" in capsys.readouterr().err
+
+
+def test_a_full_disk_names_the_file(
+    verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # as write(2) fails: without a name
+
+    monkeypatch.setattr(findings, "keep", full)
+    assert verb(ANSWER, 1, "--json") == 1
+    told = capsys.readouterr().err
+    assert f"cannot write {findings.file()}: No space left on device" in told
 
 
 def test_why_the_probe_failed() -> None:
