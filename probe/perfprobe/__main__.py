@@ -202,7 +202,7 @@ def _open_sim(options: argparse.Namespace) -> Source:
     return open_sim(
         options.source,
         round(options.sample * 1e9),
-        asked and (lambda rows: cpu_sets.select(asked, rows)),
+        None if asked is None else lambda rows: cpu_sets.select(asked, rows),
         options.watch,
         options.events,
         multiplex=not options.no_multiplex,

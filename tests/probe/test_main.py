@@ -45,3 +45,12 @@ def test_events_that_cannot_be(
     monkeypatch.setattr(rights, "keep", lambda *_: None)  # tests after this one need theirs
     assert command.main(["stream", *line.split()]) == status
     assert told in capsys.readouterr().err
+
+
+def test_a_selection_of_cpus_that_is_empty_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the shell leaves it of a variable that is not set."""
+    monkeypatch.setattr(rights, "keep", lambda *_: None)
+    assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
+    assert "the selection is empty" in capsys.readouterr().err
