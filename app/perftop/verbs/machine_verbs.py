@@ -198,7 +198,7 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
 
     from perftop.base.text import printable, utf8
 
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = shutil.get_terminal_size((80, 24)).columns
     if as_json:
         print(json.dumps(answer))
     else:

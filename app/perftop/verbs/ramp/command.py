@@ -139,7 +139,7 @@ def _progress(text: str) -> None:
 
 
 def _lines(answer: Answer, ramp: Ramp) -> list[str]:
-    size = shutil.get_terminal_size((100, 24))
+    size = shutil.get_terminal_size((80, 24))
     width = min(size.columns, 160)
     facts = words.facts(answer, ramp, width)
     said = wrapped(words.sentence(answer, ramp), width, 0)
