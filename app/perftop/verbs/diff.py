@@ -35,7 +35,8 @@ def run(
     pairs = _pairs(sides[0], sides[1], by_mark=by_mark)
     found = [one for one in compare(pairs, metrics) if one.rows]
     if not found:
-        raise Failed("A and B share no number: record or measure both in the same way", USAGE)
+        what = "no number" if metrics is None else f"none of {', '.join(metrics)}"
+        raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
     if as_json:
         files = [str(path) for path in a], [str(path) for path in b]
         told = [stat_json.text(json_line.line(found, files))]

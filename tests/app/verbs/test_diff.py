@@ -77,6 +77,8 @@ def test_the_numbers_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture
     assert compared(*files, "--metrics", "cpu_s", "--json") == 0
     assert [*rows(capsys)] == ["cpu_s"]
     assert compared(*files, "--metrics", "speed") == USAGE
+    assert compared(*files, "--metrics", "e.nowhere") == USAGE
+    assert "share none of e.nowhere" in capsys.readouterr().err
 
 
 def test_a_file_that_is_cut_is_compared_as_far_as_it_goes(
