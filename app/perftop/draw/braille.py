@@ -20,9 +20,14 @@ TALL, WIDE = 4, 2
 _BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
 """Bits of a braille character, by row and column of its dots."""
 _FIRST = 0x2800
+_LEFT, _RIGHT = (
+    [sum(int(bit) for row, bit in enumerate(bits) if dots >> row & 1) for dots in range(1 << TALL)]
+    for bits in _BITS.T
+)
+"""Bits of a braille character, by the dots of a column, as bits from the top."""
 PLAIN = "'-_"
 """Dots in the upper, middle and lower third of a line, where there is no braille."""
-_PLAIN_AREA = " .:#"
+PLAIN_AREA = " .:#"
 """Cells of an area by their height in thirds, where there is no braille."""
 
 
@@ -53,13 +58,10 @@ def line(
     return drawn
 
 
-def area(values: Floats, high: Floats | float, rows: int) -> Bools:
-    """(rows, values): dots from the bottom up to each value. Of a known value above 0 at least one
-    dot is seen."""
-    known = np.isfinite(values)
-    share = np.clip(np.where(known, values, 0.0) / high, 0.0, 1.0)
-    dots = np.where(share > 0, np.maximum(1, np.floor(share * rows + 0.5)), 0)
-    return np.arange(rows, 0, -1)[:, None] <= dots
+def sign(left: int, right: int) -> str:
+    """The character of two columns of dots, as bits from the top; blank without dots."""
+    bits = _LEFT[left] | _RIGHT[right]
+    return chr(_FIRST + bits) if bits else " "
 
 
 def codes(dots: Bools) -> Codes:
@@ -78,11 +80,3 @@ def plain_codes(dots: Bools) -> Codes:
     count = cells.sum(axis=1)
     shape = np.where(count > 1, np.uint32(ord("|")), codes_of(PLAIN)[cells.argmax(axis=1)])
     return np.where(count > 0, shape, np.uint32(ord(" ")))
-
-
-def plain_area(dots: Bools) -> Codes:
-    """(lines, cells): an area in ASCII, of dots as `plain_codes` takes them."""
-    rows, columns = dots.shape
-    height = dots.reshape(rows // len(PLAIN), len(PLAIN), columns).sum(axis=1)
-    found: Codes = codes_of(_PLAIN_AREA)[height]
-    return found

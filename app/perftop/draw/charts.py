@@ -17,6 +17,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.area_colours import AREAS, GRADES
 from perftop.draw.braille import Codes, codes_of, rows_of
+from perftop.draw.moving import Column
 from perftop.draw.strips import Run
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
@@ -36,6 +37,14 @@ class Chart:
     def lines(self) -> list[list[Run]]:
         """The chart as runs, line by line; neighbouring cells of one style form one run."""
         return lines_of(self.codes, self.keys, KEYS)
+
+    def columns(self) -> list[Column]:
+        """The chart as cells, column by column."""
+        cells = zip(self.codes.T.tolist(), self.keys.T.tolist(), strict=True)
+        return [
+            tuple((chr(code), KEYS[key]) for code, key in zip(*column, strict=True))
+            for column in cells
+        ]
 
 
 RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
@@ -113,29 +122,25 @@ def graph(
     return Chart(codes, style)
 
 
-def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
-    """The chart with the rules of `with_rules`."""
-    return Chart(*with_rules(chart.codes, chart.keys, rules, (_AT["faint"], _AT["dim"])))
-
-
-def with_rules(
-    codes: Codes, keys: Ints, rules: Mapping[int, str], styles: tuple[int, int]
-) -> tuple[Codes, Ints]:
-    """Cells of a chart with vertical rules below its line, by column from the left, each with a
-    word at its foot. Each word is one line lower than the word before it; a word without free cells
-    is left out. `styles`: those of rules and of words."""
-    codes, keys = codes.copy(), keys.copy()
-    lines, columns = codes.shape
-    bare = codes == ord(" ")
-    for column in rules:
-        below = bare[:, column] & np.maximum.accumulate(~bare[:, column])
-        codes[below, column], keys[below, column] = ord(_RULE), styles[0]
-    words = {column: word for column, word in rules.items() if word}
-    for line, (column, word) in enumerate(words.items(), lines - len(words)):
-        cells = slice(column + 1, column + 1 + len(word))
-        if line > 0 and cells.stop <= columns and bare[line, cells].all():
-            codes[line, cells], keys[line, cells] = codes_of(word), styles[1]
-    return codes, keys
+def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
+    """The chart with vertical rules below its line, by column from the left, each with a word at
+    its foot. Each word is one line lower than the word before it; a word without free cells is left
+    out."""
+    made = [list(column) for column in columns]
+    for at in rules:
+        signs = [sign for sign, _ in columns[at]]
+        first = next((line for line, sign in enumerate(signs) if sign != " "), len(signs))
+        for line in range(first, len(signs)):
+            if signs[line] == " ":
+                made[at][line] = _RULE, "faint"
+    words = {at: word for at, word in rules.items() if word}
+    for line, (at, word) in enumerate(words.items(), len(made[0]) - len(words)):
+        cells = range(at + 1, at + 1 + len(word))
+        free = cells.stop <= len(columns) and all(columns[cell][line][0] == " " for cell in cells)
+        if line > 0 and free:
+            for cell, sign in zip(cells, word, strict=True):
+                made[cell][line] = sign, "dim"
+    return [*map(tuple, made)]
 
 
 # --- scales

@@ -1,42 +1,19 @@
 """Lines and areas of dots over time: a core's clock under its ceiling, and its IPC.
 
-Pure functions from arrays (charts, columns) to cells; a cell holds two columns. Unknown columns are
-blank.
+Pure functions from the values of columns to cells; a cell holds two columns. Unknown columns are
+blank. As in `areas`, values are rounded to dots, and most cells are found among those made before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
 
-import numpy as np
-
-from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import braille, theme
-from perftop.draw.area_colours import GRADES
-from perftop.draw.areas import Look
-from perftop.draw.braille import Codes
-from perftop.draw.charts import grades, lines_of
+from perftop.draw.areas import Look, grade
+from perftop.draw.moving import Column
 from perftop.draw.strips import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The cells of some charts of one size."""
-
-    codes: Codes
-    """(charts, rows, columns): code points; row 0 is the top one."""
-    keys: Ints
-    """(charts, rows, columns): styles, as positions in `names`."""
-    names: Sequence[str]
-
-    def lines(self) -> list[list[list[Run]]]:
-        """By chart, its lines."""
-        charts, rows, columns = self.codes.shape
-        flat = charts * rows, columns
-        found = lines_of(self.codes.reshape(flat), self.keys.reshape(flat), self.names)
-        return [found[at : at + rows] for at in range(0, charts * rows, rows)]
-
 
 AWAKE, ASLEEP, LOST = 0, 1, 2
 """A column of a line: at work, mostly asleep, during an episode that runs."""
@@ -45,87 +22,121 @@ _TALL: Mapping[Look, int] = {
     "ascii": len(braille.PLAIN),
 }  # fmt: skip
 """Dots in a cell by its height."""
-_CLOCK = ("clock", "faint", "alarm/drop-back", "text", "rule", "faint/drop-back", "text/drop-back")
-_CLEAR, _LIMIT, _LOST_LIMIT, _LOST_CLEAR = 3, 4, 5, 6
+_MADE = 4096
+"""Cells of each chart that are kept."""
 
 
 def clock(
-    hz: Floats, ceiling: Floats, how: Ints, ends: tuple[Floats, Floats], rows: int,
-    look: Look = "colour",
-) -> Cells:  # fmt: skip
-    """The line of a clock under its ceiling. `ends`: the lowest and highest clock of each chart's
-    scale. The first line is the ceiling at the highest; where it is lower, dots below show it.
-    `how`: AWAKE, ASLEEP or LOST by column; a lost piece has a ground of its own."""
-    charts = len(hz)
-    low, high = (np.repeat(end, hz.shape[1] // _wide(look)) for end in ends)
+    columns: Sequence[Sequence[float]], ends: tuple[float, float], rows: int, look: Look = "colour"
+) -> list[Column]:
+    """The line of a clock under its ceiling; of each column both, and AWAKE, ASLEEP or LOST.
+    `ends`: the lowest and highest clock of the scale. The first of at least two rows is the ceiling
+    at the highest; where it is lower, dots below show it. A lost piece has a ground of its own."""
+    low, high = ends
     dots = _TALL[look] * (rows - 1)
-    drawn = _columns(hz, look)
-    joined = (np.arange(drawn.size) % drawn.shape[1]) > 0  # no line leads from chart to chart
     thick = 1 if look == "ascii" else 2
-    line = braille.line(drawn.ravel(), low, high, dots, joined=joined, thick=thick)
-    limit = _columns(ceiling, look).ravel()
-    at_top = limit >= high - (high - low) / (2 * dots)
-    below = braille.line(np.where(at_top, np.nan, limit), low, high, dots, joined=False)
-    below[:, 1::2] = False
-    codes = _codes(line, below, look)
-    there, limited = (_any(part, rows - 1, look) for part in (line, below))
-    state = _worst(how).ravel()
-    keys = np.where(there, state, np.where(limited, _LIMIT, _CLEAR))
-    keys = np.where(state == LOST, np.where(there | limited, LOST, _LOST_CLEAR), keys)
-    top = _any(at_top[None], 1, look, tall=1)
-    first = np.where(top, ord(theme.LIMIT), ord(" ")).astype(np.uint32)
-    first_keys = np.where(
-        state == LOST, np.where(top, _LOST_LIMIT, _LOST_CLEAR), np.where(top, _LIMIT, _CLEAR)
-    )
-    return _cells(np.vstack([first, codes]), np.vstack([first_keys, keys]), charts, _CLOCK)
+    near = high - (high - low) / (2 * dots)
+    marks: list[tuple[int, int, int, bool]] = []
+    before = -1
+    for i, (hz, ceiling, _) in enumerate(_drawn(columns, look)):
+        at = _row(hz, ends, dots - thick + 1)
+        first, last = sorted((at, before if before >= 0 and at >= 0 else at))
+        limited = i % 2 == 0 and ceiling < near
+        limit = _row(ceiling, ends, dots) if limited else -1
+        marks.append((first, last + thick - 1, limit, ceiling >= near))
+        before = at
+    wide = _wide(look)
+    return [
+        _clock(*marks[at * wide : (at + 1) * wide], how=how, rows=rows, look=look)
+        for at, how in enumerate(_worst(columns, 2))
+    ]
 
 
-def rate(values: Floats, how: Ints, high: Floats, rows: int, look: Look = "colour") -> Cells:
-    """An area from 0 to `high`, the top of each chart's scale. `how` as `clock` has it; what is
-    lost is red."""
-    tops = np.repeat(high, values.shape[1] // _wide(look))
-    area = braille.area(_columns(values, look).ravel(), tops, _TALL[look] * rows)
-    codes = braille.plain_area(area) if look == "ascii" else braille.codes(area)
-    lost = _worst(how).ravel() == LOST
-    keys = np.where(lost, GRADES, 0) + grades(rows)[::-1, None]
-    keys = np.where(codes == ord(" "), len(_RATES) - 1, keys)
-    return _cells(codes, keys, len(values), _RATES)
+def _row(value: float, ends: tuple[float, float], rows: int) -> int:
+    """The row of a value out of `rows`, counted from the top; -1 if it is unknown."""
+    if not isfinite(value):
+        return -1
+    low, high = ends
+    return int(min(max((high - value) / (high - low), 0.0), 1.0) * (rows - 1) + 0.5)
 
 
-_RATES = [*(f"{area}-{grade}" for area in ("ipc", "loss") for grade in range(GRADES)), "text"]
+@lru_cache(maxsize=_MADE)
+def _clock(*marks: tuple[int, int, int, bool], how: int, rows: int, look: Look) -> Column:
+    """A cell's column of lines. `marks`: by column of dots the first and last dot of the line, that
+    of the limit, and whether the limit is at the top; -1: there is none."""
+    lost, tall = how == LOST, _TALL[look]
+    lines = [(2 << last) - (1 << first) if first >= 0 else 0 for first, last, *_ in marks]
+    limits = [1 << limit if limit >= 0 else 0 for *_, limit, _ in marks]
+    clear, limit = ("text/drop-back", "faint/drop-back") if lost else ("text", "rule")
+    top = any(at_top for *_, at_top in marks)
+    cells: list[Run] = [(theme.LIMIT, limit) if top else (" ", clear)]
+    for row in range(rows - 1):
+        line, below = (_part(dots, tall * row, tall) for dots in (lines, limits))
+        if look == "ascii":
+            sign = _plain(line[0]) or ("." if any(below) else " ")
+        else:
+            sign = braille.sign(*(a | b for a, b in zip(line, below, strict=True)))
+        if any(line) or (lost and any(below)):
+            cells.append((sign, ("clock", "faint", "alarm/drop-back")[how]))
+        else:
+            cells.append((sign, limit if any(below) else clear))
+    return tuple(cells)
+
+
+def _part(columns: Sequence[int], first: int, tall: int) -> list[int]:
+    """The dots of one cell, as bits from the top."""
+    return [column >> first & (1 << tall) - 1 for column in columns]
+
+
+def _plain(dots: int) -> str:
+    """A column of dots in ASCII; '' if there are none."""
+    if dots & dots - 1:
+        return "|"
+    return braille.PLAIN[dots.bit_length() - 1] if dots else ""
+
+
+def rate(
+    columns: Sequence[Sequence[float]], high: float, rows: int, look: Look = "colour"
+) -> list[Column]:
+    """An area from 0 to `high`, the top of the scale; of each column the value, and AWAKE or LOST.
+    What is lost is red."""
+    most, wide = _TALL[look] * rows, _wide(look)
+    heights = [
+        max(1, int(min(value / high, 1.0) * most + 0.5)) if isfinite(value) and value > 0 else 0
+        for value, _ in _drawn(columns, look)
+    ]
+    return [
+        _rate(*heights[at * wide : (at + 1) * wide], lost=how == LOST, rows=rows, look=look)
+        for at, how in enumerate(_worst(columns, 1))
+    ]
+
+
+@lru_cache(maxsize=_MADE)
+def _rate(*heights: int, lost: bool, rows: int, look: Look) -> Column:
+    """A cell's column of lines. `heights`: dots, by column of them."""
+    cells, tall = list[Run](), _TALL[look]
+    for row in reversed(range(rows)):
+        parts = [min(max(height - tall * row, 0), tall) for height in heights]
+        if look == "ascii":
+            sign = braille.PLAIN_AREA[parts[0]]
+        else:
+            sign = braille.sign(*((1 << tall) - (1 << tall - part) for part in parts))
+        key = f"{'loss' if lost else 'ipc'}-{grade(row, rows)}"
+        cells.append((sign, key if sign != " " else "text"))
+    return tuple(cells)
 
 
 def _wide(look: Look) -> int:
-    """Columns of values of which one column of dots is drawn."""
-    return 2 if look == "ascii" else 1
+    """Columns of dots in a cell."""
+    return 1 if look == "ascii" else braille.WIDE
 
 
-def _columns(values: Floats, look: Look) -> Floats:
-    """Values as columns of dots: in ASCII the newer of each pair stands for both."""
-    return values[:, 1::2] if look == "ascii" else values
+def _drawn(columns: Sequence[Sequence[float]], look: Look) -> Sequence[Sequence[float]]:
+    """The columns that are drawn: in ASCII the newer of each two stands for both."""
+    return columns[1::2] if look == "ascii" else columns
 
 
-def _codes(line: Bools, limit: Bools, look: Look) -> Codes:
-    if look != "ascii":
-        return braille.codes(line | limit)
-    codes = braille.plain_codes(line)
-    limited = limit.reshape(len(codes), len(braille.PLAIN), -1).any(axis=1)
-    codes[limited & (codes == ord(" "))] = ord(".")
-    return codes
-
-
-def _any(dots: Bools, rows: int, look: Look, tall: int | None = None) -> Bools:
-    """(rows, cells): whether a cell has a dot."""
-    wide = 1 if look == "ascii" else braille.WIDE
-    return np.asarray(dots.reshape(rows, tall or _TALL[look], -1, wide).any(axis=(1, 3)))
-
-
-def _worst(how: Ints) -> Ints:
-    """The worst of the two columns of each cell."""
-    found: Ints = how.reshape(len(how), -1, 2).max(axis=2)
-    return found
-
-
-def _cells(codes: Codes, keys: Ints, charts: int, names: tuple[str, ...] | list[str]) -> Cells:
-    shape = len(codes), charts, -1
-    return Cells(codes.reshape(shape).swapaxes(0, 1), keys.reshape(shape).swapaxes(0, 1), names)
+def _worst(columns: Sequence[Sequence[float]], kind: int) -> list[int]:
+    """By cell the worst of its two columns."""
+    how = [int(column[kind]) for column in columns]
+    return [*map(max, how[::2], how[1::2])]

@@ -1,8 +1,9 @@
 """Charts that are kept from one refresh to the next.
 
-The cells of a column follow from its values alone. As time passes, columns move to the left and
-keep their values. So what was drawn of them moves along, and only the columns from the first one on
-that has another value than it had are drawn anew.
+The cells of a chart follow from the values of its columns; those of a line also from the column
+before, which they are joined to. As time passes, columns move to the left and keep their values. So
+what was drawn of them moves along, and only the cells from the first one on of which a column has
+another value than it had are drawn anew.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw.moving import Column, Row, rows_of
 
-Draw = Callable[[Sequence[float]], Column]
-"""From the values of a column to its cells."""
+Draw = Callable[[int, Sequence[Sequence[float]]], Sequence[Column]]
+"""From the number of a chart and the values of some of its columns to their cells."""
 
 
 class _Picture(NamedTuple):
@@ -30,37 +31,47 @@ class _Picture(NamedTuple):
 class Kept:
     """Charts of one kind, one picture after the other."""
 
-    def __init__(self) -> None:
-        self._held: _Picture | None = None
+    def __init__(self, per: int = 1, *, joined: bool = False) -> None:
+        """`per`: columns in a cell. `joined`: the cells are those of a line."""
+        self._per, self._joined = per, joined
+        self._held: dict[int, _Picture] = {}
+        """By the part of a cell that the newest column is in, as only whole cells can move."""
 
     def rows(self, draw: Draw, values: Floats, newest: int, frame: Hashable) -> list[list[Row]]:
         """The rows of all charts. `values`: (charts, columns, kinds). `newest`: number of the
         newest column, so that it is known how far columns have moved. `frame`: all else that
         decides what is drawn."""
-        held, rows = self._held, None
+        held, rows = self._held.get(newest % self._per), None
         if held is not None and held.frame == frame and held.values.shape == values.shape:
-            rows = _moved(held, draw, values, newest - held.newest)
+            rows = self._moved(held, draw, values, newest - held.newest)
         if rows is None:
-            rows = [rows_of(map(draw, columns)) for columns in values.tolist()]
-        self._held = _Picture(values, newest, frame, rows)
+            rows = [rows_of(draw(i, columns)) for i, columns in enumerate(values.tolist())]
+        self._held[newest % self._per] = _Picture(values, newest, frame, rows)
         return rows
 
-
-def _moved(held: _Picture, draw: Draw, values: Floats, gone: int) -> list[list[Row]] | None:
-    """The picture without its first columns; None if nothing else of it could stay."""
-    columns = values.shape[1]
-    if not 0 <= gone < columns:
-        return None
-    before, now = held.values[:, gone:], values[:, : columns - gone]
-    others = (before.view(np.int64) != now.view(np.int64)).any(axis=(0, 2))  # NaN equals NaN
-    changed = np.flatnonzero(others)
-    first = int(changed[0]) if len(changed) else columns - gone
-    if first == columns:
-        return held.rows
-    if not first:
-        return None
-    tails = ([*zip(*map(draw, fresh), strict=True)] for fresh in values[:, first:].tolist())
-    return [
-        [row.moved(gone, tail) for row, tail in zip(*both, strict=True)]
-        for both in zip(held.rows, tails, strict=True)
-    ]
+    def _moved(
+        self, held: _Picture, draw: Draw, values: Floats, gone: int
+    ) -> list[list[Row]] | None:
+        """The picture without its first columns; None if nothing else of it could stay."""
+        columns, per = values.shape[1], self._per
+        if not 0 <= gone < columns:
+            return None
+        before, now = held.values[:, gone:], values[:, : columns - gone]
+        others = (before.view(np.int64) != now.view(np.int64)).any(axis=(0, 2))  # NaN equals NaN
+        changed = np.flatnonzero(others)
+        first = (int(changed[0]) if len(changed) else columns - gone) // per
+        if first * per == columns:
+            return held.rows
+        if first <= self._joined:
+            return None
+        leads: list[Column | None] = [None] * len(values)
+        if self._joined and gone:  # nothing leads to the first cell any more
+            leads = [draw(i, some)[0] for i, some in enumerate(values[:, :per].tolist())]
+        # Of a line, the cell before the first is drawn, too, so that it leads on from there.
+        begin = (first - self._joined) * per
+        tails = [draw(i, some)[self._joined :] for i, some in enumerate(values[:, begin:].tolist())]
+        return [
+            [row.moved(gone // per, tail, lead[y] if lead else None)
+             for y, (row, tail) in enumerate(zip(rows, zip(*cells, strict=True), strict=True))]
+            for rows, cells, lead in zip(held.rows, tails, leads, strict=True)
+        ]  # fmt: skip

@@ -34,15 +34,18 @@ class Row(list[Run]):
         self.size = size
         """Number of cells."""
 
-    def moved(self, gone: int, tail: Sequence[Run]) -> Row:
-        """As many cells, without the first `gone` and with those of `tail` at the end; some cells
-        stay. A row that looks the same is the same object."""
+    def moved(self, gone: int, tail: Sequence[Run], lead: Run | None = None) -> Row:
+        """As many cells, without the first `gone` and with those of `tail` at the end; `lead`
+        replaces the first of those that stay. A row that looks the same is the same object."""
         made = Row(self, self.size)
-        _cut(made, gone, len(tail) - gone)
+        _cut(made, gone + (lead is not None), len(tail) - gone)
+        if lead is not None:
+            made[:1] = joined((lead, made[0]))
         made[-1:] = joined((made[-1], *tail))
         if made == self:
             return self
-        made.before, made.gone, made.tail = self, gone, tail
+        if lead is None:
+            made.before, made.gone, made.tail = self, gone, tail
         self.before = None
         return made
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import curves, strips, theme
 from perftop.draw.areas import Look
 from perftop.draw.curves import ASLEEP, AWAKE, LOST
+from perftop.draw.moving import rows_of
 
 LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
 NAN = float("nan")
@@ -17,12 +19,15 @@ NAN = float("nan")
 def clock(
     hz: list[float], ceiling: list[float], how: list[int] | None = None, look: Look = "colour",
     rows: int = 3, ends: tuple[float, float] = (0.0, 7.0),
-) -> list[list[strips.Run]]:  # fmt: skip
-    cells = curves.clock(
-        np.array([hz]), np.array([ceiling]), np.array([how or [AWAKE] * len(hz)]),
-        (np.array([ends[0]]), np.array([ends[1]])), rows, look,
-    )  # fmt: skip
-    return cells.lines()[0]
+) -> Sequence[list[strips.Run]]:  # fmt: skip
+    columns = [*zip(hz, ceiling, how or [AWAKE] * len(hz), strict=True)]
+    return rows_of(curves.clock(columns, ends, rows, look))
+
+
+def rate(
+    values: list[float], how: list[int], high: float, rows: int, look: Look = "colour"
+) -> Sequence[list[strips.Run]]:
+    return rows_of(curves.rate([*zip(values, how, strict=True)], high, rows, look))
 
 
 def test_the_clock_is_a_thick_line_below_its_ceiling() -> None:
@@ -56,20 +61,9 @@ def test_what_is_lost_is_red_on_its_own_ground_and_sleep_is_faint() -> None:
     assert lines[2] == [("  ", "text"), (" ", "text/drop-back")]
 
 
-def test_lines_of_several_charts_do_not_join_and_have_their_own_scales() -> None:
-    hz = np.array([[7.0, 7.0], [0.0, 0.0], [0.0, 0.0]])
-    low, high = np.array([0.0, 0.0, -7.0]), np.array([7.0, 7.0, 0.0])
-    how = np.zeros((3, 2), np.intp)
-    made = curves.clock(hz, hz * np.nan, how, (low, high), 3).lines()
-    assert [[strips.text(line) for line in chart[1:]] for chart in made] == [
-        ["⠛", " "], [" ", "⣤"], ["⠛", " "],
-    ]  # fmt: skip
-
-
 def test_a_rate_is_an_area_from_zero() -> None:
     """12 rows of dots for 0 to 3: 1.5 has 6 of them, 0 none, a little one."""
-    values, how = np.array([[1.5, 1.5, 0.0, 0.01, 3.0, NAN]]), np.array([[0, 0, 0, 0, 0, LOST]])
-    lines = curves.rate(values, how, np.array([3.0]), 3).lines()[0]
+    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN], [0, 0, 0, 0, 0, LOST], 3.0, 3)
     assert lines == [
         [("  ", "text"), ("⡇", "loss-10")],
         [("⣤", "ipc-6"), (" ", "text"), ("⡇", "loss-6")],
@@ -80,8 +74,7 @@ def test_a_rate_is_an_area_from_zero() -> None:
 def test_in_ascii_a_cell_is_one_column() -> None:
     lines = clock([0, 7, 0, 0], [NAN, NAN, NAN, 3], look="ascii")
     assert [strips.text(line) for line in lines] == ["  ", "'|", " |"]
-    values = np.array([[0.0, 3.0, 0.0, 1.5]])
-    made = curves.rate(values, np.zeros((1, 4), np.intp), np.array([3.0]), 2, "ascii").lines()[0]
+    made = rate([0.0, 3.0, 0.0, 1.5], [AWAKE] * 4, 3.0, 2, "ascii")
     assert [strips.text(line) for line in made] == ["# ", "##"]
 
 
@@ -95,10 +88,10 @@ VALUES = st.floats(-1e10, 1e10) | st.just(NAN)
 def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, look: Look) -> None:
     even = columns[: len(columns) // 2 * 2]
     hz, ceiling, how = ([column[i] for column in even] for i in range(3))
-    lines = clock(hz, ceiling, [int(it) for it in how], look, rows, ends=(1e9, 4e9))
-    made = curves.rate(np.array([hz]), np.array([how]).astype(np.intp), np.array([2.0]), rows, look)
+    lost = [int(it) for it in how]
+    lines = clock(hz, ceiling, lost, look, rows, ends=(1e9, 4e9))
     known = theme.styles("perftop-dark")
-    for line in [*lines, *made.lines()[0]]:
+    for line in [*lines, *rate(hz, lost, 2.0, rows, look)]:
         assert strips.width(line) == len(even) // 2
         assert all(part in known for _, key in line for part in key.split("/"))
 

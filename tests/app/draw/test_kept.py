@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
@@ -23,19 +23,33 @@ from perftop.draw.strips import Run
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CONSOLE = Console(file=io.StringIO(), color_system="truecolor", force_terminal=True)
-COLUMNS, WIDE = 9, 20
+COLUMNS, WIDE = 12, 20
 KEYS = "text", "alarm", "heat1/heat7"
 NAN = float("nan")
 
 
-def drawn(values: Sequence[float], frame: str = "") -> Column:
-    """Two rows: most values look alike in the upper one."""
-    first, second = (0 if isnan(value) else int(value) for value in values)
-    return ("█ "[first % 2] if not frame else "▒", KEYS[0]), ("·▄▀"[second % 3], KEYS[first % 3])
+@dataclass(frozen=True)
+class Drawing:
+    """Two rows; most values look alike in the upper one, and in the lower one a cell shows how its
+    line is joined to the cell before it."""
 
+    per: int = 1
+    joined: bool = False
+    frame: str = ""
 
-def told(values: Floats, frame: str) -> list[list[Row]]:
-    return [rows_of(drawn(column, frame) for column in columns) for columns in values.tolist()]
+    def draw(self, chart: int, columns: Sequence[Sequence[float]]) -> list[Column]:
+        told = [tuple(0 if isnan(it) else int(it) for it in column) for column in columns]
+        cells, before = list[Column](), chart
+        for at in range(0, len(told), self.per):
+            mine = told[at : at + self.per]
+            upper, lower = mine[0][0] % 2, sum(map(sum, mine)) + before
+            before = mine[-1][1] if self.joined else chart
+            sign = "█ "[upper] if not self.frame else "▒"
+            cells.append(((sign, KEYS[0]), ("·▄▀"[lower % 3], KEYS[lower // 3 % 3])))
+        return cells
+
+    def told(self, values: Floats) -> list[list[Row]]:
+        return [rows_of(self.draw(i, columns)) for i, columns in enumerate(values.tolist())]
 
 
 def values(*columns: float) -> Floats:
@@ -55,12 +69,14 @@ PICTURES = st.lists(
 )  # fmt: skip
 
 
-@given(PICTURES, st.integers(0, 3))
+@given(PICTURES, st.integers(0, 3), st.sampled_from([(1, False), (2, False), (2, True)]))
 def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
-    pictures: list[tuple[int, list[tuple[int, float]], str, str, bool]], beside: int
-) -> None:
+    pictures: list[tuple[int, list[tuple[int, float]], str, str, bool]], beside: int,
+    kind: tuple[int, bool],
+) -> None:  # fmt: skip
     """`beside`: cells of the terminal behind the lines."""
-    kept, rng, newest = Kept(), np.random.default_rng(1), 100
+    (per, joined), rng, newest = kind, np.random.default_rng(1), 100
+    kept = Kept(per, joined=joined)
     now = rng.integers(0, 3, (2, COLUMNS, 2)).astype(float)
     terminal, edge = Cells(), "|" * beside
     for y in range(4):
@@ -72,8 +88,9 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
         now = np.concatenate([now[:, come.shape[1] :], come], axis=1)
         for at, value in changes:
             now[0, at, 1] = value
-        rows = kept.rows(partial(drawn, frame=frame), now.copy(), newest, frame)
-        assert rows == told(now, frame)
+        drawing = Drawing(per, joined, frame)
+        rows = kept.rows(drawing.draw, now.copy(), newest, frame)
+        assert rows == drawing.told(now)
         lines = [Moving([(head, "dim")], row) for chart in rows for row in chart]
         for y, runs in enumerate(lines if seen else ()):
             fresh = line(runs, INK, WIDE, ascii_=False)
@@ -90,9 +107,9 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
 def test_only_columns_that_are_new_are_drawn_and_written() -> None:
     kept, asked = Kept(), list[float]()
 
-    def draw(column: Sequence[float]) -> Column:
-        asked.append(column[0])
-        return drawn(column)
+    def draw(chart: int, columns: Sequence[Sequence[float]]) -> list[Column]:
+        asked.extend(column[0] for column in columns)
+        return Drawing().draw(chart, columns)
 
     (before,) = kept.rows(draw, values(1, 2, 3, 4), 10, "")
     asked.clear()
@@ -110,6 +127,6 @@ def test_only_columns_that_are_new_are_drawn_and_written() -> None:
 
 def test_a_row_that_looks_the_same_is_the_same() -> None:
     kept = Kept()
-    (before,) = kept.rows(drawn, values(1, 1, 1), 10, "")
-    (after,) = kept.rows(drawn, values(1, 1, 1), 12, "")
+    (before,) = kept.rows(Drawing().draw, values(1, 1, 1), 10, "")
+    (after,) = kept.rows(Drawing().draw, values(1, 1, 1), 12, "")
     assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]

@@ -10,7 +10,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
-from perftop.draw.moving import rows_of
+from perftop.draw.moving import Row, rows_of
 from perftop.draw.strips import Run, fit
 from perftop.samples.episode import Episode
 from perftop.tui.core_page import ramp
@@ -111,16 +111,15 @@ class Charts:
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, curves.AWAKE, curves.ASLEEP)
         how[self._alarmed("busy_hz")] = curves.LOST
-        ends = np.array([low]), np.array([high])
-        cells = curves.clock(_dots(busy), _dots(ceiling), _dots(how), ends, lines, self._look)
+        cells = curves.clock(_twice(busy, ceiling, how), (low, high), lines, self._look)
         for episode in climbs:
-            cells = ramp.ruled(cells, ramp.columns(self.time, episode))
+            cells = charts.ruled(cells, ramp.columns(self.time, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
         if (busy < low).any() and lines > 1:
             labels[-1] = f"< {labels[-1]}"
-        return labels, cells.lines()[0]
+        return labels, rows_of(cells)
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
@@ -221,21 +220,22 @@ class Charts:
         at = loser(scene.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
-    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> list[list[Run]]:
+    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> list[Row]:
         """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
         ones are blank."""
-        how = _dots(np.where(lost, curves.LOST, curves.AWAKE))
-        cells = curves.rate(_dots(values), how, np.array([top]), tall, self._look)
-        codes, keys = cells.codes.copy(), cells.keys.copy()
-        nothing = np.isfinite(values) & (codes[0, -1] == ord(" "))
-        codes[0, -1, nothing] = ord("_" if self.ascii_ else "⣀")
-        keys[0, -1, nothing] = len(cells.names)
-        return curves.Cells(codes, keys, [*cells.names, "rule"]).lines()[0]
+        how = np.where(lost, curves.LOST, curves.AWAKE)
+        cells = curves.rate(_twice(values, how), top, tall, self._look)
+        floor = "_" if self.ascii_ else "⣀", "rule"
+        for at in np.flatnonzero(np.isfinite(values)).tolist():
+            if cells[at][-1][0] == " ":
+                cells[at] = (*cells[at][:-1], floor)
+        return rows_of(cells)
 
 
-def _dots(columns: np.ndarray) -> np.ndarray:
-    """One chart of columns of dots: each value twice, as a cell has two."""
-    return np.repeat(columns, 2)[None]
+def _twice(*kinds: np.ndarray) -> list[list[float]]:
+    """Each column twice, as a cell has two."""
+    found: list[list[float]] = np.stack(kinds, axis=1).repeat(2, axis=0).tolist()
+    return found
 
 
 def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:

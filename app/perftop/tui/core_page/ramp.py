@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from perftop.base.format import ClockUnit
 from perftop.base.times import brief
-from perftop.draw import charts
-from perftop.draw.curves import Cells
 from perftop.samples.episode import Episode
 from perftop.tui.shared.time_axis import Axis
 
@@ -29,14 +25,6 @@ def columns(axis: Axis, episode: Episode) -> dict[int, str]:
         moments["steady"] = episode.end_ns
     found = {axis.bin(ns + 1): name for name, ns in moments.items()}
     return {at: name for at, name in found.items() if 0 <= at < axis.width}
-
-
-def ruled(cells: Cells, rules: Mapping[int, str]) -> Cells:
-    """The only chart of `cells` with vertical rules, by column, each with a word at its foot."""
-    names = [*cells.names, "faint", "dim"]
-    styles = len(names) - 2, len(names) - 1
-    codes, keys = charts.with_rules(cells.codes[0], cells.keys[0], rules, styles)
-    return Cells(codes[None], keys[None], names)
 
 
 def words(episode: Episode, cores: int, unit: ClockUnit) -> str:

@@ -13,7 +13,6 @@ from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
 from perftop.draw.kept import Kept
 from perftop.draw.moving import Column, Row
-from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.overview.chart_past import Past
@@ -26,7 +25,7 @@ from perftop.tui.shared.trouble import loser
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""
 
-Lines = list[list[Run]]
+Columns = Sequence[Sequence[float]]
 
 
 def _may_be_bounds(session: Session) -> bool:
@@ -42,8 +41,8 @@ class Drawn:
     """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
 
     area: list[Row]
-    clock: Lines
-    rate: Lines
+    clock: list[Row]
+    rate: list[Row]
     low_hz: float
 
 
@@ -74,6 +73,7 @@ class Drawing:
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
         self._kept_states, self._kept_account = Kept(), Kept()
+        self._kept_clocks, self._kept_rates = Kept(2, joined=True), Kept(2)
 
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
@@ -110,8 +110,8 @@ class Drawing:
         part = np.where(np.isfinite(part), part, 0.0)
         heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
 
-        def draw(column: Sequence[float]) -> Column:
-            return areas.account(column, rows, look)
+        def draw(_: int, columns: Columns) -> list[Column]:
+            return [areas.account(column, rows, look) for column in columns]
 
         values = np.stack([busy * (1 - part), busy * part, steal, heat], axis=-1)
         return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
@@ -129,8 +129,8 @@ class Drawing:
                 for low, value in zip(bounds[1:4], (lp0, lp1, both), strict=True)
             )
 
-        def draw(column: Sequence[float]) -> Column:
-            return areas.states(column, rows, look)
+        def draw(_: int, columns: Columns) -> list[Column]:
+            return [areas.states(column, rows, look) for column in columns]
 
         values = np.stack([both, open_, lp0, lp1], axis=-1)
         return self._kept_states.rows(draw, values, self.past.span.newest, (rows, look))
@@ -164,9 +164,17 @@ class Drawing:
         how[asleep & (how != curves.LOST)] = curves.ASLEEP
         ceiling = self.past.of("ceiling")
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
-        cells = curves.clock(hz, ceiling, how, (low, high), rows, look)
-        for one, lines, floor in zip(drawn, cells.lines(), low.tolist(), strict=True):
-            one.clock, one.low_hz = lines, floor
+        ends = [*zip(low.tolist(), high.tolist(), strict=True)]
+
+        def draw(i: int, columns: Columns) -> list[Column]:
+            return curves.clock(columns, ends[i], rows, look)
+
+        # In ASCII the limit's dots stand in every second cell, so they do not move.
+        kept = Kept(2, joined=True) if look == "ascii" else self._kept_clocks
+        values, frame = np.stack([hz, ceiling, how], axis=-1), (rows, look, *ends)
+        found = kept.rows(draw, values, self.past.span.newest, frame)
+        for one, mine, (floor, _) in zip(drawn, found, ends, strict=True):
+            one.clock, one.low_hz = mine, floor
 
     def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """The ends of the scales, which units of one type share: the floor below the lowest clock
@@ -192,6 +200,12 @@ class Drawing:
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
-        cells = curves.rate(values, how, np.full(len(values), self._top), rows, look)
-        for one, lines in zip(drawn, cells.lines(), strict=True):
-            one.rate = lines
+        high = self._top
+
+        def draw(_: int, columns: Columns) -> list[Column]:
+            return curves.rate(columns, high, rows, look)
+
+        columns = np.stack([values, how], axis=-1)
+        found = self._kept_rates.rows(draw, columns, self.past.span.newest, (rows, look, high))
+        for one, mine in zip(drawn, found, strict=True):
+            one.rate = mine

@@ -188,7 +188,7 @@ class _Picture:
             for mine, area, clock, numbers in zip(left, one.area, one.clock, right, strict=True)
         ]
         if page.rates:
-            rate = one.rate
+            rate: list[list[Run]] = [*one.rate]
             if len(rate) < rows:
                 rate = [chart_numbers.over_rate(told, page.wide), *rate]
             behind = chart_numbers.beside_rate(told, rows)

@@ -10,6 +10,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.times import when
 from perftop.draw import charts, theme
+from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown
@@ -121,7 +122,7 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
     lines: list[Line] = []
     for side, each in enumerate(values):
         area = charts.area(each / top, tall, AREA.get(number.key, "user"), ascii_=look.ascii)
-        drawn = charts.ruled(area, rule).lines()
+        drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
             title = f"{number.label} {number.unit}" if side == low == 0 else ""
             name = "AB"[side] if low == 0 else ""

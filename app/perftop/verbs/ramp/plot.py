@@ -11,6 +11,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import in_ascii
 from perftop.base.times import rounded
 from perftop.draw import charts
+from perftop.draw.moving import rows_of
 from perftop.verbs.ramp.climb import Climb
 from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import Trace
@@ -56,7 +57,7 @@ def draw(
         ascii_=not unicode,
     )  # fmt: skip
     moments = {_column(edges, at_s): name for name, at_s in climb.moments}  # the later of two
-    lines = charts.ruled(chart, moments).lines()
+    lines = rows_of(charts.ruled(chart.columns(), moments))
     numbers = charts.marks(low, high, height, height // 2)
     labels = {line: f"{value / 1e9:{LABELS - 1}.2f} " for line, value in numbers.items()}
     drawn = [

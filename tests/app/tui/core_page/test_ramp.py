@@ -8,6 +8,7 @@ from fakes import Does, Machine
 
 from perftop.draw import charts as cells
 from perftop.draw import strips
+from perftop.draw.moving import rows_of
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -71,8 +72,8 @@ def test_rules_and_words_leave_the_line_alone() -> None:
     values = np.array([0.2] * 6 + [0.9] * 6)
     keys = np.full(12, cells.key("clock"))
     plain = cells.graph(values, values * float("nan"), keys, 0.0, 1.0, 4, ascii_=True)
-    ruled = cells.ruled(plain, {5: "", 6: "ab", 7: "much too long"})
-    before, after = ([strips.text(row) for row in of.lines()] for of in (plain, ruled))
+    ruled = cells.ruled(plain.columns(), {5: "", 6: "ab", 7: "much too long"})
+    before, after = ([strips.text(row) for row in of] for of in (plain.lines(), rows_of(ruled)))
     assert before[0][6:] == after[0][6:]
     for then, now in zip("".join(before), "".join(after), strict=True):
         assert then in {" ", now}
