@@ -23,7 +23,7 @@ from perfprobe.wire import Frame, Hello, Note, outbox
 BIG = bytes(200_000)
 
 
-class Fake:
+class Fake(made.Source):
     """A source that has `frames` frames, each due at once; then never again."""
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
@@ -46,9 +46,6 @@ class Fake:
 
     def pace(self, batch_ns: int) -> None:
         self.paces.append(batch_ns)
-
-    def close(self) -> None:
-        pass
 
 
 class Reader(threading.Thread):

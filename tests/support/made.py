@@ -24,6 +24,19 @@ class Clock:
         return self.now_s
 
 
+class Source:
+    """What a source does besides `hello` and `poll`, which who inherits this has."""
+
+    def due(self) -> float | None:
+        return None
+
+    def pace(self, batch_ns: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def topology(cores: int = 1, threads: int = 2) -> list[Cpu]:
     """CPUs in Linux numbering: the first threads of all cores, then the second threads."""
     groups = [[core + cores * t for t in range(threads)] for core in range(cores)]
@@ -123,6 +136,11 @@ def frame(
         for block in greeting.blocks
     }
     return Frame(seq, seq * SAMPLE_NS, blocks, **more)
+
+
+def packed(head: Sequence[Sequence[int]], valid: Sequence[int], values: Sequence[int]) -> Rows:
+    """Rows as they are given; each head has its five words."""
+    return Rows(_words([word for row in head for word in row]), _words(valid), _words(values))
 
 
 def _words(numbers: Sequence[int]) -> bytes:

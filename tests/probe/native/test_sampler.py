@@ -205,15 +205,6 @@ def test_frames_without_lanes_go_on() -> None:
         assert sampler.late == 0
 
 
-def test_a_file_that_fails(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    with Sampler(PERIOD_NS, ROW, proof=False) as sampler, (tmp_path / "empty").open() as empty:
-        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, empty.fileno()))])
-        drain(sampler)
-        assert words(sampler, 0)[wire.HEAD] == 0
-        assert sampler.stats(0).slot_errno == errno.ENODATA
-
-
 def test_the_frame_can_go_into_a_message(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trees
 from fakekernel.client import FakeKernel, unavailable
 
 from perfprobe.cpu import files, identity, topology
@@ -138,8 +140,6 @@ def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
 
 
 def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
-    import trees
-
     trees.lists(tmp_path, "0")
     trees.cpu(tmp_path, 0, 0, 0, "0")
     parts, missing, _ = opening.open_parts(tmp_path, topology.read(tmp_path), program=False)
@@ -152,8 +152,6 @@ def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
 
 def planned(model: int, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
     """The registers of an Intel model, its counters as in the table or as given."""
-    from dataclasses import replace
-
     found = next(row.uarch for row in uarch.ROWS if row.family == 6 and model in row.models)
     made = counter_plan.plan(replace(found, budget=budget or found.budget), any_thread=any_thread)
     assert made is not None
@@ -217,7 +215,6 @@ def test_what_use_is(changed: dict[str, int], used: bool) -> None:
 
 def test_without_a_global_control_the_select_decides() -> None:
     zen3 = next(r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 3")
-    from dataclasses import replace
 
     assert zen3.bank
     plan = counter_plan.plan(replace(zen3, bank=replace(zen3.bank, control=None)), any_thread=False)

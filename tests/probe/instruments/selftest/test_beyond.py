@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 import made
-import numpy as np
 import pytest
 
 from perfprobe import wire
@@ -23,7 +21,7 @@ COUNTERS = {
 }
 
 
-class Source:
+class Source(made.Source):
     """A package whose counters move by `steps` in each frame; None: not valid."""
 
     def __init__(self, steps: dict[str, int | None]) -> None:
@@ -45,23 +43,10 @@ class Source:
         values = [self.number * (step or 0) for step in self.steps.values()]
         valid = sum(1 << i for i, step in enumerate(self.steps.values()) if step is not None)
         blocks = {
-            "package": rows([head], [valid], values),
-            "l3": rows([head, [0] * 5], [1, 0], [self.number * 1000, 0]),
+            "package": made.packed([head], [valid], values),
+            "l3": made.packed([head, [0] * 5], [1, 0], [self.number * 1000, 0]),
         }
         return [wire.Frame(self.number, self.number, blocks)]
-
-    def due(self) -> float:
-        return time.monotonic() + 0.001
-
-    def close(self) -> None:
-        pass
-
-    def pace(self, batch_ns: int) -> None:
-        pass
-
-
-def rows(head: list[list[int]], valid: list[int], values: list[int]) -> wire.Rows:
-    return wire.Rows(*(np.array(part, np.uint64).tobytes() for part in (head, valid, values)))
 
 
 @pytest.fixture(autouse=True)

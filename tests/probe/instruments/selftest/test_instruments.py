@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import made
-import numpy as np
 import pytest
 
 from perfprobe import wire
@@ -22,7 +21,7 @@ SPAN = Second(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
 TOP_DOWN = ("slots", *instruments.PARTS)
 
 
-class Source:
+class Source(made.Source):
     """Two CPUs and one package, read at each second; `rates` is what each counter moves in one,
     gauges are at it."""
 
@@ -37,28 +36,15 @@ class Source:
         for second in range(5):
             stamp = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
             values = [int(second * rate * HZ) for rate in self.cpu]
-            blocks = {"cpu": rows([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2)}
+            blocks = {"cpu": made.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2)}
             told = [
                 rate if counter.kind == "gauge" else second * rate
                 for counter, rate in zip(self.package, self.rates, strict=True)
             ]
-            blocks["p"] = rows([stamp], [(1 << len(told)) - 1], told)
+            blocks["p"] = made.packed([stamp], [(1 << len(told)) - 1], told)
             found.append(wire.Frame(second, second, blocks))
         self.poll = list  # type: ignore[method-assign]
         return found
-
-    def due(self) -> float | None:
-        return None
-
-    def pace(self, batch_ns: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def rows(head: list[list[int]], valid: list[int], values: list[int]) -> wire.Rows:
-    return wire.Rows(*(np.array(part, np.uint64).tobytes() for part in (head, valid, values)))
 
 
 def verdicts(

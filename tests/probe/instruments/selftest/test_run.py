@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import command
+import made
 import pytest
 
 from perfprobe import wire
@@ -50,7 +51,7 @@ START = 2.0**40 - 1e6
 Truth = dict[str, float]
 
 
-class Machine:
+class Machine(made.Source):
     """Two CPUs of one core. `wrong` scales what a counter shows; `others` is the share of each CPU
     that a stranger takes, who runs 1.5 instructions a cycle."""
 
@@ -87,12 +88,6 @@ class Machine:
     def poll(self) -> list[Frame | Note]:
         taken, self.frames = self.frames, []
         return list(taken)
-
-    def pace(self, batch_ns: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     # --- time ---
 

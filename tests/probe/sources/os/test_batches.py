@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import read_rows
 import trees
 from waiting import whenever_due
 
@@ -215,5 +216,4 @@ def test_a_cpu_is_off_in_the_batch_at_whose_end_it_is_back(
 
 
 def flags(frame: wire.Frame, row: int) -> int:
-    word: int = memoryview(frame.blocks["cpu"].head).cast("Q")[row * wire.HEAD + 4]
-    return word
+    return int(read_rows.head(frame.blocks["cpu"])[row, 4])

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import read_rows
 import trees
 from waiting import whenever_due
 
@@ -62,8 +63,7 @@ def rows(frame: wire.Frame) -> list[Row]:
 
 
 def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
-    words = memoryview(frame.blocks["stat"].head).cast("Q")
-    return [tuple(words[at : at + wire.HEAD]) for at in range(0, len(words), wire.HEAD)]
+    return [*map(tuple, read_rows.head(frame.blocks["stat"]).tolist())]
 
 
 def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
