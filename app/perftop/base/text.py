@@ -118,6 +118,11 @@ def colours(stream: TextIO) -> bool:
     return full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
+def painted(text: str, code: str) -> str:
+    """The text in a look of the terminal's own, by its SGR code; without one, as it is."""
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
 _SAME_WIDTH = {
     "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",

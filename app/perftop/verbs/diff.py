@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
-from perftop.base.text import colours, printable, utf8
+from perftop.base.text import colours, utf8
 from perftop.output import stat_json
 from perftop.output.compare import json_line, text
 from perftop.output.compare.comparison import compare
@@ -44,7 +44,7 @@ def run(
         told = text.lines(found, (_name(a), _name(b)), unicode=utf8(), colour=colours(sys.stdout))
     sys.stdout.write("".join(f"{line}\n" for line in told))
     for line in damaged:
-        complain(printable(line))
+        complain(line)
     return DAMAGED if damaged else 0
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self, TextIO
 
 from perfprobe import wire
 from perftop.base import new_file
-from perftop.base.errors import DAMAGED, USAGE, Failed, complain
+from perftop.base.errors import USAGE, Failed, complain, damaged
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.cpu_selection import selected
@@ -78,12 +78,10 @@ def run(options: Options) -> int:
             name, why = options.output or "stdout", error.strerror or error
             text = f"cannot write all of {name}: {why}; what is there is only the beginning"
             raise Failed(text) from None
+    name = options.source or "stdin"
     if not source.checked:
-        complain(f"{options.source or 'stdin'}: {UNCHECKED}")
-    if source.damage is not None:
-        complain(f"{options.source or 'stdin'}: {source.damage}")
-        return DAMAGED
-    return 0
+        complain(f"{name}: {UNCHECKED}")
+    return damaged(name, source.damage)
 
 
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:

@@ -98,7 +98,7 @@ class Record:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         telling = loop.create_task(self._tell())
-        keys = typed(self._typed) if self._box and self._command is None else nullcontext()
+        keys = typed(self._typed) if self._options.box and self._command is None else nullcontext()
         try:
             with keys:
                 async for messages in stream:
@@ -158,10 +158,6 @@ class Record:
             return closed
         return False
 
-    @property
-    def _box(self) -> Box | None:
-        return self._options.box
-
     def _started(self, hello: wire.Hello) -> Tape | Ring:
         options, box = self._options, self._options.box
         hello = options.identity.on(hello)
@@ -192,13 +188,10 @@ class Record:
                 self._say(f"recording: {self._tape.told}")
 
     def _mark_all(self) -> None:
-        for record in self.beside:
-            record._mark_soon()  # noqa: SLF001 - of the same class
-
-    def _mark_soon(self) -> None:
         """Asks for a mark. It is written before the next message, with the time of the newest
         sample, because the signal may arrive at any moment."""
-        self._wanted += 1
+        for record in self.beside:
+            record._wanted += 1  # noqa: SLF001 - of the same class
 
     def _mark(self) -> None:
         while self._wanted:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perftop.base.errors import Failed, complain, unwritten
-from perftop.base.text import colours, in_ascii, printable, utf8
+from perftop.base.text import colours, in_ascii, painted, printable, utf8
 from perftop.output import stat_json
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json, repeat
 from perftop.process.command_window import HEEDED
@@ -56,8 +56,7 @@ def run(plan: Plan) -> int:
                 plain = out in {sys.stdout, sys.stderr} and not utf8()
                 told = [in_ascii(line) for line in told] if plain else told
             told = [printable(line) for line in told]
-            if colours(out) and not plan.json:
-                told[0] = f"\x1b[1m{told[0]}\x1b[0m"
+            told[0] = painted(told[0], "1" if colours(out) and not plan.json else "")
             out.write("".join(f"{line}\n" for line in told))
             out.flush()
     except BrokenPipeError:

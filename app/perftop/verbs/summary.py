@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, USAGE, Failed, complain
+from perftop.base.errors import USAGE, Failed, damaged
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.summary import text
@@ -65,10 +65,7 @@ def run(
     if by_mark and not phases.found:
         raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
     _print(whole, phases.found, as_json=as_json)
-    if source.damage is not None:
-        complain(printable(f"{file}: {source.damage}"))
-        return DAMAGED
-    return 0
+    return damaged(file, source.damage)
 
 
 def _play(

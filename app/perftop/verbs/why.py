@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, USAGE, complain, unwritten
-from perftop.base.text import colours, printable, utf8
+from perftop.base.errors import USAGE, complain, damaged, unwritten
+from perftop.base.text import colours, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
 from perftop.output.live_measurement import Measurement
@@ -146,7 +146,4 @@ def _read(why: Why, path: Path) -> int:
         why.begin(source.hello)
         why.take(source.messages())
     why.finish()
-    if source.damage is not None:
-        complain(printable(f"{path}: {source.damage}"))
-        return DAMAGED
-    return 0 if why.told else USAGE
+    return damaged(path, source.damage) or (0 if why.told else USAGE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from perftop.base.text import in_ascii, printable, safe
+from perftop.base.text import in_ascii, painted, printable, safe
 from perftop.output.compare.answer import answer, not_told, work
 from perftop.output.compare.comparison import NOISE, Comparison, Row
 from perftop.output.compare.numbers import NUMBERS
@@ -56,7 +56,7 @@ def _painted(row: Row, unicode: bool, colour: bool) -> str:
 def _drawn(text: str, code: str, unicode: bool, colour: bool) -> str:
     """Names and values of it come from outside."""
     shown = printable(text if unicode else in_ascii(text)).rstrip()
-    return f"\x1b[{code}m{shown}\x1b[0m" if colour and code else shown
+    return painted(shown, code if colour else "")
 
 
 def _folded(head: str, text: str) -> str:

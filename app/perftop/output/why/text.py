@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Literal, NamedTuple
 
 from perftop.base.format import many, percent, plain, rough
-from perftop.base.text import folded, in_ascii, printable
+from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.base.times import clock, length
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
@@ -45,8 +45,7 @@ def _drawn(line: Line, *, colour: bool, unicode: bool) -> str:
     for part in line:
         shown = printable(part.text)
         shown = shown if unicode else in_ascii(shown)
-        code = _ANSI.get(part.role, "") if colour else ""
-        text += f"\x1b[{code}m{shown}\x1b[0m" if code and shown else shown
+        text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
     return text if colour else text.rstrip()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import in_ascii
+from perftop.base.text import in_ascii, painted
 from perftop.base.times import rounded
 from perftop.draw import charts
 from perftop.draw.moving import rows_of
@@ -61,12 +61,12 @@ def draw(
     numbers = charts.marks(low, high, height, height // 2)
     labels = {line: f"{value / 1e9:{LABELS - 1}.2f} " for line, value in numbers.items()}
     drawn = [
-        _painted(labels.get(i, " " * LABELS), "dim", colour)
-        + "".join(_painted(text, key, colour) for text, key in line).rstrip()
+        _styled(labels.get(i, " " * LABELS), "dim", colour)
+        + "".join(_styled(text, key, colour) for text, key in line).rstrip()
         for i, line in enumerate(lines)
     ]
-    drawn.append(_painted(_gap_line(climb, edges, unicode=unicode), "warn", colour))
-    drawn.append(_painted(" " * LABELS + _axis(edges), "dim", colour))
+    drawn.append(_styled(_gap_line(climb, edges, unicode=unicode), "warn", colour))
+    drawn.append(_styled(" " * LABELS + _axis(edges), "dim", colour))
     return drawn if unicode else [in_ascii(line) for line in drawn]
 
 
@@ -95,6 +95,5 @@ def _axis(edges: Floats) -> str:
     return line.rstrip()
 
 
-def _painted(text: str, key: str, colour: bool) -> str:
-    code = _COLOURS.get(key) if colour and text.strip() else None
-    return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
+def _styled(text: str, key: str, colour: bool) -> str:
+    return painted(text, _COLOURS.get(key, "") if colour and text.strip() else "")
