@@ -1,0 +1,237 @@
+"""The simulated machine as a stream: the wire, the same again, tasks, memory and time."""
+
+import dataclasses
+import random
+import subprocess
+import sys
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from nights import TELLING, by_day
+from simulated import SAMPLE, column, run
+from waiting import MOST_S
+
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.wire import (
+    Decoder,
+    Frame,
+    Hello,
+    Message,
+    Note,
+    encode,
+)
+
+
+def passes(*sent: Message) -> None:
+    decoder = Decoder()
+    assert [m for message in sent for m in decoder.feed(encode(message))] == [*sent]
+
+
+SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128")
+
+
+@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
+def test_every_scenario_passes_the_wire(scenario: str) -> None:
+    hello, frames, notes = run(scenario, 40, 2 * SAMPLE)
+    passes(hello, *notes, *frames)
+    assert [f.seq for f in frames] == list(range(201))
+    assert all(len(f.blocks) == len(hello.blocks) for f in frames)
+    for block in hello.blocks:
+        for counter in block.counters:
+            if counter.kind == "counter" and counter.key != "probe_cpu_s":
+                width = np.uint64(2**counter.bits - 1)
+                assert (column(hello, frames, counter.key) <= width).all()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "shape"),
+    by_day(
+        [(scenario, shape) for scenario in SCENARIOS if scenario != "hybrid" for shape in SHAPES],
+        [
+            (scenario, shape)
+            for at, scenario in enumerate(TELLING[1:])
+            for shape in SHAPES[at % 3 :: 3]
+        ]
+        + [("turbo-drop", "cpus=1,smt=1"), ("license", "cpus=8,smt=8"), ("warmup", "cpus=2")],
+    ),
+)
+def test_every_scenario_plays_on_every_machine(scenario: str, shape: str) -> None:
+    if scenario == "guest":  # its CPUs have no siblings
+        shape = shape.replace("smt=8", "smt=1")
+    hello, frames, notes = run(f"{scenario},{shape}", 40, 8_000_000_000)
+    passes(hello, *notes, *frames)
+
+
+def test_the_largest_machine_passes_the_wire() -> None:
+    hello, frames, _ = run("hotplug,cpus=4096", 1)
+    passes(hello, *frames)
+
+
+def test_the_same_again() -> None:
+    """Byte for byte, but for the time that this process takes."""
+
+    def stream(text: str) -> list[bytes]:
+        source = open_sim(text, SAMPLE)
+        sent: list[Hello | Frame | Note] = [source.hello]
+        while len(sent) < 100:
+            sent += source.poll()
+        for message in sent:
+            if isinstance(message, Frame):
+                del message.blocks["machine"]
+        return [encode(m) for m in sent[:100]]
+
+    assert stream("sim:hotplug,speed=max") == stream("sim:hotplug,speed=max")
+    assert stream("sim:hotplug,speed=max") != stream("sim:hotplug,speed=max,seed=2")
+    assert stream("sim:jitter,speed=max") != stream("sim:steady,speed=max")
+
+
+def test_tasks() -> None:
+    _, frames, _ = run("smt-mix", 12)
+    tasks = frames[50].records["tasks"]
+    assert tasks["0"] == [4000, "stream", 1.0]
+    assert tasks["4"][1] == "postgres"
+    assert 0.3 < tasks["4"][2] < 0.55
+    assert "10" not in tasks, "nobody runs there"
+    assert all(
+        0 < share <= 1 for f in frames for _, _, share in f.records.get("tasks", {}).values()
+    )
+    _, big, _ = run("steady,cpus=512", 3)
+    assert [f.seq for f in big if f.records] == [10, 20, 30]
+
+
+def test_tasks_of_one_cpu_wait_for_each_other() -> None:
+    _, frames, _ = run("guest", 30)
+    told = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
+    (_, _, share), *_ = told["others"]["0"]
+    (wait, switches), *_ = told["waits"]["0"]
+    assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its crew has it"
+    assert switches >= wait / 0.003, "it loses its CPU to each that waited for a slice"
+    assert told["waits"].keys() == told["others"].keys()
+
+
+def test_details_of_tasks_come_when_they_are_new() -> None:
+    def told(text: str) -> list[tuple[int, str, Any]]:
+        """Frame, PID and details."""
+        found = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
+        return [(seq, pid, detail) for seq, details in found for pid, detail in details.items()]
+
+    first = {pid: detail for seq, pid, detail in told("smt-mix") if seq == 1}
+    assert first["4000"].keys() == {"user", "command", "threads", "affinity", "parent"}
+    assert first["4004"]["group"] == "/system.slice/postgresql.service"
+    assert first["4000"]["affinity"] == "0"
+    assert first["4004"]["user"] == "postgres"
+    assert told("smt-mix") == told("smt-mix") != told("smt-mix,seed=2")
+    assert len(told("steady")) == len({pid for _, pid, _ in told("steady")}), "each of them once"
+
+
+def test_memory_does_not_grow() -> None:
+    source = open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE)
+
+    def peak(count: int) -> int:
+        tracemalloc.reset_peak()
+        made = 0
+        while made < count:
+            made += len(source.poll())
+        return tracemalloc.get_traced_memory()[1]
+
+    tracemalloc.start()
+    try:
+        # Keeping but the frames would be 400 kB more.
+        assert peak(200) + 100_000 > peak(200)
+    finally:
+        tracemalloc.stop()
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    fake: SimpleNamespace = SimpleNamespace(
+        now=100.0,
+        CLOCK_MONOTONIC_RAW=0,
+        monotonic_ns=lambda: round(fake.now * 1e9),
+        process_time_ns=lambda: 1,
+        time_ns=lambda: 1_800_000_000_000_000_000,
+        clock_gettime_ns=lambda _: 123_456_789_000,
+    )
+    monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
+    monkeypatch.setattr("perfprobe.sources.sim.hello.time", fake)
+    return fake
+
+
+def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
+    source = open_sim("sim:idle", SAMPLE)
+    assert source.hello.wall_ns == 1_800_000_000_000_000_000
+    assert source.hello.raw_ns == 123_456_789_000
+    assert source.due() == 100.0
+    assert [f.time_ns for f in source.poll()] == [123_456_789_000]
+    assert source.due() == pytest.approx(100.1)
+    assert source.poll() == []
+    clock.now = 100.35
+    assert [m.seq for m in source.poll() if isinstance(m, Frame)] == [1, 2, 3]
+    assert source.due() == pytest.approx(100.4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed: int) -> None:
+    """But for blocks that are read once a batch: those are in the last frame of each."""
+    rng = random.Random(seed)
+    one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE) for _ in range(2))
+    found: list[list[Message]] = [[], []]
+    while len(found[0]) < 200:
+        if rng.random() < 0.3:
+            other.pace(rng.choice([1, SAMPLE, 2 * SAMPLE, 5 * SAMPLE, 10**12]))
+        clock.now = other.due()
+        batch = other.poll()
+        found[1] += batch
+        frames = [m for m in batch if isinstance(m, Frame)]
+        assert all("stat" in frame.blocks for frame in frames)
+        assert ["machine" in f.blocks for f in frames] == [False] * (len(frames) - 1) + [True]
+        assert len(frames) <= 10
+        found[0] += one.poll()
+    assert len(found[0]) == len(found[1])
+    for alone, together in zip(*found, strict=True):
+        if isinstance(alone, Frame) and isinstance(together, Frame):
+            kept = {name: alone.blocks[name] for name in together.blocks}
+            machine = {name: rows for name, rows in together.blocks.items() if name != "machine"}
+            kept.pop("machine", None)
+            assert dataclasses.replace(together, blocks=machine) == dataclasses.replace(
+                alone, blocks=kept
+            )
+        else:
+            assert alone == together
+
+
+def test_time_may_run_faster(clock: SimpleNamespace) -> None:
+    source = open_sim("sim:idle,speed=10,epoch=1000", SAMPLE)
+    assert source.hello.wall_ns == 1000 * 10**9
+    clock.now = 100.1
+    assert len(source.poll()) == 11
+    assert source.due() == pytest.approx(100.11)
+    assert open_sim("sim:idle,speed=max", SAMPLE).due() is None
+
+
+def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> None:
+    source = open_sim("sim:hotplug", SAMPLE)
+    source.poll()
+    clock.now = 109.9  # only late: all of it is made up for
+    while messages := source.poll():
+        last = messages[-1]
+    assert last.time_ns - source.hello.raw_ns == 9_900_000_000
+    clock.now = 100 + 3600
+    (frame,) = source.poll()
+    assert frame.time_ns - source.hello.raw_ns == 10_000_000_000
+    assert source.due() == pytest.approx(3700.1, abs=1e-5)
+
+
+def test_numpy_is_not_loaded_for_other_sources() -> None:
+    code = "import perfprobe.sources, perfprobe.wire, sys; print('numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=MOST_S
+    )
+    assert done.stdout == "False\n"
