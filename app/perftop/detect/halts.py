@@ -44,7 +44,7 @@ class Halts:
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._counters = sieve.counters
-        self._there = bool(sieve.evaluator.chosen["involuntary"])
+        self.there = bool(sieve.evaluator.chosen["involuntary"])
         self._standstill, self._signs = Standstill(sieve), Signs(sieve)
         self._names = [[row.cpu] for row in sieve.hello.topology]
         sample_ns = sieve.hello.sample_ns
@@ -57,8 +57,6 @@ class Halts:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
-        if not self._there:
-            return []
         calm = not self._standstill.any(seen, START)
         if calm and self._spells.quiet and self._begun is None:
             return []

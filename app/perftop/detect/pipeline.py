@@ -22,6 +22,9 @@ from perftop.samples.sample_reader import Sample, Sieve
 class Watcher(Protocol):
     """Begins and ends episodes of a detector."""
 
+    there: bool
+    """Whether this stream can show any."""
+
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
 
@@ -30,9 +33,10 @@ class Detection:
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._sieve = sieve
         self.neighbours = Neighbours(sieve, detector)
-        self._watchers: list[Watcher] = [Drops(sieve, detector), Ramps(sieve), self.neighbours]
+        first: list[Watcher] = [Drops(sieve, detector), Ramps(sieve), self.neighbours]
         others = Throttles, Licenses, Halts, Smis, Steals
-        self._watchers += [watcher(sieve, detector) for watcher in others]
+        every = [*first, *(watcher(sieve, detector) for watcher in others)]
+        self._watchers = [watcher for watcher in every if watcher.there]
 
     def sample(
         self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]

@@ -53,7 +53,7 @@ class Ramps:
     together."""
 
     def __init__(self, sieve: Sieve) -> None:
-        self._clocked = bool(sieve.evaluator.chosen["busy_hz"])
+        self.there = bool(sieve.evaluator.chosen["busy_hz"])
         sample_ns = sieve.hello.sample_ns
         self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
         self._forget(sieve.cores)
@@ -76,8 +76,6 @@ class Ramps:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended, which is when they are first told."""
-        if not self._clocked:
-            return []
         if seen.cores is not self._cores:
             self._forget(seen.cores)
         clocks = Clocks(partial(_busy_hz, seen), seen.util(), seen.ceiling_hz)

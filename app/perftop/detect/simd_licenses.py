@@ -34,6 +34,7 @@ class Licenses:
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._counters, self._detector = sieve.counters, detector
         self._levels = [key for key in LEVELS if key in sieve.counters.columns]
+        self.there = bool(self._levels)
         sample_ns = sieve.hello.sample_ns
         self._spells = Spells(
             detector, "license", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
@@ -41,8 +42,6 @@ class Licenses:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
-        if not self._levels:
-            return []
         cores = seen.cores
         levels = seen.sample.part(self._of_cores)
         if self._spells.quiet and not levels.any():

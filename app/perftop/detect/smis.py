@@ -26,6 +26,7 @@ class Smis:
         self._counters, self._detector = sieve.counters, detector
         self._cpus = np.array([row.cpu for row in sieve.hello.topology])
         self._column = sieve.counters.columns.get("smi")
+        self.there = self._column is not None
         self._gap_ns = gap_ns(sieve.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
@@ -33,8 +34,9 @@ class Smis:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
-        if self._column is None or (self._episode is None and not seen.sample.part(self._counted)):
+        if self._episode is None and not seen.sample.part(self._counted):
             return []
+        assert self._column is not None
         table = seen.sample.delta.tables[self._column.block]
         moved = table.moved[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9

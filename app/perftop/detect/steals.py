@@ -27,6 +27,7 @@ class Steals:
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         rows = sieve.hello.topology
+        self.there = bool(sieve.evaluator.chosen["steal"])
         self._names = [[row.cpu] for row in rows]
         self._host = np.zeros(len(rows), int)
         self._spells = Spells(detector, "steal", START, END, sieve.hello.sample_ns)

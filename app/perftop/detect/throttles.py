@@ -37,6 +37,7 @@ class Throttles:
         self._detector = detector
         self._thermal, self._modulation = Thermal(sieve), Modulation(sieve)
         self._booked = _Booked(sieve, detector)
+        self.there = self._thermal.told or self._modulation.told or self._booked.told
         self._standstill = Standstill(sieve)
         sample_ns = sieve.hello.sample_ns
         self._spells = Spells(
@@ -45,7 +46,8 @@ class Throttles:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
-        booked = [] if self._thermal.told else self._booked.sample(seen)
+        books = self._booked.told and not self._thermal.told
+        booked = self._booked.sample(seen) if books else []
         if self._spells.quiet and not self._thermal.any(seen) and not self._modulation.any(seen):
             return booked
         return booked + self._polled(seen)
@@ -105,6 +107,8 @@ class _Booked:
         self._detector = detector
         found = (sieve.counters.columns.get(key) for key in BOOKED)
         self._columns = [column for column in found if column is not None]
+        self.told = bool(self._columns)
+        """The kernel of this stream books such time."""
         self._cpus = {"package": sieve.hello.packages, "core": sieve.hello.cores}
         self._scope = {block.name: block.scope for block in sieve.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
@@ -112,8 +116,6 @@ class _Booked:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that the kernel booked in this sample."""
-        if not self._columns:
-            return []
         for drop in self._detector.of("turbo-drop"):
             self._dropped_ns.update(dict.fromkeys(drop.cpus, seen.time_ns))
         told: list[Episode] = []

@@ -97,6 +97,7 @@ class Drops:
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._sieve = sieve
+        self.there = True
         self._tally = Tally(sieve.counters, COUNTED)
         patience = Patience(PAUSE_NS, gap_ns(sieve.hello.sample_ns))
         self._drops: Running[_Drop] = Running(detector, patience)

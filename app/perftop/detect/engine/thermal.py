@@ -85,11 +85,13 @@ class Modulation:
 
     def __init__(self, sieve: Sieve) -> None:
         self._column = sieve.counters.columns.get("modulation")
+        self.told = self._column is not None
+        """This stream has the register."""
         self._rows = len(sieve.hello.topology)
 
     def any(self, seen: Seen) -> bool:
         """Whether the register of any CPU is not 0."""
-        return self._column is not None and seen.sample.part(self._set)
+        return self.told and seen.sample.part(self._set)
 
     def _set(self, among: Verdicts) -> list[bool]:
         assert self._column is not None

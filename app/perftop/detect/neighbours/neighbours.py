@@ -26,6 +26,7 @@ class Neighbours:
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         hello = sieve.hello
+        self.there = True
         self.watching, self.company = Watching(hello.watch), Company()
         self._position = sieve.position
         groups = packages(hello)
