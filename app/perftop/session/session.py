@@ -8,36 +8,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 
 import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools
 from perftop.base.times import length
-from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
 from perftop.samples.differences import asleep_ns
-from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Moved
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
 from perftop.session.busy_cpus import BusyCpus
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.happenings import MOST_MARKS, Happenings
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
 from perftop.session.losses import Losses, Sums
 from perftop.session.run_times import RunTimes
 from perftop.session.summary import LIVE_BYTES, Distribution
 
-MOST_WARNINGS = 20
-"""Kept: a probe that repeats itself must not fill the memory."""
-MOST_ENDED = 8192
-"""Episodes kept: as many as can end in one frame."""
 MOST_TOGETHER = 16
 """Frames computed at once. More would take memory and gain little."""
 BATCH_BYTES = 2 << 20
@@ -45,21 +39,16 @@ BATCH_BYTES = 2 << 20
 arrays of this size exist at a time."""
 MOST_DETAILS = 4096
 """Processes of which details are kept, the newest."""
-MOST_MARKS = 1000
-"""Kept, the newest."""
-LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
-the longer one holds. A gap in the samples delays the listing."""
 MAX_DETAIL = 1 << 14
 """Characters of one, as text: a list of all CPUs of a big machine is a third of it."""
 
 
-class Session:
+class Session(Happenings):
     def __init__(
         self, hello: wire.Hello, history: History | None = None, summary_bytes: int | None = None
     ) -> None:
         """`summary_bytes`: of the samples kept for percentiles, where nobody asks for them."""
-        self.hello = hello
+        super().__init__(hello)
         self.history = history
         """Where it can be looked back; filled here."""
         self.sieve = Sieve(hello)
@@ -70,17 +59,9 @@ class Session:
         self.position = self.sieve.position
         self.online = self.sieve.online
         self.topology = list(hello.topology)
-        self.detector = Detector()
         self._suspects = Suspects(self.detector)
         self._detection = Detection(self.sieve, self.detector)
         self.neighbours = self._detection.neighbours
-        self.file: FileEpisodes | None = None
-        """What a pass over the whole recording has found; None: there is no recording."""
-        self._ended: list[Episode] = []
-        """The newest of the episodes that have ended, newest last."""
-        self._forgotten = 0
-        """How many ended before those."""
-        self._marks: list[Episode] = []
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
@@ -89,7 +70,6 @@ class Session:
         self.distribution = Distribution(self.shown, *room)
         self.accounts = False
         """Whether losses and the times of tasks are added up."""
-        self.now_ns = hello.raw_ns
         self._span = nothing(self.sieve, self.now_ns)
         self._seq = 0
         self._begin_sums()
@@ -107,9 +87,6 @@ class Session:
         self._watched = Moved()
         """What the watched job did since the last `take`."""
         self.lost = self.late = 0
-        self.warnings: list[str] = []
-        """What the probe had to say, newest last."""
-        self.warned_ns = 0
         self._factors: dict[str, list[float]] = {}
         """The last two factors that were settled, by counter of the SMT states."""
         self.frames = 0
@@ -184,47 +161,6 @@ class Session:
             elif (label := marks.label(message)) is not None:
                 self._mark(message.time_ns, label)
         yield message
-
-    @property
-    def running(self) -> list[Episode]:
-        """Episodes that have not ended, oldest first; of a recording, up to its end."""
-        if self.file is None:
-            return self.detector.running
-        return [*self.file.running, *self.file.beyond(self.detector.running)]
-
-    @property
-    def ended(self) -> list[Episode]:
-        """Episodes that have ended, newest last: the newest, or all of a recording. Readers leave
-        them here."""
-        return self._ended if self.file is None else self.file.with_seen(self._ended)
-
-    @property
-    def marks(self) -> list[Episode]:
-        """Moments that the user has named: on no CPU, without length."""
-        return self._marks if self.file is None else self.file.with_marks(self._marks)
-
-    @property
-    def known_ns(self) -> int:
-        """Time up to which episodes are known: now, or the end of the recording."""
-        return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
-
-    def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Episodes that ran after `since_ns` and had begun by `until_ns`; running ones first, then
-        the others in the order of their ends."""
-        running = [e for e in self.running if e.start_ns <= until_ns]
-        if self.file is not None and self.file.complete:
-            return [*running, *self.file.overlapping(since_ns, until_ns)]
-        least_ns = since_ns - max(LATE_NS, LATE_SAMPLES * self.hello.sample_ns)
-        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self.ended))
-        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
-        return [*running, *reversed(ended)]
-
-    def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
-        """The episodes that have ended since a reader's last call, and its cursor for the next one;
-        the first is 0. Every reader has a cursor of its own. A reader that comes after more than
-        MOST_ENDED episodes gets the newest."""
-        news = self._ended[max(0, cursor - self._forgotten) :]
-        return news, self._forgotten + len(self._ended)
 
     @property
     def tasks(self) -> Tasks:
@@ -393,15 +329,6 @@ class Session:
             self.sieve.regroup(core_lists(self.topology))
         self._end(self.detector.hotplug(cpu, note.time_ns, online=online))
 
-    def _end(self, episodes: list[Episode]) -> None:
-        self._ended += episodes
-        self._forgotten += max(0, len(self._ended) - MOST_ENDED)
-        del self._ended[:-MOST_ENDED]
-
-    def _warn(self, note: wire.Note) -> None:
-        self.warnings = [*self.warnings, marks.warning(note)][-MOST_WARNINGS:]
-        self.warned_ns = note.time_ns
-
     def _gap(self, note: wire.Note) -> None:
         """The interval begins anew, so that none has numbers of a part of it only."""
         if note.time_ns >= self.now_ns:
@@ -409,9 +336,6 @@ class Session:
             self._span = nothing(self.sieve, note.time_ns)
         self._warn(note)
         self._mark(note.time_ns, marks.gap(note))
-
-    def _mark(self, at_ns: int, label: str) -> None:
-        self._marks = [*self._marks, marks.mark(at_ns, label)][-MOST_MARKS:]
 
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user asked for."""

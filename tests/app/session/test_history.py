@@ -20,7 +20,8 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
-from perftop.session.history import History, covering, edges
+from perftop.session.binned_history import covering
+from perftop.session.history import History, edges
 from perftop.session.interval import Interval
 from perftop.session.sample_history import Times
 from perftop.session.session import Session

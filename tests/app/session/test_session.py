@@ -18,8 +18,9 @@ from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.session import missing
+from perftop.session.happenings import MOST_ENDED
 from perftop.session.missing import lasting
-from perftop.session.session import MOST_ENDED, Session
+from perftop.session.session import Session
 from perftop.session.summary import _p5
 
 TICKS = int(made.TSC_HZ / 10)

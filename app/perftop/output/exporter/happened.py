@@ -17,7 +17,8 @@ from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sample
-from perftop.session.session import LATE_NS, LATE_SAMPLES, Session
+from perftop.session.happenings import LATE_NS, LATE_SAMPLES
+from perftop.session.session import Session
 
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "prochot", "vr",
