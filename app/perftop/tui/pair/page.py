@@ -8,7 +8,7 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.times import when
+from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
@@ -168,9 +168,15 @@ def _ticks(look: Look) -> list[tuple[int, str]]:
     """Round times on the axis: the cell of each, and its text."""
     wide, (first, last) = cells(look), look.window_s
     step = next((s for s in STEPS_S if s / (last - first) * wide >= APART), STEPS_S[-1])
-    digits = 0 if step >= 1 else 1
     count = range(int(np.ceil(first / step)), int(last / step) + 1)
-    return [(look.cell(at * step, wide), f"{at * step:.{digits}f} s") for at in count]
+    return [(look.cell(at * step, wide), _time(at * step, step)) for at in count]
+
+
+def _time(at_s: float, step_s: float) -> str:
+    """A time on the axis, which may lie before the moment of alignment: 0.5 s, 20 s, 1:30:00."""
+    if step_s < 60:
+        return f"{at_s:.{0 if step_s >= 1 else 1}f} s"
+    return f"{'-' if at_s < 0 else ''}{place(round(abs(at_s) * 1e9))}"
 
 
 def _axis(look: Look) -> Line:

@@ -15,7 +15,7 @@ from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.pair.look import Look
-from perftop.tui.pair.page import LEFT, cells, page
+from perftop.tui.pair.page import LEFT, _time, cells, page
 from perftop.tui.pair.track import Alignment, Track
 from perftop.tui.pair_app import PairApp
 
@@ -97,6 +97,14 @@ def test_every_size_is_filled_and_no_line_too_long(
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
+
+
+@pytest.mark.parametrize(
+    ("at_s", "step_s", "told"),
+    [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
+)
+def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, told: str) -> None:
+    assert _time(at_s, step_s) == told
 
 
 async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
