@@ -122,5 +122,5 @@ def _point(pair: Any) -> tuple[float, float] | None:
     try:
         time_, value = pair
         return float(time_), float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

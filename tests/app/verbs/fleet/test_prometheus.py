@@ -198,11 +198,12 @@ def test_answers_of_any_shape_and_size_are_refused(
 
 def test_series_of_another_shape_are_left_out() -> None:
     rows = [{"metric": {"a": 1}, "value": [1, "2"]}, {"metric": {}, "value": ["x"]}, 7,
-            {"metric": {}, "values": 3}, {"metric": []}]  # fmt: skip
+            {"metric": {}, "values": 3}, {"metric": []},
+            {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
     body = json.dumps({"data": {"result": rows}}).encode()
     with serving(lambda *_: body) as url:
         found = Server(url).query("up")
-    assert [tuple(one) for one in found] == [({"a": "1"}, [(1.0, 2.0)]), ({}, [])]
+    assert [tuple(one) for one in found] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
 
 
 def test_no_server_and_no_url() -> None:
