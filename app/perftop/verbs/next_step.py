@@ -15,8 +15,8 @@ GIVES = {
     "idle transitions": "busy time to the microsecond",
 }
 """What a source gives by which a machine is judged; what all else rests on comes first."""
-BY_ROOT = ("run perftop as root", "perftop --sudo")
-"""Parts of remedies that more rights are."""
+BY_ROOT = "perftop --sudo"
+"""The part of a remedy that more rights are."""
 BY_HAND = ("--source", "msr")
 SUDO = "sudo "
 UNUSABLE = "not usable"
@@ -79,7 +79,7 @@ def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str
     if not lacking:
         return "Look at what costs most", look
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
-    rights = [GIVES[check["what"]] for check, fix in fixes if any(part in fix for part in BY_ROOT)]
+    rights = [GIVES[check["what"]] for check, fix in fixes if BY_ROOT in fix]
     if rights:
         return f"Root's rights for the probe give you {', '.join(rights)}", asked.with_rights()
     for check, fix in fixes:

@@ -45,10 +45,10 @@ def perf_refused(root: Path) -> Trouble | None:
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
         if os.geteuid() == 0:
             return Trouble(why, as_root(root, "CAP_PERFMON"))
-        return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
+        return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     if int(level) >= 3 and not capable(root, CAP_SYS_ADMIN):  # a patch of Debian and Ubuntu
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
-        return Trouble(why, "sysctl kernel.perf_event_paranoid=2, or perftop --sudo")
+        return Trouble(why, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
 
 
@@ -60,7 +60,7 @@ def as_root(root: Path, *capabilities: str) -> str:
     if os.geteuid() == 0:
         lacking = " and ".join(capabilities)
         return f"give root here {lacking}, or start perftop outside the container"
-    return "run perftop as root"
+    return "perftop --sudo"
 
 
 def filtered(root: Path) -> bool:

@@ -43,7 +43,7 @@ def check(what: str, fix: str | None = None, *, usable: bool = False) -> dict[st
     return {"what": what, "state": "usable" if usable else "not usable", "fix": fix}
 
 
-ROOT, PARANOID = "run perftop as root", "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"
+ROOT, PARANOID = "perftop --sudo", "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 GUEST = "ask for a vPMU, or use a metal instance"
 MACHINES = {
     "metal, a user": (

@@ -43,7 +43,7 @@ def test_paranoid_is_named_with_its_level_and_mend(
     found = check(tree, "perf counters")
     assert found.state == "not usable"
     assert "it is 2" in found.why
-    assert found.fix == "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"
+    assert found.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
     trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
     assert check(tree, "perf counters").state == "usable"
 

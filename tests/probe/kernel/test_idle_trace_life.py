@@ -166,7 +166,7 @@ def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("number", "root", "permitted", "filtered", "why", "fix"),
     [
-        (errno.EPERM, False, False, False, "or root", "run perftop as root"),
+        (errno.EPERM, False, False, False, "or root", "perftop --sudo"),
         (errno.EPERM, True, False, True, "needs CAP_BPF", "give root here CAP_BPF and CAP_PERFMON"),
         (errno.EPERM, True, True, True, "seccomp filter", "allow bpf in its seccomp profile"),
         (errno.EPERM, True, True, False, "security module", "ask its administrator"),

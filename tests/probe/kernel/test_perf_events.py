@@ -230,7 +230,7 @@ def test_the_paranoid_level(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = trouble(OSError(number, "x"), tmp_path)
     assert found.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
-    assert found.fix == "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"
+    assert found.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 
 
 PERFMON, ADMIN = 1 << 38, 1 << 21
