@@ -150,7 +150,6 @@ _OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
 
 
 def guarantees(method: Method, leaves: Leaves) -> str | None:
-    """What the method guarantees on this CPU and with this clock source."""
     if method.answers == "ns" and method.guarantees == _VDSO:
         source = identity.clocksource()
         return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"

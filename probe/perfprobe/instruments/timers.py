@@ -129,7 +129,6 @@ def _rounded(value: float | None, factor: float = 1.0) -> float | None:
 
 
 def _step(run: Run, stamp: bool, found: Measured) -> dict[str, Any]:
-    """The resolution of the method's answers."""
     if stamp:
         ns = None if found.grid is None else found.grid * 1e9 / found.hz.hz
         return {"step_ns": _rounded(ns), "step_from": "the TSC's"}

@@ -77,7 +77,6 @@ def status(root: Path, field: str) -> list[str]:
 
 
 def no_pmu(root: Path) -> Trouble:
-    """Why the kernel offers no core PMU."""
     guest = identity.virtualisation(root)
     if guest is None:
         return Trouble("the kernel offers no core PMU")

@@ -252,7 +252,6 @@ class Catalogue:
 
 
 def listed(pmu: Pmu) -> list[str]:
-    """Names of the events that the PMU lists."""
     beside = (".scale", ".unit", ".snapshot")
     return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
 

@@ -141,8 +141,6 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 class Journal:
-    """The journal of this process."""
-
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
         """Nothing is written yet."""
         self._directory = directory

@@ -143,7 +143,6 @@ BlockSize = tuple[str, set[int], list[int]]
 
 
 def block_sizes(hello: Hello) -> list[BlockSize]:
-    """The sizes of the blocks that hello announces."""
     each = [(block, 8 * hello.rows(block.scope)) for block in hello.blocks]
     return [
         (block.name, {8 * HEAD, n * HEAD}, [n * block.valid_words, n * block.columns])

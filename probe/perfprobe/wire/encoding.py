@@ -37,7 +37,6 @@ _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of one message."""
     if isinstance(message, Frame):  # the hot one: asdict would copy the blocks
         blocks = {
             name: {"head": rows.head, "valid": rows.valid, "values": rows.values}

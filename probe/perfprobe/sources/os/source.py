@@ -82,8 +82,6 @@ def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = 
 
 @dataclass(slots=True)
 class _Round:
-    """A round of the sampler."""
-
     drained: Drained
     late: int
     """`Sampler.late` when it was drained."""

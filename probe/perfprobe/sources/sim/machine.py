@@ -88,7 +88,6 @@ class Machine:
 
     @property
     def p_cpus(self) -> list[int]:
-        """CPUs of P cores."""
         return sorted(cpu for core in range(self.p_cores) for cpu in self.threads(core))
 
     def package_cpus(self, package: int) -> list[int]:
