@@ -21,9 +21,7 @@ class Guest:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        trees.lists(root, "0-1")
-        for number in (0, 1):
-            trees.cpu(root, number, 0, number, f"{number}")
+        trees.machine(root, 2)
         trees.put(root, "proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n")
         self.at(0.0)
 

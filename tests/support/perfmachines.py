@@ -36,11 +36,7 @@ class Leaves:
 
 
 def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
-    n = cores * threads
-    trees.lists(root, f"0-{n - 1}")
-    for cpu in range(n):
-        mates = range(cpu % cores, n, cores)
-        trees.cpu(root, cpu, 0, cpu % cores, ",".join(map(str, mates)))
+    trees.machine(root, cores, threads)
 
 
 def skylake(root: Path) -> plan.Planner:

@@ -49,6 +49,17 @@ def node(root: Path, number: int, cpus: str) -> None:
 # --- machines ------------------------------------------------------------------------------------
 
 
+def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None:
+    """Packages of so many cores, numbered as Linux does: first the first threads of all cores."""
+    every = cores * packages
+    n = every * threads
+    lists(root, f"0-{n - 1}" if n > 1 else "0")
+    for number in range(n):
+        first = number % every
+        siblings = ",".join(map(str, range(first, n, every)))
+        cpu(root, number, first // cores, first % cores, siblings)
+
+
 def xeon(root: Path, smt: bool = True) -> None:
     """Two packages of 24 cores; second threads are numbered 48-95. Without `smt` they are
     offline."""
@@ -104,10 +115,7 @@ def power(root: Path) -> None:
 
 def knl(root: Path) -> None:
     """72 cores with 4 threads each, no L3."""
-    lists(root, "0-287")
-    for n in range(288):
-        first = n % 72
-        cpu(root, n, 0, first, f"{first},{first + 72},{first + 144},{first + 216}")
+    machine(root, 72, 4)
     node(root, 0, "0-287")
     node(root, 1, "")
 
@@ -133,12 +141,6 @@ def one_off(root: Path) -> None:
     node(root, 0, "0-4,6-7")
 
 
-def single(root: Path) -> None:
-    """A guest with one CPU."""
-    lists(root, "0")
-    cpu(root, 0, 0, 0, "0")
-
-
 def arm_like(root: Path) -> None:
     """4 CPUs without package numbers; each cluster of two repeats the core ids."""
     lists(root, "0-3")
@@ -158,11 +160,9 @@ def cpuinfo_only(root: Path) -> None:
 
 def big(root: Path) -> None:
     """1024 CPUs: two packages of 256 cores in L3 groups of 16 cores; four NUMA nodes."""
-    lists(root, "0-1023")
+    machine(root, 256, 2, 2)
     for n in range(1024):
-        first = n % 512
-        group = first // 16
-        cpu(root, n, first // 256, first % 256, f"{first},{first + 512}")
+        group = n % 512 // 16
         shared = f"{16 * group}-{16 * group + 15},{16 * group + 512}-{16 * group + 527}"
         l3(root, n, shared, ident=group)
         put(root, f"{CPU}/cpu{n}/cpu_capacity", "1024\n")

@@ -163,7 +163,7 @@ def test_a_cpu_that_is_off_keeps_what_the_kernel_says(tmp_path: Path) -> None:
 
 
 def test_single_cpu_guest(tmp_path: Path) -> None:
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     rows = topology.read(tmp_path)
     assert rows == [Cpu(0, True, 0, 0, 0, 0, None, None, None, [0])]
     assert topology.cores(rows) == topology.packages(rows) == [[0]]
@@ -239,7 +239,7 @@ def test_the_older_name_of_the_siblings(tmp_path: Path) -> None:
 
 
 def test_a_node_link_stands_in_for_the_node_directory(tmp_path: Path) -> None:
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     (tmp_path / trees.CPU / "cpu0/node3").mkdir()
     assert topology.read(tmp_path)[0].node == 3
 

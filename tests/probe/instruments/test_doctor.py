@@ -23,9 +23,7 @@ def check(root: Path, what: str) -> Check:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Bare metal with a PMU, and a user without rights."""
-    trees.lists(tmp_path, "0-1")
-    for n in (0, 1):
-        trees.cpu(tmp_path, n, 0, n, f"{n}")
+    trees.machine(tmp_path, 2)
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu tsc constant_tsc nonstop_tsc\n")
     trees.put(tmp_path, "proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n")
     trees.put(tmp_path, "sys/bus/event_source/devices/cpu/type", "4\n")

@@ -140,8 +140,7 @@ def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
 
 
 def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
-    trees.lists(tmp_path, "0")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
+    trees.machine(tmp_path, 1)
     parts, missing, _ = opening.open_parts(tmp_path, topology.read(tmp_path), program=False)
     assert parts == []
     assert {m.fix for m in missing} == {"sudo modprobe msr"}

@@ -26,7 +26,7 @@ POLLED = {"machine"}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     trees.put(tmp_path, "proc/stat", "cpu0 1 2 3 4 5 6 7 8\n")
     return tmp_path
 
@@ -167,8 +167,7 @@ def test_a_suspend_in_a_batch_costs_the_rounds_of_which_nobody_knows(
 
 
 def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_path: Path) -> None:
-    trees.lists(tmp_path, "0-1")
-    trees.cpu(tmp_path, 1, 0, 1, "1")
+    trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
         ready = whenever_due(source.due, source.poll, "the note")
@@ -189,8 +188,7 @@ def test_a_cpu_is_off_in_the_batch_at_whose_end_it_is_back(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round that is open while it goes may have a sample of it already."""
-    trees.lists(tmp_path, "0-1")
-    trees.cpu(tmp_path, 1, 0, 1, "1")
+    trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         ready = whenever_due(source.due, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")

@@ -20,9 +20,7 @@ def files(root: Path, cpus: range, **khz: int | str) -> None:
 
 @pytest.fixture
 def four(tmp_path: Path) -> Path:
-    trees.lists(tmp_path, "0-3")
-    for cpu in range(4):
-        trees.cpu(tmp_path, cpu, 0, cpu, str(cpu))
+    trees.machine(tmp_path, 4)
     return tmp_path
 
 

@@ -28,9 +28,8 @@ def rewrite(root: Path, path: str, text: str) -> None:
 
 def write(root: Path) -> None:
     """A package of two cores of two threads."""
-    trees.lists(root, "0-3")
+    trees.machine(root, 2, 2)
     for cpu in range(4):
-        trees.cpu(root, cpu, 0, cpu % 2, f"{cpu % 2},{cpu % 2 + 2}")
         at = f"{trees.CPU}/cpu{cpu}"
         trees.put(root, f"{at}/cpufreq/scaling_max_freq", f"{3_000_000 + cpu}\n")
         trees.put(root, f"{at}/cpufreq/cpuinfo_max_freq", "3700000\n")

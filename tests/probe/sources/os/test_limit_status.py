@@ -24,9 +24,7 @@ def status(root: Path, package: int, text: str) -> None:
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     """Two packages of 64 CPUs, as the machine of the files."""
-    trees.lists(tmp_path, "0-127")
-    for cpu in range(128):
-        trees.cpu(tmp_path, cpu, cpu // 64, cpu % 64, str(cpu))
+    trees.machine(tmp_path, 64, packages=2)
     for package, name in enumerate(("status-00", "status-80")):
         status(tmp_path, package, (DATA / name).read_text())
     return tmp_path
@@ -79,8 +77,7 @@ def test_a_bit_counts_once_when_it_comes_on(two: Path) -> None:
 
 def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
     """As the driver's first version wrote it."""
-    trees.lists(tmp_path, "0")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
+    trees.machine(tmp_path, 1)
     status(tmp_path, 0, "cpus none\n")
     clock = Clock()
     source = LimitStatus(tmp_path, topology.read(tmp_path), clock)
@@ -97,7 +94,6 @@ def test_files_that_may_not_be_read(two: Path) -> None:
 
 
 def test_a_machine_without_them_sends_no_block(tmp_path: Path) -> None:
-    trees.lists(tmp_path, "0")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
+    trees.machine(tmp_path, 1)
     source = LimitStatus(tmp_path, topology.read(tmp_path))
     assert (source.block.counters, source.missing) == ([], [])

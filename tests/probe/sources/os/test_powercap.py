@@ -29,9 +29,7 @@ def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int =
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     """Two packages, whose zones come the other way round, and one that is none of them."""
-    trees.lists(tmp_path, "0-1")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
-    trees.cpu(tmp_path, 1, 1, 0, "1")
+    trees.machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
     zone(tmp_path, 0, "package-1", *limits, uj=70)
     zone(tmp_path, 1, "package-0", ("long_term", 150_000_000), uj=5)
@@ -101,7 +99,7 @@ def test_energy_that_only_root_may_see(two: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     assert Powercap(tmp_path, topology.read(tmp_path)).block.counters == []
     for number in range(2):
         zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))

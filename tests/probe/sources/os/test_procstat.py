@@ -42,9 +42,8 @@ def write(root: Path, *lines: str) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Four CPUs, of which 2 is off."""
+    trees.machine(tmp_path, 4)
     trees.lists(tmp_path, "0-3", "0-1,3")
-    for cpu in range(4):
-        trees.cpu(tmp_path, cpu, 0, cpu, str(cpu))
     write(tmp_path, *(line(cpu, *range(cpu, cpu + 8)) for cpu in (0, 1, 3)))
     return tmp_path
 

@@ -60,9 +60,7 @@ class Rig:
 
     def __init__(self, root: Path, selected: str | None = None) -> None:
         self.root = root
-        trees.lists(root, "0-3")
-        for cpu in range(4):
-            trees.cpu(root, cpu, cpu % 2, 0, f"{cpu % 2},{cpu % 2 + 2}")
+        trees.machine(root, 1, 2, 2)
         rows, cpus = source.read_rows(root, selected)
         scopes: tuple[Scope, ...] = ("package", "cpu", "core")
         self.parts = {scope: Numbers(root, scope) for scope in scopes}

@@ -20,13 +20,9 @@ KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     """Four CPUs; 0 and 1 share L3 0, 2 and 3 share L3 1."""
-    trees.lists(tmp_path, "0-3")
+    trees.machine(tmp_path, 4)
     for cpu in range(4):
-        trees.cpu(tmp_path, cpu, 0, cpu, str(cpu))
-        at = f"{trees.CPU}/cpu{cpu}/cache/index3"
-        for name, text in (("level", "3"), ("type", "Unified"), ("id", str(cpu // 2)),
-                           ("shared_cpu_list", "0-1" if cpu < 2 else "2-3")):  # fmt: skip
-            trees.put(tmp_path, f"{at}/{name}", f"{text}\n")
+        trees.l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
     group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
     group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
     trees.put(tmp_path, f"{PLACE}/info/L3_MON/num_rmids", "16\n")
@@ -121,8 +117,7 @@ def test_a_slow_look_is_followed_by_a_pause(two: Path) -> None:
 
 
 def test_not_mounted(tmp_path: Path) -> None:
-    trees.lists(tmp_path, "0")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
+    trees.machine(tmp_path, 1)
     assert opened(tmp_path)[0].missing == [], "the CPU cannot do it"
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")
     source, _ = opened(tmp_path)

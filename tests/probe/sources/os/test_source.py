@@ -32,9 +32,8 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        trees.lists(root, "0-1")
+        trees.machine(root, 2)
         for cpu in (0, 1):
-            trees.cpu(root, cpu, 0, cpu, str(cpu))
             trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state0/name", "POLL\n")
             trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state1/name", "C1\n")
             trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state2/name", "C6\n")

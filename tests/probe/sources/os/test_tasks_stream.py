@@ -61,7 +61,7 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
     """And its hello of those that it hides. Records are in the frames that follow a scan only."""
     monkeypatch.setattr(tasks, "PERIOD_NS", 50_000_000)
     monkeypatch.setattr(tasks, "COST", 0)
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
@@ -84,7 +84,7 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
-    trees.single(tmp_path)
+    trees.machine(tmp_path, 1)
     source = open_os(tmp_path, 1000 * S, None)
     assert source.due() < time.monotonic() + 500
     source.close()

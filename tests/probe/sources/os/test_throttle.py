@@ -14,9 +14,8 @@ AT = "thermal_throttle"
 
 def machine(root: Path, *names: str) -> None:
     """Two cores of two threads in one package."""
-    trees.lists(root, "0-3")
+    trees.machine(root, 2, 2)
     for cpu in range(4):
-        trees.cpu(root, cpu, 0, cpu % 2, f"{cpu % 2},{cpu % 2 + 2}")
         for number, name in enumerate(names):
             trees.put(root, f"{trees.CPU}/cpu{cpu}/{AT}/{name}", f"{10 * cpu + number}\n")
 

@@ -22,9 +22,7 @@ ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
 
 def two_packages(root: Path, vendor: str = INTEL, family: int = 6, model: int = 0x6A) -> None:
     """CPUs 0-3 in package 0, 4-7 in package 1."""
-    trees.lists(root, "0-7")
-    for cpu in range(8):
-        trees.cpu(root, cpu, cpu // 4, cpu % 4, str(cpu))
+    trees.machine(root, 4, packages=2)
     fakeperf.identity(root, vendor, family, model)
     fakeperf.pmu(root, "cpu", 4)
 
