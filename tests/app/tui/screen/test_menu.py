@@ -9,6 +9,7 @@ import pytest
 from fakes import Machine
 from playing import Run, running
 from textual.widgets import OptionList
+from waiting import until
 
 from perftop.base.text import plain
 from perftop.draw import theme
@@ -25,6 +26,7 @@ async def over(
     found: list[object] = []
     async with running(Machine(), (80, 24), ascii_=ascii_) as run:
         await run.app.push_screen(screen(), found.append)
+        await until(lambda: run.app.screen.focused, "the list to take the keys")
         await run.pilot.pause()
         yield run, found
 
@@ -32,7 +34,7 @@ async def over(
 async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
     async with over(screen) as (run, found):
         await run.pilot.press(*keys)
-        assert len(run.app.screen_stack) == 1
+        await until(lambda: len(run.app.screen_stack) == 1, "the list to close")
     return found
 
 
