@@ -12,6 +12,7 @@ import made
 import msgpack
 import numpy as np
 import pytest
+from played import TICKS
 
 from perfprobe import wire
 from perftop.recording.codec import Reader
@@ -23,7 +24,6 @@ HELLO = made.hello(
     [made.REF, made.counter("any_thread")], threads=4, cores=1,
     multipliers=[wire.Multiplier("any_thread", 1.0, "made")],
 )  # fmt: skip
-TICKS = int(made.TSC_HZ / 10)
 
 
 def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:

@@ -13,31 +13,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turbos import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
-from perfprobe.wire import Block, Missing, Rate, Step
-from perftop.output import stat_json
-from perftop.samples.evidence import BASE_CLOCK, Cap
+from perfprobe.wire import Block
 from perftop.samples.sample_reader import Sieve
-from perftop.samples.turbo import CAPS, Ceilings, Turbo
+from perftop.samples.turbo import Ceilings, Turbo
 from perftop.samples.turbo_tables import MOST_STEPS, tables
-from perftop.session.missing import lasting
-from perftop.session.session import Session
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
-ORIGIN = "MSR 1ADH, licence 0"
 SLEEP = made.counter("core_c6")
-BASE = Rate(2.1e9, "made")
 S = made.SAMPLE_NS
-
-
-def table(steps: Sequence[tuple[int, float]], origin: str = ORIGIN, **more: Any) -> wire.Turbo:
-    return wire.Turbo([Step(cores, ratio * 1e8) for cores, ratio in steps], origin, **more)
-
-
-def cpufreq(ratio: float, **more: Any) -> wire.Turbo:
-    return table([(1, ratio)], "cpufreq, cpuinfo_max_freq", **more)
 
 
 def turbo(
@@ -63,10 +50,6 @@ def ceilings(
         moved["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
     delta = counted.delta(of._counters, moved)
     return of.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
-
-
-def ghz(values: Any) -> list[float]:
-    return [round(float(value) / 1e9, 3) for value in values]
 
 
 @pytest.mark.parametrize(("active", "expected"), [
@@ -277,166 +260,3 @@ def test_exact_ceilings_go_before_tables() -> None:
     greeting.blocks.append(Block("package", "package", [exact]))
     found = ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
     assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]
-
-
-# --- caps
-
-
-def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
-    keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
-    gauges = {key: counted.gauge(key) for key in keys if key in moved}
-    hello = made.hello(
-        [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
-        turbo=[table([(1, 40), (2, 30)]), *more], base_hz=BASE,
-    )  # fmt: skip
-    for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
-        there = [gauges[key] for key in places if key in gauges]
-        if there:
-            hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
-    of = Sieve(hello).turbo
-    found = of.caps(counted.delta(of._counters, moved))
-    names = [CAPS[by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
-    return list(zip(ghz(found.hz), names, strict=True))
-
-
-def test_caps_each_with_what_sets_it() -> None:
-    none = [(float("inf"), "")] * 2
-    assert capped() == capped(turbo_off=0, turbo_disabled=0, max_perf_pct=100) == none
-    assert capped(max_hz=float("nan"), turbo_off=float("nan")) == none
-    assert capped(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
-        (2.0, "scaling_max_freq"), (3.0, "scaling_max_freq"),
-    ]  # fmt: skip
-    assert capped(turbo_off=1) == capped(turbo_disabled=1) == [(2.1, "turbo off")] * 2
-    assert capped(turbo_disabled=0, tdp_base_hz=1.6e9) == none, "turbo goes beyond any base clock"
-    assert capped(turbo_disabled=1, tdp_base_hz=1.6e9) == [(1.6, "turbo off, config-TDP")] * 2
-    assert capped(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
-    favoured, slow = cpufreq(46, cpus=[0, 2]), cpufreq(30, cpus=[1, 3])
-    percent = "max_perf_pct"
-    assert capped(favoured, slow, max_perf_pct=50) == [(2.3, percent), (2.0, percent)]
-    assert capped(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
-
-
-@pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
-def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) -> None:
-    keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
-    hello = made.hello(
-        cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
-    )
-    block = Block("odd", scope, [*map(counted.gauge, keys), made.counter("core_c6")])
-    sieve = Sieve(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
-    known = sieve.counters.columns.keys() & {*keys, "core_c6"}
-    delta = counted.delta(sieve.counters, dict.fromkeys(known, 1.0))
-    sieve.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
-    caps = sieve.turbo.caps(delta)
-    named = {CAPS[by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
-    assert named == {
-        "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
-        "machine": {"max_perf_pct"},
-    }[scope]  # fmt: skip
-
-
-# --- through a session
-
-
-CORES = 4
-
-
-def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
-    switch = Block("machine", "machine", [counted.gauge("turbo_off")])
-    hello = made.hello(
-        [made.REF, made.CYCLES], cores=CORES, threads=1, core=[SLEEP], turbo=list(turbo_),
-        **{"base_hz": BASE, **changes},
-    )  # fmt: skip
-    hello.blocks.append(switch)
-    return hello
-
-
-def play(hello: wire.Hello, *, hz: float, active: int, off: int = 0, samples: int = 8) -> Session:
-    session = Session(hello)
-    for seq in range(samples):
-        ticks = int(seq * made.TSC_HZ / 10)
-        run = [ticks if core < active else 0 for core in range(CORES)]
-        values: dict[str, list[int | None]] = {
-            "ref": [*run], "cycles": [int(r * hz / made.TSC_HZ) for r in run],
-            "core_c6": [ticks - r for r in run], "turbo_off": [off],
-        }  # fmt: skip
-        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
-    return session
-
-
-STEPS = [(1, 37), (2, 35), (4, 30)]
-
-
-@pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
-def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: int) -> None:
-    calm = play(stream([table(STEPS)]), hz=ratio * 1e8, active=active)
-    assert calm.detector.running == calm.ended == []
-    assert ghz(calm.take().ceiling_hz) == [ratio / 10] * CORES
-    slow = play(stream([table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
-    (episode,) = slow.detector.running
-    assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(active)))
-    assert episode.depth == pytest.approx(0.4e9, rel=0.01)
-    assert episode.evidence["active_cores"] == active
-
-
-def test_a_step_of_active_cores_is_no_drop() -> None:
-    hello = stream([table(STEPS)])
-    session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
-    for seq in range(30):
-        active, ratio = ((1, 37), (4, 30), (2, 35))[seq // 10]
-        values: dict[str, list[int | None]] = {
-            "ref": [*run], "cycles": [*cycles], "core_c6": [*slept], "turbo_off": [0],
-        }  # fmt: skip
-        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
-        step = int(made.TSC_HZ / 10)
-        ticks += step
-        for core in range(CORES):
-            if core < active:
-                run[core] += step
-                cycles[core] += int(step * ratio * 1e8 / made.TSC_HZ)
-            else:
-                slept[core] += step
-    assert session.detector.running == session.ended == []
-
-
-def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> None:
-    session = play(stream([table(STEPS)]), hz=2.1e9, active=4, off=1)
-    (episode,) = session.detector.running
-    assert (episode.cause, episode.confidence) == ("policy", "measured")
-    assert episode.depth == pytest.approx(0.9e9)
-    assert episode.evidence["cap"] == Cap("turbo off", 2.1e9)
-
-
-def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
-    hello = stream([cpufreq(38)])
-    assert play(hello, hz=2.5e9, active=4).detector.running == []
-    (episode,) = play(hello, hz=1.8e9, active=4).detector.running
-    assert episode.depth == pytest.approx(0.3e9)
-    assert episode.evidence["ceiling"] == BASE_CLOCK
-
-
-def test_export_tells_the_range_and_where_it_is_from() -> None:
-    session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
-    assert stat_json.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
-    cores = stat_json.interval_line(session, session.take())["cores"]
-    keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
-    assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
-    assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]
-
-
-def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
-    found = lasting(Session(hello))
-    return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
-
-
-def test_where_no_table_is_the_reason_is_that_of_the_registers() -> None:
-    none = "perftop knows no register with turbo's limits here"
-    registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
-    torn = Missing("turbo", "MSR 1ADH cannot be read")
-    said = Missing("turbo_ceiling_hz", "turbo is off")
-    assert missing(stream([table(STEPS)])) == []
-    assert missing(stream([])) == missing(stream([cpufreq(38)])) == [(none, None, None)]
-    assert missing(stream([], missing=[registers])) == [(registers.why, registers.fix, None)]
-    assert missing(stream([], missing=[registers, torn])) == [(torn.why, None, None)]
-    assert missing(stream([], missing=[said])) == [(said.why, None, None)]
-    assert missing(stream([table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]

@@ -14,7 +14,7 @@ from fakes import Does, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from made import SAMPLE_NS
-from played import played
+from played import TICKS, played
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -27,7 +27,6 @@ from perftop.session.sample_history import Times
 from perftop.session.session import Session
 
 NAN = math.nan
-TICKS = int(made.TSC_HZ / 10)
 
 
 def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:

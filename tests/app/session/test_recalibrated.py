@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import made
 import pytest
-from played import played
+from played import TICKS, played
 
 from perfprobe import wire
 from perftop.output import stat_json
@@ -21,7 +21,6 @@ HELLO = made.hello(
     smt_methods=["one-thread"],
     multipliers=[wire.Multiplier("one_thread", k, "made") for k in (96.0, 24.0)],
 )
-TICKS = int(made.TSC_HZ / 10)
 
 
 def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:

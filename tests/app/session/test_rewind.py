@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made import SAMPLE_NS, counter
 from nights import by_day
-from played import played
+from played import TICKS, played
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -21,7 +21,6 @@ from perftop.session.history import CHUNK, History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-TICKS = int(made.TSC_HZ / 10)
 INTERVAL_NS = 5 * SAMPLE_NS
 CEILING = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 IDLE = counter("idle_s", "s", bits=64, scale=1e-9)

@@ -7,36 +7,25 @@ import json
 import math
 
 import made
-import numpy as np
 import pytest
 from made import counter, frame
-from played import played
+from played import TICKS, play
 
 from perfprobe import wire
 from perftop.output import run_summary, stat_json
 from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
-from perftop.session import missing
 from perftop.session.happenings import MOST_ENDED
 from perftop.session.missing import lasting
 from perftop.session.session import Session
-from perftop.session.summary import _p5
 
-TICKS = int(made.TSC_HZ / 10)
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
 POLL = counter("poll_s", "s", bits=64, scale=1e-6)
 STAT = [
     counter(f"stat_{field}_s", "s", bits=64, scale=0.01)
     for field in ("idle", "iowait", "steal", "user")
 ]
-
-
-def play(greeting: wire.Hello, *samples: made.Values) -> Session:
-    session = Session(greeting)
-    for seq, values in enumerate(samples):
-        session.apply(frame(greeting, seq, values))
-    return session
 
 
 def test_metrics_from_counters() -> None:
@@ -407,127 +396,3 @@ def test_a_cpu_that_was_off_keeps_what_the_system_counted_before_and_after() -> 
     summary = run_summary.summary_line(session, {}, 0.9)
     assert summary["cpus"][0]["idle"]["mean"] == pytest.approx(0.5)
     assert summary["cpus"][0]["steal"]["mean"] == 0.0
-
-
-def test_states_that_are_not_there_have_their_reason() -> None:
-    def core(session: Session) -> dict[str, object]:
-        line = stat_json.interval_line(session, session.take())
-        found: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
-        return found
-
-    counters = [made.REF, counter("any_thread", "1")]
-    samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
-    many = core(play(made.hello(counters, threads=4), *samples))
-    assert many["why"] == {"smt": "cores with more than two threads tell only neither"}
-
-    two = made.hello([made.REF, counter("one_thread", "1")])
-    came = Session(two)
-    for seq in range(3):
-        values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
-        flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
-        came.apply(frame(two, seq, values, flags=flags))
-    assert core(came)["why"] == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
-    assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
-
-
-def one_off(ref: int) -> dict[str, str]:
-    """Why the states of a core are absent whose first CPU is off; the second counts `ref` reference
-    cycles a sample."""
-    greeting = made.hello([made.REF])
-    session = play(greeting, {"ref": [0, 0]})
-    session.apply(wire.Note("hotplug", 1, data={"cpu": 0, "online": False}))
-    for seq in (1, 2):
-        flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
-        session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
-    return missing.why_no_states(session, session.take(), 0)
-
-
-def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
-    fast = 3 * TICKS
-    why = "ref: ran faster than the TSC"
-    assert one_off(fast) == {"smt": why, "active_threads": why}
-    assert one_off(TICKS // 2) == {}
-    unread = made.hello([made.REF])
-    session = play(unread, {"ref": [0, None]})
-    flags = [wire.ROW_SAMPLED, 0]
-    session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
-    session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
-    told = missing.why_no_states(session, session.take(), 0)
-    assert told == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
-
-
-def test_a_core_that_is_off_says_so() -> None:
-    session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
-    for cpu in (0, 1):
-        note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
-        session.apply(note)
-    why = missing.why_no_states(session, session.take(), 0)
-    assert why.keys() == {"smt", "smt_method", "active_threads"}
-    assert set(why.values()) == {"ref: ran faster than the TSC"}
-    session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.OFF}
-
-
-def test_percentiles_stay_right_when_samples_are_thinned() -> None:
-    from perftop.session.summary import Distribution
-
-    greeting = made.hello([made.REF], threads=1)
-    session = Session(greeting)
-    session.distribution = Distribution([0], max_bytes=4096, least_rows=2)
-    rng = np.random.default_rng(1)
-    shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
-    refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
-    frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
-    played(session, frames)
-    found = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
-    assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
-    assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
-    assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)
-    assert found["p5"] == pytest.approx(0.05, abs=0.06)
-
-
-@pytest.mark.parametrize(("max_bytes", "least_rows", "room"), [(4352, 2, 32), (1, 2, 2), (1, 9, 9)])
-def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
-    max_bytes: int, least_rows: int, room: int
-) -> None:
-    """A row is 34 numbers of 4 bytes: 15 metrics of the machine and of its CPU, and 4 states."""
-    from perftop.session.summary import Distribution
-
-    greeting = made.hello([made.REF], threads=1)
-    session = Session(greeting)
-    session.distribution = Distribution([0], max_bytes, least_rows)
-    session.apply(frame(greeting, 0, {"ref": [0]}))
-    for seq in range(1, 200):
-        session.apply(frame(greeting, seq, {"ref": [seq * TICKS // 2]}))
-        kept = session.distribution.finish()._kept
-        assert kept.base is not None
-        assert len(kept.base) == room
-        assert min(seq, room // 2) <= len(kept) <= room
-        assert (kept[:, 0] == 0.5).all()
-
-
-@pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])
-def test_every_second_sample_is_dropped_without_a_copy_of_all(count: int) -> None:
-    import tracemalloc
-
-    from perftop.session.summary import Distribution
-
-    distribution = Distribution([0])
-    rows = np.arange(count * 8, dtype=np.float32).reshape(count, 8)
-    distribution._kept, distribution._count = rows.copy(), count
-    tracemalloc.start()
-    distribution._thin()
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 50_000, "half of the longest is 320,000 bytes"
-    assert np.array_equal(distribution._kept[: distribution._count], rows[::2])
-
-
-def test_the_fifth_percentile_is_that_of_numpy() -> None:
-    random = np.random.default_rng(7)
-    for count in (1, 2, 3, 20, 21, 22, 40, 41):
-        table = random.random((count, 50)).astype(np.float32)
-        table[random.random(table.shape) < 0.2] = np.nan
-        table[0] = 0.5
-        assert _p5(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
-    assert np.isnan(_p5(np.full((3, 1), np.nan, np.float32))).all()

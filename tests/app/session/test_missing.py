@@ -1,0 +1,73 @@
+"""Why states of a core are absent."""
+
+from __future__ import annotations
+
+import json
+
+import made
+from made import counter, frame
+from played import TICKS, play
+
+from perfprobe import wire
+from perftop.output import stat_json
+from perftop.session import missing
+from perftop.session.session import Session
+
+
+def test_states_that_are_not_there_have_their_reason() -> None:
+    def core(session: Session) -> dict[str, object]:
+        line = stat_json.interval_line(session, session.take())
+        found: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
+        return found
+
+    counters = [made.REF, counter("any_thread", "1")]
+    samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
+    many = core(play(made.hello(counters, threads=4), *samples))
+    assert many["why"] == {"smt": "cores with more than two threads tell only neither"}
+
+    two = made.hello([made.REF, counter("one_thread", "1")])
+    came = Session(two)
+    for seq in range(3):
+        values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
+        flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
+        came.apply(frame(two, seq, values, flags=flags))
+    assert core(came)["why"] == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+    assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
+
+
+def one_off(ref: int) -> dict[str, str]:
+    """Why the states of a core are absent whose first CPU is off; the second counts `ref` reference
+    cycles a sample."""
+    greeting = made.hello([made.REF])
+    session = play(greeting, {"ref": [0, 0]})
+    session.apply(wire.Note("hotplug", 1, data={"cpu": 0, "online": False}))
+    for seq in (1, 2):
+        flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
+        session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
+    return missing.why_no_states(session, session.take(), 0)
+
+
+def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
+    fast = 3 * TICKS
+    why = "ref: ran faster than the TSC"
+    assert one_off(fast) == {"smt": why, "active_threads": why}
+    assert one_off(TICKS // 2) == {}
+    unread = made.hello([made.REF])
+    session = play(unread, {"ref": [0, None]})
+    flags = [wire.ROW_SAMPLED, 0]
+    session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
+    session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
+    told = missing.why_no_states(session, session.take(), 0)
+    assert told == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+
+
+def test_a_core_that_is_off_says_so() -> None:
+    session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
+    for cpu in (0, 1):
+        note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
+        session.apply(note)
+    why = missing.why_no_states(session, session.take(), 0)
+    assert why.keys() == {"smt", "smt_method", "active_threads"}
+    assert set(why.values()) == {"ref: ran faster than the TSC"}
+    session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
+    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.OFF}
