@@ -69,6 +69,10 @@ class Look:
         first, last = self.window_s
         return int(np.floor((at_s - first) / (last - first) * cells))
 
+    def cursor_cell(self, cells: int) -> int:
+        """The cell of the cursor; the end of the axis belongs to the last one."""
+        return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
+
     def move(self, by_s: float) -> None:
         first, last = self.reach_s
         self.cursor_s = min(max(first, self.cursor_s + by_s), last)

@@ -3,7 +3,7 @@ axis and one scale."""
 
 from __future__ import annotations
 
-from math import isfinite, nan
+from math import isfinite
 
 import numpy as np
 
@@ -116,9 +116,9 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
     wide = cells(look)
     values = [track.values(number.key, look.edges_ns(at, wide))
               for at, track in enumerate(look.tracks)]  # fmt: skip
-    top, at = _top(number, values), look.cell(look.cursor_s, wide)
-    now = [float(each[at]) if 0 <= at < wide else nan for each in values]
-    rule = {at: ""} if 0 <= at < wide else {}
+    top, at = _top(number, values), look.cursor_cell(wide)
+    now = [float(each[at]) for each in values]
+    rule = {at: ""}
     lines: list[Line] = []
     for side, each in enumerate(values):
         area = charts.area(each / top, tall, AREA.get(number.key, "user"), ascii_=look.ascii)
@@ -185,9 +185,7 @@ def _axis(look: Look) -> Line:
     for cell, _ in _ticks(look):
         if 0 <= cell < wide:
             line[cell] = (TICK, "faint")
-    at = look.cell(look.cursor_s, wide)
-    if 0 <= at < wide:
-        line[at] = ("▲", "bright")
+    line[look.cursor_cell(wide)] = ("▲", "bright")
     return [(" " * LEFT, "text"), *line], "calm"
 
 

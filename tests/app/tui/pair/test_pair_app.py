@@ -127,6 +127,10 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
             assert first <= shown.cursor_s <= last
             await pilot.press("dollar_sign", "right")
             assert shown.cursor_s == pytest.approx(shown.reach_s[1])
+            lines = [text(runs) for runs, _ in page(shown)]
+            assert any(line.rstrip().endswith("▲") for line in lines)
+            clocks = [line.split()[-1] for line in lines if line.startswith(" clock")]
+            assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)
             await pilot.press("0", "left")
             assert shown.cursor_s == pytest.approx(shown.reach_s[0])
             await pilot.press("question_mark")
