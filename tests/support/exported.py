@@ -8,8 +8,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import awkward
+import made
 from taped import written
 
 from perfprobe import wire
@@ -39,6 +41,16 @@ def _messages(spec: str, seconds: float, sample_ns: int) -> list[wire.Message]:
                 found += [message] if message.time_ns <= end_ns else []
     source.close()
     return found
+
+
+def counted(**more: Any) -> list[wire.Message]:
+    """A second of a machine that counts a single thing."""
+    greeting = made.hello([made.REF], **more)
+    frames = [
+        made.frame(greeting, seq, {"ref": [seq * 10**8] * len(greeting.topology)})
+        for seq in range(12)
+    ]
+    return [greeting, *frames]
 
 
 def hello(found: Sequence[wire.Message]) -> wire.Hello:

@@ -1,0 +1,15 @@
+"""The recording that all forms are tried on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import awkward
+import pytest
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "recording"
+    path.write_bytes((awkward.GOLDEN / "recording").read_bytes())
+    return path

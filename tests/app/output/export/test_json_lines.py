@@ -1,0 +1,145 @@
+"""A recording as JSON lines, against what `stat` prints."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import exported
+import made
+import pytest
+from exported import counted, export, messages, record
+
+from perfprobe import wire
+from perftop.output.export.recorded_command import Command
+from perftop.session.session import Session
+from perftop.verbs import stat
+
+
+async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) -> bytes:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        for message in found:
+            yield [message]
+
+    out = io.StringIO()
+    duration_ns = int(seconds * 1e9)
+    options = stat.Options([], interval_ns, exported.SAMPLE_NS, None, duration_ns, json=True)
+    printer = stat.Stat(options, out)
+    await printer.consume(stream())
+    printer.finish()
+    return out.getvalue().encode()
+
+
+@pytest.mark.parametrize(
+    ("spec", "every_ns"),
+    [
+        ("sim:hotplug,cpus=4", 1_000_000_000),
+        pytest.param("sim:hotplug,cpus=4", 300_000_000, marks=pytest.mark.nightly),
+        ("sim:turbo-drop,cpus=8", 300_000_000),
+        ("sim:hybrid", 1_000_000_000),
+    ],
+)
+def test_jsonl_is_what_stat_prints(tmp_path: Path, spec: str, every_ns: int) -> None:
+    found = messages(spec, 10.5)
+    path = record(tmp_path / "recording", found)
+    printed = asyncio.run(_printed(found, every_ns, 10.5))
+    assert printed.count(b'"type":"interval"') > 10
+    assert export(path, "jsonl", every_ns=every_ns) == printed
+
+
+def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
+    path = record(tmp_path / "recording", [*counted(), *notes])
+    found: dict[str, Any] = json.loads(export(path, "jsonl").splitlines()[-1])
+    return found
+
+
+def test_marks_are_lines_where_they_were_set(tmp_path: Path) -> None:
+    greeting, *frames = counted()
+    named = wire.Note("mark", 550_000_000, "recorder", {"label": "now\u2026"})
+    path = record(tmp_path / "recording", [greeting, *frames[:6], named, *frames[6:]])
+    lines = [json.loads(line) for line in export(path, "jsonl", every_ns=10**8).splitlines()]
+    (at,) = (i for i, line in enumerate(lines) if line["type"] == "mark")
+    wall_s = made.hello([made.REF]).wall_ns / 1e9
+    mark = {"type": "mark", "time": pytest.approx(wall_s + 0.55), "label": "now\u2026"}
+    assert lines[at] == mark
+    before, behind = lines[at - 1], lines[at + 1]
+    assert before["time"] < lines[at]["time"] < behind["time"]
+    assert lines[-1]["episodes"] == {}, "a mark is no episode"
+    for form in ("csv", "openmetrics", "parquet"):
+        with_it = export(path, form)
+        without = record(tmp_path / "other", [greeting, *frames])
+        assert with_it == export(without, form)
+
+
+def test_the_command_that_was_recorded_is_in_the_summary(tmp_path: Path) -> None:
+    end = {
+        "pid": 7, "status": 137, "wall_s": 0.6, "user_s": 0.5, "sys_s": 0.25, "missed": [1],
+        "first_ns": [100_000_000, 125_000_000], "last_ns": [1_000_000_000, 1_250_000_000],
+    }  # fmt: skip
+    notes = [wire.Note("run-start", 200_000_000, data={"pid": 7, "argv": ["a"]}),
+             wire.Note("run-end", 800_000_000, data=end)]  # fmt: skip
+    run = _summary(tmp_path, notes)["run"]
+    wall_s = made.hello([made.REF]).wall_ns / 1e9
+    for key in ("start", "end"):
+        run[key] -= wall_s
+    for key in ("first_samples", "last_samples"):
+        run[key] = [time - wall_s for time in run[key]]
+    assert run == {
+        "pid": 7, "status": 137, "wall_s": 0.6, "user_s": 0.5, "sys_s": 0.25, "missed": [1],
+        "start": pytest.approx(0.2), "end": pytest.approx(0.8), "slack_s": pytest.approx(0.55),
+        "first_samples": pytest.approx([0.1, 0.125]), "last_samples": pytest.approx([1.0, 1.25]),
+        **dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes")),
+    }  # fmt: skip
+    assert _summary(tmp_path, notes[:1])["run"] is None
+
+
+def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
+    wrong = ["x", 1.5, None, [], [2, 1], float("nan"), 2**64 - 1, True]
+    for value in wrong:
+        end = dict.fromkeys(("pid", "status", "wall_s", "first_ns", "last_ns", "missed"), value)
+        notes = [wire.Note("run-start", 1, data={"pid": value}), wire.Note("run-end", 2, data=end)]
+        run = _summary(tmp_path, notes)["run"]
+        assert run["start"] is None
+        assert run["sys_s"] is None
+
+
+@pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
+def test_where_it_ran_is_told_if_it_was_watched(watch: str, told: bool) -> None:
+    command = Command(Session(made.hello(watch=watch)))
+    assert command.footprint is None
+    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    assert (command.footprint is not None) is told
+
+
+def test_where_it_ran_is_told_beside_another_job() -> None:
+    """The probe looks at both; the command is there before its start."""
+    hello = made.hello([], watch="lmp")
+    session = Session(hello)
+    command = Command(session)
+    other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
+    for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
+        mine = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
+        command.take(made.frame(hello, seq, {}, records={"watched": other, "command": mine}))
+        assert command.footprint is None
+    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    assert command.footprint is not None
+    assert command.footprint.seconds == {1: pytest.approx(1.0)}, "not what lmp did"
+    command.take(wire.Note("run-start", 1, data={"pid": 8}))
+    assert command.footprint is None
+
+
+def test_jsonl_of_some_measures(recording: Path) -> None:
+    data = export(recording, "jsonl", metrics=["util", "smt", "power_w", "cycles_count"])
+    lines = [json.loads(line) for line in data.splitlines()]
+    (interval, *_), summary = [x for x in lines if x["type"] == "interval"], lines[-1]
+    cpu = {"cpu", "online", "util", "counts", "suspect"}
+    assert {key for row in interval["cpus"] for key in row} == cpu
+    assert interval["cpus"][0]["counts"].keys() == {"cycles"}
+    assert {"smt"} == interval["cores"][0].keys() - {"package", "core", "cpus", "suspect"}
+    assert interval["machine"].keys() == {"power_w"}
+    assert "busy_hz" not in summary["machine"]
+    assert summary["machine"]["util"]["mean"] > 0
