@@ -87,7 +87,7 @@ def asked() -> set[str]:
 
 
 def _played(scenario: str, method: str, seconds: float) -> None:
-    source = open_sim(f"sim:{scenario},cpus=4,speed=max", 50_000_000, None, None)
+    source = open_sim(f"sim:{scenario},cpus=4,speed=max", 100_000_000, None, None)
     hello = dataclasses.replace(source.hello, smt_methods=[method])
     session = Session(hello, History(hello))
     while session.now_ns - hello.raw_ns < seconds * 1e9:

@@ -102,7 +102,7 @@ def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float)
         assert Ran(4000 + other, "stream", other) in episode.evidence["who"]
 
 
-@pytest.mark.parametrize("seconds", [600.0, pytest.param(3600.0, marks=NIGHTLY)])
+@pytest.mark.parametrize("seconds", [300.0, pytest.param(3600.0, marks=NIGHTLY)])
 @pytest.mark.parametrize("scenario", by_day(["steady", "idle", "jitter"], ["jitter"]))
 def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
     _, episodes = found(f"{scenario},cpus=8", SECOND, seconds)

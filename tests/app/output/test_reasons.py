@@ -86,8 +86,11 @@ def _has(row: Line, cpus: list[int]) -> bool:
 
 def unexplained(found: Iterable[wire.Message]) -> dict[Path, int]:
     """Nulls without a reason, without the numbers of rows: how many of each."""
-    stream = lines(found)
-    greeting = next(stream)
+    return of_lines(list(lines(found)))
+
+
+def of_lines(told_lines: list[Line]) -> dict[Path, int]:
+    greeting, *stream = told_lines
     for_good = {row["what"]: row.get("cpus") for row in greeting["missing"]}
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
@@ -122,8 +125,9 @@ def test_where_counters_were_taken_before_the_start() -> None:
     """No instructions are known in any interval, and no factor suits the taken any-thread count."""
     greeting, *rest = recorded("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
-    assert unexplained([greeting, *frames]) == {}
-    *_, summary = lines([greeting, *frames])
+    told_lines = list(lines([greeting, *frames]))
+    assert of_lines(told_lines) == {}
+    summary = told_lines[-1]
     assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": missing.BOUNDS})}
     assert summary["machine"]["kernel_instructions"] is None
     for line in (summary, *summary["cpus"]):

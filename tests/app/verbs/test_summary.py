@@ -21,9 +21,10 @@ MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
 SHARE = 620 / 3500
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    return exported.marked(tmp_path / "run.perftop", SPEC, 200, MARKS)
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recording") / "run.perftop"
+    return exported.marked(path, SPEC, 200, MARKS)
 
 
 def told(capsys: pytest.CaptureFixture[str], file: Path, **options: Any) -> list[str]:
