@@ -94,6 +94,8 @@ class SiblingGates:
         of_key = doubts[..., self._counters.key_at[key]].copy()
         for group in self._groups(key, delta, util, online):
             codes = self._codes(key, group, delta)
+            if not codes.any():
+                continue
             # A program that takes the event of one thread takes that of the other: without the
             # first, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=-1, keepdims=True), codes)

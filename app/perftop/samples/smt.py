@@ -158,6 +158,10 @@ class Splitter:
         cores = group.cores
         out.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.rows, r0, r1, delta)
+        if counted.all():
+            out.states[..., cores, :] = states(r0, r1, any_)
+            out.how[..., cores] = counted
+            return
         traced = self._traced(cores, delta)
         known = (counted == 0) & np.isfinite(traced).all(axis=-1)
         rest = ((counted == 0) & ~known)[..., None]
@@ -172,7 +176,8 @@ class Splitter:
     def uneven(self, pair: Ints, delta: Delta) -> Bools:
         """Mask of the groups of siblings whose reads do not cover the same span."""
         ticks = delta.tables["cpu"].ticks[..., pair]
-        result: Bools = np.ptp(ticks, axis=-1) > UNEVEN * ticks.max(axis=-1)
+        longest = ticks.max(axis=-1)
+        result: Bools = longest - ticks.min(axis=-1) > UNEVEN * longest
         return result
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
