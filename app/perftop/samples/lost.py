@@ -56,6 +56,8 @@ class Reckoner:
         self._served: dict[str, Bools] = {
             part: evaluator.mask(key) for part, key in _SOURCE.items()
         }
+        self._some = {part: bool(mask.any()) for part, mask in self._served.items()}
+        """Whether any CPU can tell each part."""
 
     def reckon(self, values: Values, ceiling_hz: Floats) -> Lost:
         """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: not
@@ -66,11 +68,14 @@ class Reckoner:
         wanted = np.clip(1 - spare, 0.0, 1.0)
         works = wanted >= WORKS
         steal = self._share("steal", np.minimum(values["steal"], wanted))
-        halted = np.clip(_unclipped(values, "involuntary"), -wanted, wanted)
-        halted = self._share("involuntary", np.minimum(halted, wanted - steal))
-        clock = 1 - values["busy_hz"] / ceiling_hz
-        clock = np.where(np.isnan(ceiling_hz), 0.0, np.clip(clock, 0.0, 1.0))
-        clock = self._share("clock", clock) * (wanted - steal - np.maximum(halted, 0.0))
+        halted, clock = np.zeros((2, *wanted.shape))
+        if self._some["involuntary"]:
+            most = np.clip(_unclipped(values, "involuntary"), -wanted, wanted)
+            halted = self._share("involuntary", np.minimum(most, wanted - steal))
+        if self._some["clock"]:
+            below = np.clip(1 - values["busy_hz"] / ceiling_hz, 0.0, 1.0)
+            clock = self._share("clock", np.where(np.isnan(ceiling_hz), 0.0, below))
+        clock = clock * (wanted - steal - np.maximum(halted, 0.0))
         parts = np.stack([steal, halted, clock], axis=-2)
         wanted_s = np.where(works, wanted * span_s, 0.0)
         parts_s = np.where(works[..., None, :], parts * span_s[..., None, :], 0.0)

@@ -276,17 +276,23 @@ class Sieve:
         return self.turbo.ceilings(delta, values["util"], self.online)
 
 
-def together(samples: Sequence[Sample], part: Callable[[Verdicts], Array]) -> Array:
-    """A part of samples in a row as one array, with a leading axis for them. Mostly they were
-    computed together, and it is there already."""
-    runs: list[tuple[Verdicts, int, int]] = []
-    for sample in samples:
-        if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
-            runs[-1] = sample.among, runs[-1][1], sample.at + 1
-        else:
-            runs.append((sample.among, sample.at, sample.at + 1))
-    parts = [part(among)[first:last] for among, first, last in runs]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+class Together:
+    """Samples in a row. Mostly they were computed together, and each part of them is one array
+    already."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._runs: list[tuple[Verdicts, int, int]] = []
+        runs = self._runs
+        for sample in samples:
+            if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
+                runs[-1] = sample.among, runs[-1][1], sample.at + 1
+            else:
+                runs.append((sample.among, sample.at, sample.at + 1))
+
+    def part(self, part: Callable[[Verdicts], Array]) -> Array:
+        """A part of them as one array, with a leading axis for samples."""
+        parts = [part(among)[first:last] for among, first, last in self._runs]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _highest(values: Values) -> list[list[float]]:

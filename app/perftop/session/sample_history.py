@@ -15,7 +15,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter
-from perftop.samples.sample_reader import Sample, together
+from perftop.samples.sample_reader import Sample, Together
 from perftop.samples.smt import STATES
 
 Times = Ints
@@ -110,14 +110,14 @@ class Trail:
         """Write the samples that were added, which costs little more than to write one."""
         if not self._waiting:
             return
-        samples, self._waiting = self._waiting, []
-        here = slice(self.count - len(samples), self.count)
+        here = slice(self.count - len(self._waiting), self.count)
+        samples, self._waiting = Together(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top, bottom = (
                 part.swapaxes(0, 1)[self._metrics]
                 for part in (
-                    together(samples, lambda among: among.values.top),
-                    together(samples, lambda among: among.values.bottom),
+                    samples.part(lambda among: among.values.top),
+                    samples.part(lambda among: among.values.bottom),
                 )
             )
             self._settle_machine(samples, here)
@@ -125,17 +125,17 @@ class Trail:
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)
-            states = together(samples, lambda among: among.split.states)
-            ceiling = together(samples, lambda among: among.ceilings.hz)
+            states = samples.part(lambda among: among.split.states)
+            ceiling = samples.part(lambda among: among.ceilings.hz)
             known = np.isfinite(states[..., 0])
-            ticks = together(samples, lambda among: among.delta.tables["cpu"].ticks)
+            ticks = samples.part(lambda among: among.delta.tables["cpu"].ticks)
             weight = self.cores.most(ticks / self._stamp_hz)
             cores = self._cores[here, :-1]
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
             _write(cores[..., WEIGHT], weight, known)
             _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
 
-    def _settle_machine(self, samples: Sequence[Sample], here: slice) -> None:
+    def _settle_machine(self, samples: Together, here: slice) -> None:
         place = 0
         for name, columns in self._of_block:
             moved, ticks = _first_row(samples, name)
@@ -147,7 +147,7 @@ class Trail:
             _write(self._machine[1, places, here], ticks, known)
             place += len(columns)
 
-    def _settle_shared(self, samples: Sequence[Sample], here: slice) -> None:
+    def _settle_shared(self, samples: Together, here: slice) -> None:
         place = self._first_shared
         for block, group in groupby(self._of_shared, lambda each: each.column.block):
             each = [*group]
@@ -163,13 +163,13 @@ class Trail:
             place += len(mine)
 
 
-def _of_block(samples: Sequence[Sample], block: str) -> tuple[Floats, Floats]:
+def _of_block(samples: Together, block: str) -> tuple[Floats, Floats]:
     """What moved there, and the ticks, by sample and row."""
-    moved = together(samples, lambda among: among.delta.tables[block].moved)
-    return moved, together(samples, lambda among: among.delta.tables[block].ticks)
+    moved = samples.part(lambda among: among.delta.tables[block].moved)
+    return moved, samples.part(lambda among: among.delta.tables[block].ticks)
 
 
-def _first_row(samples: Sequence[Sample], block: str) -> tuple[Floats, Floats]:
+def _first_row(samples: Together, block: str) -> tuple[Floats, Floats]:
     """What moved there, and the ticks, of a block of the whole machine."""
     moved, ticks = _of_block(samples, block)
     return moved[:, 0], ticks[:, 0]

@@ -13,8 +13,8 @@ from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX
 from perftop.samples.registry import STATIC, Registry
-from perftop.samples.sample_reader import Sample, together
-from perftop.samples.smt import STATES, Split
+from perftop.samples.sample_reader import Sample, Together
+from perftop.samples.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
 """Size of the samples kept. Past it every second sample is dropped, and only every second one is
@@ -70,7 +70,7 @@ class Distribution:
     def settle_many(self) -> None:
         """Count the samples that were added, if it is worth it."""
         count = len(self._waiting)
-        size = self._waiting[0].values.all.nbytes if count else 0
+        size = self._waiting[0].among.values.all[0].nbytes if count else 0
         if count >= WAITING or count * size >= WAITING_BYTES:
             self.settle()
 
@@ -78,15 +78,15 @@ class Distribution:
         """Count the samples that were added, which costs little more than to count one."""
         if not self._waiting:
             return
-        samples, self._waiting = self._waiting, []
-        self._registry = registry = samples[0].values.registry
+        self._registry = registry = self._waiting[0].among.values.registry
+        samples, self._waiting = Together(self._waiting), []
         every = Values(
-            together(samples, lambda among: among.values.top),
-            together(samples, lambda among: among.values.bottom),
-            together(samples, lambda among: among.values.all),
+            samples.part(lambda among: among.values.top),
+            samples.part(lambda among: among.values.bottom),
+            samples.part(lambda among: among.values.all),
             registry,
         )
-        states = together(samples, lambda among: among.split.states)
+        states = samples.part(lambda among: among.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
@@ -125,7 +125,7 @@ class Distribution:
             end = min(at + PIECE, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
-    def _sum(self, samples: Sequence[Sample], states: Floats, weights: Floats) -> None:
+    def _sum(self, samples: Together, states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
@@ -133,14 +133,14 @@ class Distribution:
         for mean, weight in zip(sums, times, strict=True):
             self._states += mean
             self._weights += weight
-        how = together(samples, lambda among: among.split.how)
+        how = samples.part(lambda among: among.split.how)
         if self._how is not None and (how == self._how).all():
             return
-        for split in (sample.split for sample in samples):
-            if self._how is None or not np.array_equal(split.how, self._how):
-                self._how = split.how
-                for told, method in zip(self._methods, split.method, strict=True):
-                    if method is not None:
+        for codes in how:
+            if self._how is None or not np.array_equal(codes, self._how):
+                self._how = codes.copy()
+                for told, code in zip(self._methods, codes.tolist(), strict=True):
+                    if (method := METHODS[code]) is not None:
                         told[method] = None
 
     def finish(self) -> Extremes:
