@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,34 +25,27 @@ is added to it at once."""
 UNLIMITED = 1e30
 """No limit; finite, so that its product with 0 seconds is 0."""
 
+MOST = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
+"""The most of a unit in a second."""
+
 TIMES = ("perf_enabled_s", "perf_running_s")
+Blocks = Sequence[tuple[wire.Block, int]]
+"""Blocks with the number of rows of each."""
 
 
 class Limits:
     """How to take differences and how large they can be, for each value of some blocks, one block
     behind the other."""
 
-    def __init__(self, blocks: Sequence[tuple[wire.Block, int]]) -> None:
-        """The blocks, with the number of rows of each."""
-        of_block = [
-            ([c for c in block.counters for _ in range(c.columns)] * rows, block.scope == "cpu")
-            for block, rows in blocks
-        ]
-        each = [(c, of_cpus) for counters, of_cpus in of_block for c in counters]
-        self._scale = np.array([c.scale for c, _ in each])
-        gauge = np.array([c.kind == "gauge" for c, _ in each], bool)
-        self._gauges: Ints = np.flatnonzero(gauge)
-        self._mask = np.array([(1 << c.bits) - 1 for c, _ in each], np.uint64)
-        full = np.array([c.bits == 64 for c, _ in each], bool) & ~gauge
-        limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
-        self._limit = np.array(
-            [
-                limit.get(c.unit, UNLIMITED) if c.kind == "counter" and of_cpus else UNLIMITED
-                for c, of_cpus in each
-            ]
-        )
-        self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c, _ in each])
-        self._least = np.where(full, -self._slack, -np.inf)
+    def __init__(self, blocks: Blocks) -> None:
+        self._scale: Floats = _each(blocks, lambda c, _: c.scale, float)
+        self._mask: Words = _each(blocks, lambda c, _: (1 << c.bits) - 1, np.uint64)
+        self._gauges: Ints = np.flatnonzero(_each(blocks, lambda c, _: c.kind == "gauge", bool))
+        full = _each(blocks, lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
+        self._limit: Floats = _each(blocks, _limit, float)
+        slack: Floats = _each(blocks, lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
+        self._slack = slack
+        self._least = np.where(full, -slack, -np.inf)
         """The kernel's sums may step back a little, so they are signed."""
         self._turning = [*_turning(blocks)]
 
@@ -86,6 +79,23 @@ class Limits:
         return result
 
 
+def _each(
+    blocks: Blocks, of: Callable[[wire.Counter, wire.Scope], object], kind: type
+) -> np.ndarray:
+    """What is said of the counter of each value, and of the scope of its block."""
+    return np.concatenate([
+        np.tile(np.array([of(c, block.scope) for c in _columns(block)], kind), rows)
+        for block, rows in blocks
+    ])  # fmt: skip
+
+
+def _limit(counter: wire.Counter, scope: wire.Scope) -> float:
+    """The most that it can move in a second."""
+    if counter.kind != "counter" or scope != "cpu":
+        return UNLIMITED
+    return MOST.get(counter.unit, UNLIMITED)
+
+
 @dataclass(frozen=True, slots=True)
 class _Turning:
     """A block whose counters take turns."""
@@ -98,20 +108,25 @@ class _Turning:
     """The columns of both times of perf."""
 
 
-def _turning(blocks: Sequence[tuple[wire.Block, int]]) -> Iterator[_Turning]:
+def _turning(blocks: Blocks) -> Iterator[_Turning]:
     first = 0
     for block, rows in blocks:
         last = first + rows * block.columns
         if (at := times(block)) is not None:
-            per_column = [c for c in block.counters for _ in range(c.columns)]
+            per_column = _columns(block)
             scaled = [c.origin.startswith("perf") and c.key not in TIMES for c in per_column]
             yield _Turning(slice(first, last), rows, np.array(scaled, bool), at)
         first = last
 
 
+def _columns(block: wire.Block) -> list[wire.Counter]:
+    """The counter of each column."""
+    return [c for c in block.counters for _ in range(c.columns)]
+
+
 def times(block: wire.Block) -> tuple[int, int] | None:
     """The columns of both times of perf; None: the block does not have both."""
-    keys = [c.key for c in block.counters for _ in range(c.columns)]
+    keys = [c.key for c in _columns(block)]
     enabled, running = TIMES
     both = enabled in keys and running in keys
     return (keys.index(enabled), keys.index(running)) if both else None
