@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from perftop.draw.strips import Run, width
+from perftop.draw.strips import Run, joined, width
 
 Column = tuple[Run, ...]
 """The cells of a column of a chart, from the top."""
@@ -61,17 +61,6 @@ def _cut(runs: list[Run], first: int, last: int) -> None:
         last -= len(runs.pop()[0])
     if last:
         runs[-1] = runs[-1][0][:-last], runs[-1][1]
-
-
-def joined(cells: Iterable[Run]) -> list[Run]:
-    """Neighbours of one style become one run."""
-    found: list[Run] = []
-    for cell in cells:
-        if found and found[-1][1] == cell[1]:
-            found[-1] = found[-1][0] + cell[0], cell[1]
-        else:
-            found.append(cell)
-    return found
 
 
 def rows_of(columns: Iterable[Column]) -> list[Row]:

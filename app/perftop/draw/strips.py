@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import groupby
 from math import isnan
+from operator import itemgetter
 
 from rich.cells import cell_len
 
@@ -33,6 +35,13 @@ def text(runs: Iterable[Run]) -> str:
 
 def width(runs: Iterable[Run]) -> int:
     return sum([len(part) for part, _ in runs])
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """Neighbours of one style become one run."""
+    return [
+        ("".join([part for part, _ in same]), key) for key, same in groupby(runs, key=itemgetter(1))
+    ]
 
 
 def merged(runs: Iterable[Run], size: int) -> list[Run]:

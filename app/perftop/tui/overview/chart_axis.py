@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, merged
+from perftop.draw.strips import Run, joined
 from perftop.samples.episode import Episode
 from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
 
@@ -113,7 +113,7 @@ def rule(
     strokes(cells, told, span.now_ns, span.stretch)
     if inside:
         _write(cells, marks, span)
-    return merged(cells, span.cells)
+    return joined(cells)
 
 
 def _bare(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:

@@ -10,7 +10,7 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import histories, theme
-from perftop.draw.strips import Run
+from perftop.draw.strips import Run, joined
 from perftop.session.history import edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -123,4 +123,4 @@ def _rule(session: Session, interval: Interval, cells: int) -> list[Run]:
         text = TICK + clock(session.unix(along.start_ns + at * along.bin_ns))
         if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
             line[at : at + len(text)] = [(sign, "dim") for sign in text]
-    return line
+    return joined(line)

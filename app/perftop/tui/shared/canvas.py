@@ -228,13 +228,13 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     # --- the Line API
 
-    def _changed(self) -> list[int]:
-        """Makes the strips of lines that changed; returns their heights in the widget."""
-        heights: list[int] = []
+    def _changed(self) -> dict[int, Strip]:
+        """Makes the strips of lines that changed; returns them by their heights in the widget."""
+        found: dict[int, Strip] = {}
         for y, runs in enumerate(self.heads):
             if y >= len(self._head_strips) or self._head_strips[y][0] != runs:
-                self._head_strips[y : y + 1] = [(runs, self._strip(runs, "calm"))]
-                heights.append(y)
+                found[y] = self._strip(runs, "calm")
+                self._head_strips[y : y + 1] = [(runs, found[y])]
         top, first = self.top, len(self.heads)
         self._inks.clear()
         made: dict[int, tuple[Line, Strip]] = {}
@@ -243,23 +243,25 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             if held is not None and held[0] == fresh:
                 made[y] = held
             else:
-                made[y] = fresh, self._strip(*fresh)
-                heights.append(y - top + first)
-        feet = self._changed_feet()
-        gone = len(self._made) > len(made) or len(feet) == self._area.height
+                found[y - top + first] = strip = self._strip(*fresh)
+                made[y] = fresh, strip
+        feet, gone = self._changed_feet(), len(self._made) > len(made)
         self._made = made
-        return list(range(self._area.height)) if gone else heights + feet
+        if gone or feet is None:
+            return {y: self.render_line(y) for y in range(self._area.height)}
+        return found | feet
 
-    def _changed_feet(self) -> list[int]:
-        """As `_changed`, for the lines at the bottom. Another number of them changes all lines."""
-        held, begin = self._foot_strips, self._first_foot
+    def _changed_feet(self) -> dict[int, Strip] | None:
+        """As `_changed`, for the lines at the bottom; None: all lines are others, as there is
+        another number of these."""
+        held, begin, height = self._foot_strips, self._first_foot, self._area.height
         if len(held) != len(self.feet):
             self._foot_strips = [(foot, self._strip(*foot)) for foot in self.feet]
-            return list(range(self._area.height))
+            return None
         changed = [y for y, foot in enumerate(self.feet) if held[y][0] != foot]
         for y in changed:
             held[y] = self.feet[y], self._strip(*self.feet[y])
-        return [begin + y for y in changed if begin + y < self._area.height]
+        return {begin + y: held[y][1] for y in changed if begin + y < height}
 
     def _strip(self, runs: list[Run], mood: theme.Mood) -> Ready:
         self.built += 1

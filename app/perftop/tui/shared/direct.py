@@ -11,7 +11,7 @@ them is moved there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,20 +47,20 @@ class Lines(CompositorUpdate):
         return f"\x1b[{y + 1};{x + 1}H{line.render(console)}"
 
 
-def repaint(widget: Widget, heights: Sequence[int], wide: int) -> None:
-    """Paints these lines of the widget, the first `wide` cells of each, together with those of
-    other widgets if its screen collects them."""
+def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
+    """Paints these lines of the widget, by height, the first `wide` cells of each, together with
+    those of other widgets if its screen collects them."""
     screen = widget.screen
     if isinstance(screen, Direct) and screen.collected is not None:
-        screen.collected.append((widget, heights, wide))
-    elif len(heights) >= widget.size.height:
+        screen.collected.append((widget, lines, wide))
+    elif len(lines) >= widget.size.height:
         widget.refresh()
-    elif heights:
-        widget.refresh(*(Region(0, y, wide, 1) for y in heights))
+    elif lines:
+        widget.refresh(*(Region(0, y, wide, 1) for y in lines))
 
 
 class Direct(Screen[None]):
-    collected: list[tuple[Widget, Sequence[int], int]] | None = None
+    collected: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own."""
     _seen: dict[Widget, tuple[Region, Region]] | None = None
     """The visible widgets from which `_alone` was made."""
@@ -80,10 +80,10 @@ class Direct(Screen[None]):
         finally:
             collected, self.collected = self.collected, None
             if not self._paint(collected):
-                for widget, heights, wide in collected:
-                    repaint(widget, heights, wide)
+                for widget, lines, wide in collected:
+                    repaint(widget, lines, wide)
 
-    def _paint(self, collected: list[tuple[Widget, Sequence[int], int]]) -> bool:
+    def _paint(self, collected: list[tuple[Widget, Mapping[int, Strip], int]]) -> bool:
         app: Any = self.app
         waits = self._layout_required or self._scroll_required or self._repaint_required
         if waits or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
@@ -92,13 +92,14 @@ class Direct(Screen[None]):
         if visible is not self._seen:
             self._seen, self._alone = visible, _alone(visible, self)
         lines: dict[Place, Strip] = {}
-        for widget, heights, wide in collected:
+        for widget, fresh, wide in collected:
             place = self._alone.get(widget)
             if place is None or place.width < wide:
                 return False
-            for at in heights:
-                if at < place.height:  # a scrollbar may be behind it
-                    lines[place.x, place.y + at] = widget.render_line(at).crop(0, wide)
+            x, y, _, height = place
+            for at, line in fresh.items():
+                if at < height:  # a scrollbar may be behind it
+                    lines[x, y + at] = line if line.cell_length == wide else line.crop(0, wide)
         if lines:
             self._write(lines)
         return True

@@ -37,7 +37,7 @@ class PageWidget(Widget, metaclass=Abstract):
         self._lines = fresh
         for y in changed:
             self._strips.pop(y, None)
-        repaint(self, changed, width)
+        repaint(self, {y: self.render_line(y) for y in changed}, width)
 
     def anew(self) -> None:
         """Draws all lines."""
