@@ -40,10 +40,17 @@ def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
 
 
 def skylake(root: Path) -> plan.Planner:
-    machine(root)
-    fakeperf.identity(root, INTEL, 6, SKX)
+    return planned(root, INTEL, 6, SKX, Leaves())
+
+
+def planned(
+    root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
+) -> plan.Planner:
+    """Of a machine of two cores with one PMU."""
+    machine(root, threads=threads)
+    fakeperf.identity(root, vendor, family, model)
     fakeperf.pmu(root, "cpu", 4)
-    return plan.Planner(root, topology.read(root), lambda _: Leaves())
+    return plan.Planner(root, topology.read(root), lambda _: leaves)
 
 
 def opened(root: Path, planner: plan.Planner, kernel: fakeperf.Kernel) -> list[Part]:

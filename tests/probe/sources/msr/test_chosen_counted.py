@@ -39,6 +39,11 @@ def put_pmu(kernel: FakeKernel, name: str) -> FakeKernel:
     return kernel
 
 
+@pytest.fixture
+def skylake(fake: FakeKernel) -> FakeKernel:
+    return put_pmu(fake, "skylake-sp")
+
+
 EVENTS = "{rc0,rc0:u},rc4:k,r0728,r14a3"
 SELECTS = {
     "e.rc0": 0x4300C0, "e.rc0:u": 0x4100C0, "e.rc4:k": 0x4200C4, "e.r0728": 0x430728,
@@ -86,12 +91,10 @@ def test_they_reach_the_lines_of_stat(tmp_path: Path) -> None:
         assert {key for key in row["counts"] if key.startswith("e.")} == set(SELECTS)
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with pytest.raises(Unavailable, match="-e r02d1: no counter is left for it"):
-            open_msr(kernel.root, 100_000_000, None, events="r01d1,r02d1")
-        assert kernel.writes() == []
+def test_what_does_not_fit_is_refused_before_anything_is_written(skylake: FakeKernel) -> None:
+    with pytest.raises(Unavailable, match="-e r02d1: no counter is left for it"):
+        open_msr(skylake.root, 100_000_000, None, events="r01d1,r02d1")
+    assert skylake.writes() == []
 
 
 def test_counters_that_somebody_uses_are_left_alone(tmp_path: Path) -> None:
@@ -129,30 +132,26 @@ def test_a_model_without_a_table_is_warned_of(tmp_path: Path) -> None:
         assert any("which counters can count an event is not known" in text for text in told)
 
 
-def test_after_a_kill_the_next_start_gives_them_back(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        before = kernel.peek(2, 0x189)
-        below = ("--source", "msr", "--sysroot", str(kernel.root))
-        with started("stream", *below, "-e", "r01d1:u", program="perfprobe") as probe:
-            some(probe)
-            assert kernel.peek(2, 0x189) == 0x4101D1
-            probe.kill()
-        assert kernel.changed()[2][0x189] == (before, 0x4101D1)
-        with closing(open_msr(kernel.root, 100_000_000, None)):
-            assert kernel.peek(2, 0x189) == before  # the new start has no event for it
-        assert kernel.changed() == {}
-        assert left(kernel.root) == []
+def test_after_a_kill_the_next_start_gives_them_back(skylake: FakeKernel) -> None:
+    before = skylake.peek(2, 0x189)
+    below = ("--source", "msr", "--sysroot", str(skylake.root))
+    with started("stream", *below, "-e", "r01d1:u", program="perfprobe") as probe:
+        some(probe)
+        assert skylake.peek(2, 0x189) == 0x4101D1
+        probe.kill()
+    assert skylake.changed()[2][0x189] == (before, 0x4101D1)
+    with closing(open_msr(skylake.root, 100_000_000, None)):
+        assert skylake.peek(2, 0x189) == before  # the new start has no event for it
+    assert skylake.changed() == {}
+    assert left(skylake.root) == []
 
 
-def test_a_cpu_that_comes_back_counts_them_again(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with closing(open_msr(kernel.root, 100_000_000, None, events="r01d1")) as source:
-            (part,) = source._programmed
-            part.shut(3)
-            kernel.ask("reset", cpu=3)
-            assert kernel.peek(3, 0x189) == 0
-            part.open(3)
-            assert kernel.peek(3, 0x189) == 0x4301D1
-        assert kernel.changed() == {}
+def test_a_cpu_that_comes_back_counts_them_again(skylake: FakeKernel) -> None:
+    with closing(open_msr(skylake.root, 100_000_000, None, events="r01d1")) as source:
+        (part,) = source._programmed
+        part.shut(3)
+        skylake.ask("reset", cpu=3)
+        assert skylake.peek(3, 0x189) == 0
+        part.open(3)
+        assert skylake.peek(3, 0x189) == 0x4301D1
+    assert skylake.changed() == {}

@@ -22,6 +22,7 @@ from perfmachines import (
     has,
     machine,
     opened,
+    planned,
     skylake,
 )
 
@@ -85,10 +86,7 @@ def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
 
 
 def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
-    machine(tmp_path, 2, 1)
-    fakeperf.identity(tmp_path, INTEL, 6, SKX)
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = planned(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
     core, _ = opened(tmp_path, planner, fakeperf.Kernel())
     assert has(core) == [*TIMES, *ALL, *LICENSES]
 
@@ -106,11 +104,7 @@ def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
 
 
 def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.identity(tmp_path, INTEL, 6, ICX)
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    leaves = Leaves(5, deprecated=True, gp=8)
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: leaves)
+    planner = planned(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
     core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
     assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
@@ -168,10 +162,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
 
 
 def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
-    machine(tmp_path)
-    fakeperf.identity(tmp_path, AMD, 0x1A, 2)
-    fakeperf.pmu(tmp_path, "cpu", 4)
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: cpuid.unreadable)
+    planner = planned(tmp_path, AMD, 0x1A, 2, cpuid.unreadable)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, *ALL, "smt_contention"]

@@ -8,12 +8,10 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from perfmachines import ALDER, INTEL, Leaves, has, machine, opened, skylake
+from perfmachines import ALDER, INTEL, Leaves, has, opened, planned, skylake
 
-from perfprobe.cpu import topology
 from perfprobe.kernel import perf_pmus
 from perfprobe.sources.os.parts import Part
-from perfprobe.sources.perf import plan
 
 # --- cores and packages --------------------------------------------------------------------------
 
@@ -99,12 +97,9 @@ def test_energy_that_may_not_be_read(tmp_path: Path) -> None:
 
 def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
     """Parts of a machine with that unit, and no other uncore PMU."""
-    machine(root)
-    fakeperf.identity(root, INTEL, 6, model)
-    fakeperf.pmu(root, "cpu", 4)
+    planner = planned(root, INTEL, 6, model, Leaves())
     fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
-    planner = plan.Planner(root, topology.read(root), lambda _: Leaves())
     return opened(root, planner, fakeperf.Kernel())[2:]
 
 
