@@ -17,6 +17,7 @@ from pathlib import Path
 import made
 import pytest
 from command import argv, here
+from nights import by_day
 from waiting import MOST_S, wait
 
 from perfprobe import wire
@@ -87,7 +88,9 @@ def test_a_while_of_it(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", by_day([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGINT])
+)
 def test_it_ends_well_when_it_is_told_to(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "a"
     with recording(path) as process:

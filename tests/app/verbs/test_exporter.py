@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from command import argv, here
 from exported import messages
+from nights import by_day
 from scraped import series
 from scraping import Running, exporter, started
 from started import children
@@ -26,7 +27,7 @@ from perftop.verbs import exporter as verb
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
 def test_it_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
     with exporter(*SIM, "--listen", "127.0.0.1:0") as running:
         status, kind, body = running.get()
