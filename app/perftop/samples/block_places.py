@@ -62,7 +62,7 @@ class Places:
         """The rows that were not read in each frame; None: all were. Mostly they are the same in
         each batch: what is read seldom comes with its last frame."""
         key = read.tobytes()
-        if self._gaps[0] != key or len(read) * self.rows != len(key):
+        if self._gaps[0] != key:
             self._gaps = key, None if read.all() else Gaps.of(read, self.row_of)
         return self._gaps[1]
 

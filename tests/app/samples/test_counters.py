@@ -236,3 +236,31 @@ def test_a_block_without_counters_is_a_block() -> None:
     for seq in (0, 1):
         delta = counters.steps([made.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
     assert delta.tables["stat"].moved[:, 0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
+def test_a_batch_of_frames_that_lack_this_or_that_says_what_they_say_alone(
+    sizes: list[int],
+) -> None:
+    """A block that comes with every third frame, and a value that cannot be read now and then."""
+    stat = [made.counter("ticks", "1", bits=64)]
+    greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
+    frames = []
+    for seq in range(7):
+        values = {"cycles": [100 * seq, None if seq in {2, 5} else 7 * seq], "ticks": [seq, seq**2]}
+        whole = frame(greeting, seq, values)
+        blocks = {
+            name: rows for name, rows in whole.blocks.items() if name == "cpu" or seq % 3 == 0
+        }
+        frames.append(dataclasses.replace(whole, blocks=blocks))
+    alone, counters, at = deltas(greeting, *frames), Counters(greeting), 0
+    for size in sizes:
+        together = counters.steps(frames[at : at + size])
+        for i in range(size):
+            for name, table in alone[at + i].tables.items():
+                found = together[i].tables[name]
+                for mine, other in ((table.ticks, found.ticks), (table.moved, found.moved)):
+                    assert np.array_equal(mine, other, equal_nan=True)
+        at += size
+    assert alone[3].tables["stat"].moved[:, 0].tolist() == [3, 9]
+    assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
