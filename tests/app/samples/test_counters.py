@@ -247,7 +247,8 @@ def test_a_batch_of_frames_that_lack_this_or_that_says_what_they_say_alone(
     greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
     frames = []
     for seq in range(7):
-        values = {"cycles": [100 * seq, None if seq in {2, 5} else 7 * seq], "ticks": [seq, seq**2]}
+        values: dict[str, list[int | None]] = {"ticks": [seq, seq**2]}
+        values["cycles"] = [100 * seq, None if seq in {2, 5} else 7 * seq]
         whole = frame(greeting, seq, values)
         blocks = {
             name: rows for name, rows in whole.blocks.items() if name == "cpu" or seq % 3 == 0
