@@ -33,7 +33,8 @@ class RecordingsSource:
     problem = ""
 
     def __init__(self, directory: Path, *, playing: bool = True) -> None:
-        """Raises Failed if there is no recording, or one that cannot be read."""
+        """Raises Failed if there is no recording, or none that can be read. One that cannot is a
+        machine that does not answer."""
         found = (path for path in directory.glob(ENDING) if path.is_file() or has_parts(path))
         paths = [directory] if has_parts(directory) else sorted(found)
         if not paths:
@@ -41,15 +42,27 @@ class RecordingsSource:
         if len(paths) > MOST_FILES:
             raise Failed(f"{directory}: {len(paths)} recordings; {MOST_FILES} at most", USAGE)
         with ExitStack() as stack:
-            files = [recording(path) for path in paths]
-            for file in files:
-                stack.enter_context(file)
-            self._tracks = [_Track(path, file) for path, file in zip(paths, files, strict=True)]
+            self._tracks = list[_Track]()
+            failed: dict[str, Failed] = {}
+            for path in paths:
+                try:
+                    file = recording(path)
+                except Failed as why:
+                    failed[path.stem] = why
+                else:
+                    stack.enter_context(file)
+                    self._tracks.append(_Track(path, file))
+            if not self._tracks:
+                raise next(iter(failed.values()))
             self._open = stack.pop_all()
         self.first = min(track.first for track in self._tracks)
         self.last = max(track.last for track in self._tracks)
-        self.what = "recorded · times by each machine's own clock"
-        self.fleet = Fleet([track.live.machine for track in self._tracks])
+        self.what = "recorded"
+        self._unread = {name: Machine(name) for name in failed}
+        for name, failure in failed.items():
+            self._unread[name].fall_silent(self.first, str(failure))
+        played = (track.live.machine for track in self._tracks)
+        self.fleet = Fleet([*played, *self._unread.values()])
         self._now = self.first
         self._wanted: float | None = self.first + 1.0
         self._playing = playing
@@ -70,7 +83,7 @@ class RecordingsSource:
         return self._now >= self.last and self._wanted is None
 
     def facts(self) -> Sequence[str]:
-        return []
+        return ["times by each machine's own clock"]
 
     async def run(self) -> None:
         """Play on, or go where the viewer wants, until cancelled."""
@@ -98,7 +111,8 @@ class RecordingsSource:
                 await asyncio.sleep(0)
         if anew:  # all at once: the screen never mixes two moments
             self._tracks = tracks
-            self.fleet.machines = {t.live.machine.name: t.live.machine for t in tracks}
+            played = {track.live.machine.name: track.live.machine for track in tracks}
+            self.fleet.machines = played | self._unread
         self._now, self._reading = moment, False
 
     def travel(self, by: int) -> bool:

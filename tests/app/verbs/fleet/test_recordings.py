@@ -83,6 +83,15 @@ def test_its_lines_tell_who_answers(night: Path) -> None:
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
 
+async def test_a_file_that_cannot_be_read_stops_no_other(night: Path) -> None:
+    (night / "n0.perftop").touch()
+    async with played(night) as source:
+        await gone(source, 30)  # entered, as every moment is
+        answers = {name: one.answers for name, one in source.fleet.machines.items()}
+        assert answers == {"n0": False, "n1": True, "n2": True}
+        assert "is no recording" in source.fleet.machines["n0"].why
+
+
 async def test_it_plays_on_to_its_end(night: Path) -> None:
     async with played(night) as source:
         assert not source.over
