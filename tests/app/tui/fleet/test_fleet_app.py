@@ -14,12 +14,13 @@ import pytest
 from textual.pilot import Pilot
 from waiting import until
 
+from perftop.draw import strips
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, fleet_keys
+from perftop.tui.fleet import detail, fleet_keys, head
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet_app import FleetApp
 from perftop.tui.shared import keys
@@ -68,6 +69,16 @@ async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() 
     assert "no answer" in lines[first + 1]
     assert "timed out" in lines[first + 1]
     assert "node01" in lines[first + 2]
+
+
+def test_where_numbers_come_from_is_told_only_where_there_is_room() -> None:
+    moment = "playing · 22:13:25 of 07:38:37"
+    fleet = fleets.small()
+    for width, told in ((80, False), (160, True)):
+        look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
+        line = strips.text(head.header(look)[0])
+        assert moment in line
+        assert ("recorded" in line) == told
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
