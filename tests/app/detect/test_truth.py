@@ -28,7 +28,8 @@ RUNS = [
 DAILY = RUNS[0], RUNS[4]
 """A small machine sampled often and a large one sampled seldom; the others are for the night, as
 are large ones on which nothing is to be found, or the same as on the small ones."""
-ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts"}
+ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts",
+        "guest", "demo"}  # fmt: skip
 CASES = [
     pytest.param(
         f"{scenario},{run[0]}",

@@ -113,7 +113,7 @@ def outcome(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
 def test_batches_of_any_size_say_the_same(scenario: str, sizes: list[int], seed: int) -> None:
     hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)

@@ -289,7 +289,12 @@ def test_time_that_does_not_go_on_is_not_history() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "samples", "budget"), [(2, 400, 200_000), (64, 150, 1_000_000), (256, 60, 2_700_000)]
+    ("cpus", "samples", "budget"),
+    [
+        (2, 400, 200_000),
+        pytest.param(64, 150, 1_000_000, marks=pytest.mark.nightly),
+        (256, 60, 2_700_000),
+    ],
 )
 def test_the_oldest_goes_first_and_memory_is_what_it_says(
     cpus: int, samples: int, budget: int

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nights import TELLING, by_day
 
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.cells import Cells, Row, measure
@@ -228,7 +229,7 @@ def during(
     return float(np.mean(values))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
 def test_truth_holds_together(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=16"
     found = list(truth(spec, 34.5))
