@@ -23,6 +23,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.base.format import many
 from perftop.base.times import length
 from perftop.recording.codec import Timed
 from perftop.recording.parts import ENDING
@@ -87,6 +88,16 @@ class Ring:
         return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
 
     def write(self, message: Timed) -> None:
+        """Raises Failed; what is in the directory is whole then."""
+        try:
+            self._write(message)
+        except Failed as failed:
+            self.open = False
+            before = sum(part.path.exists() for part in [*self._parts][:-1])
+            beside = f", beside {many(before, 'part')} before it" if before else ""
+            raise Failed(f"{failed}{beside}") from None
+
+    def _write(self, message: Timed) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.take_hotplug(self._topology, message)
         begins = not self._parts or message.time_ns - self._parts[-1].begin_ns >= self._part_ns
@@ -94,11 +105,7 @@ class Ring:
             self._turn(message.time_ns)
         assert self._tape is not None
         self.frames += isinstance(message, wire.Frame)
-        try:
-            self._tape.write(message)
-        except Failed:
-            self.open = False
-            raise
+        self._tape.write(message)
 
     def end(self) -> None:
         if self._tape is not None:

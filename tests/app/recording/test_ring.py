@@ -160,6 +160,16 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
         assert (source.damage or "").startswith("not whole: ")
 
 
+def test_a_part_that_fails_is_told_beside_those_that_are_safe(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 5)
+    *_, last = sorted((tmp_path / "box").glob("*.part"))
+    last.unlink()
+    with pytest.raises(Failed, match=r", beside 2 parts before it$"):
+        feed(box, 5, 6)
+    assert not box.open
+
+
 def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 3)
