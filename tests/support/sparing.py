@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+gc.set_threshold(20_000, 10, 20)
+"""Instead of after every 700 objects, of which the collection of tests makes a million."""
+
 _Rules = list[Any]
 _parsed: dict[tuple[Any, ...], _Rules] = {}
 """Rules of a style sheet by its text, its place and the values of its variables. Textual only reads
@@ -44,7 +47,6 @@ def draw_no_constants_of_modules() -> None:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and their modules live to the end: the collector need not look at them
-    again for each app that a test leaves behind, nor after every 700 objects."""
+    again for each app that a test leaves behind."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 20)

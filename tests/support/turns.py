@@ -33,8 +33,9 @@ LATEST = 0.9
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than CPUs, because there is always one that waits."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two workers more than CPUs: four of ten seconds of a worker are waits for programs and for
+    what an app does next."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def alone(item: pytest.Item | None) -> bool:
