@@ -26,14 +26,14 @@ def header(look: Look) -> Line:
     connecting = sum(m.why == "connecting" for m in fleet.silent)
     gone = len(fleet.silent) - connecting
     left: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
-                       (f"{every} machine{'s' * (every != 1)}", "text"), (f" {look.what}", "dim"),
+                       (f"{every} machine{'s' * (every != 1)} ", "text"), (look.what, "dim"),
                        (f"  {len(fleet.answering)} answer", "text")]  # fmt: skip
     left += [(f"  {connecting} connecting", "dim")] if connecting else []
     left += [(f"  {gone} {'does' if gone == 1 else 'do'} not", "alarm")] if gone else []
     if look.paused:
         left += [("  ", "text"), (f" {look.paused} ", "paused")]
     if width(left) > look.width:
-        left = [run for run in left if run != (f" {look.what}", "dim")]
+        left = [run for run in left if run != (look.what, "dim")]
     pieces: list[tuple[int, list[Run]]] = [
         (i + 1, [(fact, "dim")]) for i, fact in enumerate(look.facts)
     ]
