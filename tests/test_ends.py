@@ -1,0 +1,207 @@
+"""How commands end: by signals, without their probe or reader, on full disks, and refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import command
+import pytest
+from waiting import MOST_S, wait
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command.argv("stat", "--json", "-i", "100ms", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"interval"' in line:
+            return process
+    raise AssertionError(process.communicate()[1])
+
+
+def probe_of(process: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return int(children.read_text(encoding="ascii").split()[0])
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def wait_gone(pid: int) -> None:
+    wait(lambda: gone(pid), "the probe ends with its reader")
+
+
+def test_interrupt_sums_up_and_says_130() -> None:
+    process = start("--source", "sim")
+    probe = probe_of(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=MOST_S)
+    assert process.returncode == 130
+    assert command.lines(out)[-1]["type"] == "summary"
+    assert err == ""
+    wait_gone(probe)
+
+
+@pytest.mark.parametrize("source", ["sim", "os"])
+def test_a_killed_probe_is_told_in_one_line_after_the_summary(source: str) -> None:
+    process = start("--source", source)
+    os.kill(probe_of(process), signal.SIGKILL)
+    out, err = process.communicate(timeout=MOST_S)
+    assert process.returncode == 1
+    assert command.lines(out)[-1]["type"] == "summary"
+    assert re.fullmatch(r"perftop: the probe ended by signal 9 without a word.*\n", err)
+
+
+def test_the_probe_ends_when_perftop_is_killed() -> None:
+    process = start("--source", "os")
+    probe = probe_of(process)
+    process.kill()
+    process.communicate(timeout=MOST_S)
+    wait_gone(probe)
+
+
+def test_a_closed_pipe_is_a_normal_end() -> None:
+    process = start("--source", "sim")
+    probe = probe_of(process)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=MOST_S) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    wait_gone(probe)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--source", "sim:nonsense"], 2, "nonsense"),
+        (["--source", "magic"], 2, "magic"),
+        (["-c", "pkg7"], 2, "package"),
+        (["-i", "soon"], 2, "soon"),
+        (["-i", "100ms", "--sample", "1s"], 2, "--sample"),
+        (["-o", "/nowhere/file"], 1, "/nowhere/file"),
+        (["--sysroot", "/nowhere"], 3, "/nowhere"),
+        (["-n", "0"], 2, "count"),
+    ],
+)
+def test_mistakes_get_one_line_and_their_status(
+    arguments: list[str], status: int, text: str
+) -> None:
+    done = command.here("stat", "-n", "1", *arguments)
+    assert done.returncode == status
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 or done.stderr.startswith("usage:")
+
+
+def test_a_full_disk_is_said() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    done = command.here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize("limit", [14, 18])
+def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
+    argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv],
+        capture_output=True, text=True, check=False, timeout=MOST_S,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Too many open files" in done.stderr
+    assert "cannot write" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", ["stderr", "output"])
+def test_the_status_of_a_command_outlives_a_full_disk(stream: str) -> None:
+    more = ["-o", "/dev/full"] if stream == "output" else []
+    argv = command.argv("stat", "--source", "sim", *more, "--", "sh", "-c", "exit 5")
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            argv, stderr=full if stream == "stderr" else subprocess.DEVNULL,
+            check=False, timeout=MOST_S,
+        )  # fmt: skip
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize("verb", [["stat", "--source", "sim:idle,speed=max", "-n", "1"], ["ramp"]])
+def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
+    out = tmp_path / "out.svg"
+    out.write_text("precious", encoding="utf-8")
+    done = command.here(*verb, "-o", str(out))
+    assert done.returncode == 1
+    assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
+    assert out.read_text(encoding="utf-8") == "precious"
+    if verb[0] == "stat":
+        assert command.here(*verb, "-o", str(out), "--force").returncode == 0
+        assert "own cost" in out.read_text(encoding="utf-8")
+
+
+def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Path) -> None:
+    done = command.here("replay", str(tmp_path / "nosuch"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("nosuch: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["stat", "--source", "sim", "--smt-method", "traced"], 3, "there are: one-thread, bounds"),
+        (["stat", "--source", "sim", "--smt-method", "magic"], 2, "magic"),
+        (["stat", "-i", "250ms", "--sample", "100ms"], 2, "no multiple"),
+        (["stat", "--watch", "999999999"], 3, "perftop: no process 999999999\n"),
+        (["stat", "--source", "sim", "--watch=-16-bytes-of-name"], 2, "of up to 15 bytes"),
+        (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
+        (["stat", "-i", "٣"], 2, "no length of time"),
+        (["stat", "-i", "100us"], 2, "less than 1 ms"),
+        (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
+        (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
+        (["stats"], 2, "there is no verb 'stats'; did you mean stat?"),
+        (["topology", "--jsno"], 2, "not understood: --jsno"),
+        (["record", "-o", "-"], 2, "a recording is a file"),
+    ],
+)
+def test_refusals(arguments: list[str], status: int, text: str) -> None:
+    done = command.here(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["topology"], ["doctor"], ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]]
+)
+def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run(
+            command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=MOST_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
+
+
+def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:
+    done = command.here("doctor", "--sysroot", str(tmp_path))
+    assert done.returncode == 0
+    assert "no CPUs can be found below" in done.stdout
