@@ -145,6 +145,8 @@ class Moment:
 
     def _busier(self, unit: Unit) -> int:
         """Position of the CPU of the unit that had more to do."""
+        if not unit.pair:
+            return unit.rows[0]
         rows, values = list(unit.rows), self._interval.values
         there = self._interval.online[rows]
         util, hz = (np.where(there, values[key][rows], np.nan) for key in ("util", "busy_hz"))

@@ -29,22 +29,24 @@ Place = tuple[int, int]
 
 
 class Lines(CompositorUpdate):
-    """Whole lines of widgets, at their places on the screen."""
+    """Lines of widgets at their places on the screen, each with its visible cells."""
 
-    def __init__(self, lines: Mapping[Place, Strip], shown: Mapping[Place, Strip]) -> None:
+    def __init__(
+        self, lines: Mapping[Place, tuple[Strip, int]], shown: Mapping[Place, tuple[Strip, int]]
+    ) -> None:
         """`shown`: what the terminal has at these places, as far as is known."""
         self._lines, self._shown = lines, shown
 
     def render_segments(self, console: Console) -> str:
-        return "".join([self._written(x, y, line, console) for (x, y), line in self._lines.items()])
+        return "".join([self._written(at, *line, console) for at, line in self._lines.items()])
 
-    def _written(self, x: int, y: int, line: Strip, console: Console) -> str:
-        shown = self._shown.get((x, y))
-        if isinstance(line, Ready) and shown is not None:
-            moved = line.moved(shown, x, y, console)
+    def _written(self, at: Place, line: Strip, wide: int, console: Console) -> str:
+        (x, y), shown = at, self._shown.get(at)
+        if isinstance(line, Ready) and shown is not None and shown[1] == wide:
+            moved = line.moved(shown[0], x, y, console)
             if moved is not None:
                 return moved
-        return f"\x1b[{y + 1};{x + 1}H{line.render(console)}"
+        return f"\x1b[{y + 1};{x + 1}H{line.crop(0, wide).render(console)}"
 
 
 def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
@@ -66,7 +68,7 @@ class Direct(Screen[None]):
     """The visible widgets from which `_alone` was made."""
     _alone: dict[Widget, Region]
     """Widgets above which there is nothing but what belongs to them, and their places."""
-    _shown: Mapping[Place, Strip] = {}
+    _shown: Mapping[Place, tuple[Strip, int]] = {}
     """The lines that were written last."""
     _displays = 0
     """How often the app had drawn by then; if it has since, what is shown is not known."""
@@ -91,20 +93,20 @@ class Direct(Screen[None]):
         visible = self._compositor.visible_widgets
         if visible is not self._seen:
             self._seen, self._alone = visible, _alone(visible, self)
-        lines: dict[Place, Strip] = {}
+        lines: dict[Place, tuple[Strip, int]] = {}
         for widget, fresh, wide in collected:
             place = self._alone.get(widget)
             if place is None or place.width < wide:
                 return False
             x, y, _, height = place
             for at, line in fresh.items():
-                if at < height:  # a scrollbar may be behind it
-                    lines[x, y + at] = line if line.cell_length == wide else line.crop(0, wide)
+                if at < height:
+                    lines[x, y + at] = line, wide  # a scrollbar may be behind it
         if lines:
             self._write(lines)
         return True
 
-    def _write(self, lines: dict[Place, Strip]) -> None:
+    def _write(self, lines: dict[Place, tuple[Strip, int]]) -> None:
         app: Any = self.app
         shown = self._shown if app.displays == self._displays else {}
         app._display(self, Lines(lines, shown))  # noqa: SLF001
