@@ -69,12 +69,15 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
     a, b = (safe(name, NAME - 3) for name in names)
     found = [f"{'machine':<{LABEL + 1}}{f'A {a}':<{NAME}}B {b}"]
     for state in one.differing:
-        values = [shown(state.key, value) for value in (state.a, state.b)]
-        cells = "".join(f"{value:<{NAME}} " if len(value) >= NAME else f"{value:<{NAME}}"
-                        for value in values)  # fmt: skip
+        a, b = (shown(state.key, value) for value in (state.a, state.b))
+        head, room = f"  {label(state.key):<{LABEL - 1}}", NAME
+        if len(a) >= NAME or len(head) + NAME + len(b) > WIDTH:
+            # B below it, in its column as far as there is room.
+            found.append(f"{head}{a}")
+            head, a, room = " " * len(head), "", max(0, min(NAME, WIDTH - len(head) - len(b)))
         keys = [NUMBERS[key].label for key in state.explains]
-        explains = f"explains the {keys[0]}" if keys else ""
-        found.append(f"  {label(state.key):<{LABEL - 1}}{cells}{explains}".rstrip())
+        explains = f" explains the {keys[0]}" if keys else ""
+        found.append(f"{head}{a:<{room}}{b:<{NAME - 1}}{explains}".rstrip())
     if one.same:
         keys = [key for key in SAME if key in one.same]
         keys += [key for key in one.same if key not in keys]

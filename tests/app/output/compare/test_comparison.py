@@ -45,6 +45,17 @@ def verdicts(found: Comparison) -> dict[str, str]:
     return {row.number.key: row.verdict for row in found.rows}
 
 
+@pytest.mark.parametrize(("mine", "other"), [(44, 44), (44, 8), (8, 60)])
+def test_names_of_models_stand_apart_and_fit(mine: int, other: int) -> None:
+    draw = random.Random(1)
+    sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", mine), ("b", other)))
+    lines = text.lines([compared(*sides)], ("A", "B"))
+    assert all(len(line) <= 80 for line in lines)
+    (at,) = (i for i, line in enumerate(lines) if "aaa" in line)
+    assert "b" not in lines[at].partition("aaa")[2]
+    assert lines[at + 1].strip() == "b" * other
+
+
 def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     draw = random.Random(1)
     now = {"power_limit_w": 205.0, "kernel": "6.8.0-47"}
