@@ -68,10 +68,9 @@ class Recent:
 
     def _shares(self, rows: Sequence[int]) -> list[bytes]:
         places = [self._places[row] for row in rows]
-        first, second = (
-            histories.steps(self._of("util", [place.rows[at] for place in places], self._work_axis))
-            for at in (0, -1)
-        )
+        cpus = [place.rows[at] for at in (0, -1) for place in places]
+        steps = histories.steps(self._of("util", cpus, self._work_axis))
+        first, second = steps[: len(places)], steps[len(places) :]
         pairs = np.array([len(place.rows) == 2 for place in places])
         cells = np.where(pairs[:, None], histories.paired(first, second), first)
         return [line.tobytes() for line in cells]
