@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -178,6 +179,15 @@ def test_an_entry_is_only_for_the_file_it_was_made_of(
     path.write_bytes(recordings["neighbours"].read_bytes())
     assert index_cache.read(path) is None
     assert told(path, looked_through(path)) == exported(path)
+
+
+def test_a_file_that_changes_between_its_ends_is_another(tmp_path: Path) -> None:
+    path, known = tmp_path / "file", set()
+    for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
+        path.write_bytes(bytes(size))
+        os.utime(path, ns=(time_ns, time_ns))
+        known.add(index_cache.name(path))
+    assert len(known) == 3
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(
