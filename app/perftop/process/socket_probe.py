@@ -54,7 +54,7 @@ class SocketProbe:
 
     def ended(self, cut: int = 0) -> Failed:
         inside = f", {cut} bytes into a message" if cut else ""
-        text = f"the server has ended, or lets only others in{inside}"
+        text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
         return Broken(f"{self.place}: {text}", UNAVAILABLE)
 
     def end(self) -> None:
