@@ -92,6 +92,19 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
+def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs from 8 to 18 s; headings and long names stand apart from what is beside them."""
+    marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
+    path = exported.marked(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
+    lines = told(capsys, path, by_mark=True)
+    assert "a-phase-with-a… loses 15.4 % of its time to stream" in lines[0]
+    assert any(line.startswith("a-phase-with-a… ◐ stream, ") for line in lines)
+    (heading,) = (line.split() for line in lines if line.startswith("phase"))
+    assert heading[:5] == ["phase", "s", "busy", "%", "GHz"]
+
+
 @pytest.mark.parametrize(
     "options", [{"since": 100 * 10**9}, {"since": 2 * 10**9, "until": 10**9}, {"since": "99:00"}]
 )

@@ -29,6 +29,8 @@ ROWS: tuple[Row, ...] = (
 LABEL, CELL, WIDTH = 19, 7, 80
 SIDE_BY_SIDE = 3
 """Most phases that stand side by side; of more each has a row."""
+SHORT = {"busy_hz": "GHz", "involuntary": "invol %"}
+"""Headings of columns, where label and unit together are too long."""
 MOST_NAME, MOST_UNIT = 15, 5
 
 
@@ -141,7 +143,8 @@ def _power_w(one: Phase) -> float:
 def _below(phases: Sequence[Phase], rows: Sequence[Row]) -> list[str]:
     """A row each, with means."""
     rows = [row for row in rows if any(isfinite(one.mean(row[0])) for one in phases)][:6]
-    heads = [f"{label.split()[-1][:6]} {unit}".strip() for _, label, unit, _ in rows]
+    heads = [SHORT.get(key) or f"{label.split()[-1][:6]} {unit}".strip()
+             for key, label, unit, _ in rows]  # fmt: skip
     found = [f"{'phase':<{LABEL - 3}}{'s':>{CELL}}" + "".join(f"{head:>9}" for head in heads)]
     for one in phases:
         cells = "".join(f"{show(one.mean(key)):>9}" for key, _, _, show in rows)
@@ -161,7 +164,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
                 parts += [f"on {where(session.topology, worst.cpus, 12)}"]
                 parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
             sign = SIGNS.get(cause.cause[0], " ")
-            head = f"{name:<{MOST_NAME if phases[1:] else 0}}{sign} "
+            head = f"{name:<{MOST_NAME + 1 if phases[1:] else 0}}{sign} "
             while len(told := head + ", ".join(parts)) > WIDTH:
                 parts.pop()
             found.append(told)

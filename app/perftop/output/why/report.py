@@ -85,7 +85,7 @@ def report(
     recording."""
     sums = session.lost_time()
     job = name or _job(session)
-    episodes = [e for e in session.episodes(first_ns, session.now_ns) if e.start_ns >= first_ns]
+    episodes = session.episodes(first_ns, session.now_ns)
     span_ns = session.now_ns - first_ns
     found = [
         _finding(
@@ -196,15 +196,15 @@ def _stolen(session: Session, lost_s: np.ndarray, cpus: Sequence[int], span_ns: 
 
 
 def _length_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Seconds in which at least one of them ran; None: there are none."""
+    """Seconds of the last `span_ns` in which at least one of them ran; None: there are none."""
     if not episodes:
         return None
-    whole, until_ns = 0, 0
+    whole, until_ns = 0, now_ns - span_ns
     for episode in sorted(episodes, key=lambda e: e.start_ns):
         end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
         whole += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
-    return min(whole, span_ns) / 1e9
+    return whole / 1e9
 
 
 def all_the_time(finding: Finding, elapsed_s: float) -> bool:

@@ -16,7 +16,8 @@ from perftop.output import stat_json
 from perftop.output.why import json_line, text
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
-from perftop.output.why.report import MOST_TOLD, TOLD, Report, report
+from perftop.output.why.report import MOST_TOLD, TOLD, Report, _length_s, report
+from perftop.samples.episode import Episode
 from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.session import Session
 
@@ -87,6 +88,12 @@ def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
     assert not any(line.startswith("It works") for line in rest), "the machine does, not the job"
     session.neighbours.watching.name = "4711"
     assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
+
+
+def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
+    second = 1_000_000_000
+    episode = Episode("steal", [0], 0, 11 * second)
+    assert _length_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
 
 
 def test_waits_that_were_not_told_are_not_none() -> None:
