@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
-from perftop.draw.moving import Row, rows_of
+from perftop.draw.kept import Kept
+from perftop.draw.moving import Column, Row
 from perftop.draw.strips import Run, fit
 from perftop.samples.episode import Episode
 from perftop.tui.core_page import ramp
@@ -34,16 +36,19 @@ CLOCK_STEP_HZ = 0.25e9
 
 @dataclass(slots=True)
 class Scales:
-    """Ends of the scales at the last refresh, kept so that scales do not change all the time."""
+    """Ends of the scales at the last refresh, kept so that scales do not change all the time, and
+    the charts drawn then."""
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
 
     def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
         top = self.tops[key] = charts.top(values, ends, self.tops.get(key))
         return top
 
 
+Columns = Sequence[Sequence[float]]
 Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 """Labels and cells, by line."""
 
@@ -111,15 +116,24 @@ class Charts:
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, curves.AWAKE, curves.ASLEEP)
         how[self._alarmed("busy_hz")] = curves.LOST
-        cells = curves.clock(_twice(busy, ceiling, how), (low, high), lines, self._look)
-        for episode in climbs:
-            cells = charts.ruled(cells, ramp.columns(self.time, episode))
+        ends, look = (low, high), self._look
+
+        def draw(columns: Columns) -> list[Column]:
+            cells = curves.clock(columns, ends, lines, look)
+            for episode in climbs:
+                cells = charts.ruled(cells, ramp.columns(self.time, episode))
+            return cells
+
+        if climbs or look == "ascii":  # rules, or the limit's dots, do not move with the line
+            self.scales.kept.pop("clock", None)
+        frame = *ends, lines, bool(climbs)
+        rows = self._rows("clock", draw, _twice(busy, ceiling, how), frame, 2)
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
         if (busy < low).any() and lines > 1:
             labels[-1] = f"< {labels[-1]}"
-        return labels, rows_of(cells)
+        return labels, rows
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
@@ -154,20 +168,36 @@ class Charts:
             states[unknown] = self.track.lowest()[unknown]
         if len(place.cpus) > 2:  # only known: whether any of them runs
             states[:, 1:] = 0.0
-        open_ = np.maximum(0.0, 1 - states.sum(axis=1)).tolist()
-        columns = zip(states.tolist(), open_, strict=True)
-        return rows_of(
-            areas.states((both, free, lp0, lp1), lines, self._look)
-            for (_, lp0, lp1, both), free in columns
-        )
+        _, lp0, lp1, both = states.T
+        open_ = np.maximum(0.0, 1 - states.sum(axis=1))
+        look = self._look
+
+        def draw(columns: Columns) -> list[Column]:
+            return [areas.states(column, lines, look) for column in columns]
+
+        return self._rows("smt", draw, np.stack([both, open_, lp0, lp1], axis=1), (lines,))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
-        columns = zip(self.track.account().tolist(), self._alarmed("steal").tolist(), strict=True)
-        return rows_of(
-            areas.account((*shares, areas.HOT if hot else areas.QUIET), lines, self._look)
-            for shares, hot in columns
-        )
+        heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)
+        look = self._look
+
+        def draw(columns: Columns) -> list[Column]:
+            return [areas.account(column, lines, look) for column in columns]
+
+        values = np.column_stack([self.track.account(), heat])
+        return self._rows("account", draw, values, (lines,))
+
+    def _rows(
+        self, key: str, draw: Callable[[Columns], list[Column]], values: Floats, frame: Hashable,
+        per: int = 1,
+    ) -> list[Row]:  # fmt: skip
+        """A chart of `values`, (columns, kinds), with so many columns in a cell; what has only
+        moved is not drawn again."""
+        kept = self.scales.kept.setdefault(key, Kept(per, joined=key == "clock"))
+        newest = self.time.end_ns // self.time.bin_ns * per
+        of = frame, self._look, self.time.bin_ns
+        return kept.rows(lambda _, columns: draw(columns), values[None], newest, of)[0]
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
@@ -183,7 +213,7 @@ class Charts:
         cells: list[list[Run]] = []
         lost = self._alarmed(key)
         for i, each in enumerate(values):
-            cells += self._rate(each, lost, top, tall)
+            cells += self._rate(f"{key} {i}", each, lost, top, tall)
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
@@ -201,7 +231,7 @@ class Charts:
         """What its package or its L3 moves from and to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
-        cells = self._rate(moved, self._pressed(), top, panel.tall)
+        cells = self._rate(panel.key, moved, self._pressed(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
             return [f"{name} B/s", f"0-{brief(top)}", *[""] * panel.tall][: panel.tall], cells
@@ -220,22 +250,25 @@ class Charts:
         at = loser(scene.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
-    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> list[Row]:
+    def _rate(self, key: str, values: Floats, lost: Bools, top: float, tall: int) -> list[Row]:
         """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
         ones are blank."""
+        look, floor = self._look, ("_" if self.ascii_ else "⣀", "rule")
+
+        def draw(columns: Columns) -> list[Column]:
+            cells = curves.rate(columns, top, tall, look)
+            for at, (value, _) in enumerate(columns[::2]):
+                if cells[at][-1][0] == " " and isfinite(value):
+                    cells[at] = (*cells[at][:-1], floor)
+            return cells
+
         how = np.where(lost, curves.LOST, curves.AWAKE)
-        cells = curves.rate(_twice(values, how), top, tall, self._look)
-        floor = "_" if self.ascii_ else "⣀", "rule"
-        for at in np.flatnonzero(np.isfinite(values)).tolist():
-            if cells[at][-1][0] == " ":
-                cells[at] = (*cells[at][:-1], floor)
-        return rows_of(cells)
+        return self._rows(key, draw, _twice(values, how), (top, tall), 2)
 
 
-def _twice(*kinds: np.ndarray) -> list[list[float]]:
+def _twice(*kinds: np.ndarray) -> Floats:
     """Each column twice, as a cell has two."""
-    found: list[list[float]] = np.stack(kinds, axis=1).repeat(2, axis=0).tolist()
-    return found
+    return np.stack(kinds, axis=1).repeat(2, axis=0)
 
 
 def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
