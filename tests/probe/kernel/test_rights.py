@@ -17,7 +17,6 @@ from waiting import MOST_S
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access, rights
-from perfprobe.kernel.idle_trace import IdleTrace
 
 EVERYTHING = 1 << access.CAP_SYS_ADMIN | 1 << access.CAP_PERFMON | 1 << rights.CAP_SYS_RAWIO
 
@@ -117,11 +116,8 @@ def _paranoid() -> int:
     return int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
 
 
+@pytest.mark.usefixtures("_may_trace")
 def test_a_cpu_that_goes_is_told_to_the_idle_program() -> None:
-    try:
-        IdleTrace({0: (0, 0)}).close()
-    except OSError as error:
-        pytest.skip(str(error))
     code = """
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
