@@ -66,14 +66,6 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
     return [run for run in (_cut(done, size) if left < 0 else done) if run[0]]
 
 
-def exact(runs: list[Run], size: int) -> list[Run]:
-    """The same in exactly `size` cells: cut, or with blanks behind it."""
-    left = size - width(runs)
-    if left < 0:
-        return _cut(runs, size)
-    return [*runs, (" " * left, "text")] if left else runs
-
-
 def _borrowed(text: str) -> bool:
     """Whether the text ends with a character that browsers take from another font. Its width is
     right for a run as a whole, so blanks in the same run would move what stands before them."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, exact, fit, width
+from perftop.draw.strips import Run, fit, merged, width
 
 GAP = 3
 """Cells between two panels."""
@@ -34,12 +34,12 @@ def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Ru
         room -= len(rest) + 2
     gap = " " if after else ""
     rule = theme.RULE * max(0, room - 1 - len(gap))
-    return exact([*left, (f" {rule}{gap}", "rule"), *after], size)
+    return merged([*left, (f" {rule}{gap}", "rule"), *after], size)
 
 
 def sized(lines: Sequence[list[Run]], size: int, height: int) -> list[list[Run]]:
     """Exactly `height` lines of exactly `size` cells; what is too much is cut."""
-    found = [exact(line, size) for line in lines[:height]]
+    found = [merged(line, size) for line in lines[:height]]
     return found + [[(" " * size, "text")] for _ in range(height - len(found)) if size]
 
 

@@ -57,9 +57,8 @@ def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> Non
 
 def test_only_what_runs_is_red_and_its_number_most() -> None:
     lines = happened.lines(*session(STEAL, ended=(OVER,)), 58, 10)
-    drawn = strips.merged(lines[2], 58)
-    assert [key for _, key in drawn] == ["alarm", "bright", "alarm", "bright", "alarm"]
-    assert [part for part, _ in drawn][2] == "13.8 %"
+    assert [key for _, key in lines[2]] == ["alarm", "bright", "alarm", "bright", "alarm"]
+    assert [part for part, _ in lines[2]][2] == "13.8 %"
     assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
 
 
