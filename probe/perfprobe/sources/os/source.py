@@ -89,6 +89,10 @@ class _Round:
     """The part of the frame that the lanes fill; the blocks of `Polling` follow it."""
 
 
+_OPEN: set[Native] = set()
+"""Threads use the memory of these, so none is freed before it is closed."""
+
+
 class Native:
     def __init__(
         self,
@@ -122,6 +126,7 @@ class Native:
         self._batches = Batches(sample_ns, self._bytes)
         self._began = Moment.now()
         self._sampler = self._start(sample_ns)
+        _OPEN.add(self)
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""
@@ -129,7 +134,7 @@ class Native:
             self._attach_all(rows)
             _need_descriptors()
             self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
-        except BaseException:  # threads write to memory that would be freed with this object
+        except BaseException:
             self.close()
             raise
 
@@ -194,6 +199,7 @@ class Native:
         self._departures.close()
         if self._watch is not None:
             self._watch.close()
+        _OPEN.discard(self)
 
     # --- CPUs --------------------------------------------------------------------------------
 

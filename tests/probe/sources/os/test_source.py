@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
@@ -306,6 +308,18 @@ def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
     values = session.take().values
     assert source.hello.selected == [1]
     assert str(values["poll"].tolist()) == "[nan, 0.0]"
+
+
+def test_a_source_that_nobody_closes_stays(machine: Machine) -> None:
+    """Its threads go on reading slots and writing rows."""
+    kept = weakref.ref(open_os(machine.root, SAMPLE_NS, None))
+    gc.collect()
+    source = kept()
+    assert source is not None
+    source.close()
+    del source
+    gc.collect()
+    assert kept() is None
 
 
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
