@@ -9,12 +9,34 @@ they are removed, and a loop that closes removes them, the signal is deadly agai
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Asked:
+    """Since when perftop has been asked to end."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        """By the monotonic clock."""
+
+    def begin(self) -> None:
+        self._since_s = None
+
+    def take(self) -> None:
+        self._since_s = self._since_s or time.monotonic()
+
+    def for_s(self) -> float:
+        return 0.0 if self._since_s is None else time.monotonic() - self._since_s
+
+
+ASKED = Asked()
+"""Signals are the process's own. `heed` begins it anew."""
 
 
 def heed(
@@ -30,7 +52,10 @@ def heed(
     # a handler, too.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
+    ASKED.begin()
+
     def handle(number: int, _: FrameType | None) -> None:
+        ASKED.take()
         at_once()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))

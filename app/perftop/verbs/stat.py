@@ -23,6 +23,7 @@ from perftop.output.stat_table import SCREENFUL, StatTable
 from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
+from perftop.process.outlet import put
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
 from perftop.samples.registry import EVENT, RARE
@@ -93,7 +94,7 @@ class Stat:
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
                 whose = f"{self._options.name}: " if self._options.name else ""
-                print(f"perftop: {whose}{printable(warnings[-1])}", file=sys.stderr)
+                put(sys.stderr, f"perftop: {whose}{printable(warnings[-1])}\n")
             if isinstance(message, wire.Frame) and self._frame(session, message):
                 return True
         return False
@@ -198,8 +199,7 @@ class Stat:
         self._print([stat_json.text(line | whose)])
 
     def _print(self, lines: list[str]) -> None:
-        self._out.write("".join(printable(self._as_shown(line)) + "\n" for line in lines))
-        self._out.flush()
+        put(self._out, "".join(printable(self._as_shown(line)) + "\n" for line in lines))
 
 
 def run(each: Sequence[Options]) -> int:
