@@ -23,6 +23,7 @@ _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a num
 _At = tuple[str, ...]
 """Path of an entry: the names of the tables around it, then its own."""
 _Wrong = Iterator[tuple[_At, str]]
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,14 @@ def load(path: Path | None) -> Config:
     """The settings in this file; None: in the usual file, if it exists. Raises Failed."""
     chosen = path or usual()
     try:
-        raw = chosen.read_bytes()
+        with chosen.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         if path is None and isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return Config()
         raise Failed(f"cannot read {chosen}: {error.strerror}", USAGE) from None
+    if len(raw) > _MOST_BYTES:
+        raise Failed(f"{chosen}: longer than a megabyte, so it is no config file", USAGE)
     return read(raw, str(chosen))
 
 

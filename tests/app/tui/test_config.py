@@ -97,6 +97,11 @@ def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
         assert caught.value.status == 2
 
 
+def test_a_file_without_end_is_no_config_file() -> None:
+    with pytest.raises(Failed, match=r"/dev/zero: longer than a megabyte"):
+        config.load(Path("/dev/zero"))
+
+
 # --- a bad one
 
 
