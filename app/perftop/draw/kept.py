@@ -16,8 +16,15 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw.moving import Column, Row, rows_of
 
-Draw = Callable[[int, Sequence[Sequence[float]]], Sequence[Column]]
+Columns = Sequence[Sequence[float]]
+"""The values of some columns."""
+Draw = Callable[[int, Columns], Sequence[Column]]
 """From the number of a chart and the values of some of its columns to their cells."""
+
+
+def apart(cells: Callable[[Sequence[float]], Column]) -> Draw:
+    """Draws charts in which the cells of a column follow from its own values alone."""
+    return lambda _, columns: [cells(column) for column in columns]
 
 
 class _Picture(NamedTuple):

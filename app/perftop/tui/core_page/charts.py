@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
-from perftop.draw.kept import Kept
+from perftop.draw.kept import Columns, Draw, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.draw.strips import Run, fit
 from perftop.samples.episode import Episode
@@ -48,7 +49,6 @@ class Scales:
         return top
 
 
-Columns = Sequence[Sequence[float]]
 Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 """Labels and cells, by line."""
 
@@ -118,7 +118,7 @@ class Charts:
         how[self._alarmed("busy_hz")] = curves.LOST
         ends, look = (low, high), self._look
 
-        def draw(columns: Columns) -> list[Column]:
+        def draw(_: int, columns: Columns) -> list[Column]:
             cells = curves.clock(columns, ends, lines, look)
             for episode in climbs:
                 cells = charts.ruled(cells, ramp.columns(self.time, episode))
@@ -170,34 +170,25 @@ class Charts:
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
-        look = self._look
-
-        def draw(columns: Columns) -> list[Column]:
-            return [areas.states(column, lines, look) for column in columns]
-
+        draw = apart(partial(areas.states, rows=lines, look=self._look))
         return self._rows("smt", draw, np.stack([both, open_, lp0, lp1], axis=1), (lines,))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
         heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)
-        look = self._look
-
-        def draw(columns: Columns) -> list[Column]:
-            return [areas.account(column, lines, look) for column in columns]
-
+        draw = apart(partial(areas.account, rows=lines, look=self._look))
         values = np.column_stack([self.track.account(), heat])
         return self._rows("account", draw, values, (lines,))
 
     def _rows(
-        self, key: str, draw: Callable[[Columns], list[Column]], values: Floats, frame: Hashable,
-        per: int = 1,
-    ) -> list[Row]:  # fmt: skip
+        self, key: str, draw: Draw, values: Floats, frame: Hashable, per: int = 1
+    ) -> list[Row]:
         """A chart of `values`, (columns, kinds), with so many columns in a cell; what has only
         moved is not drawn again."""
         kept = self.scales.kept.setdefault(key, Kept(per, joined=key == "clock"))
         newest = self.time.end_ns // self.time.bin_ns * per
         of = frame, self._look, self.time.bin_ns
-        return kept.rows(lambda _, columns: draw(columns), values[None], newest, of)[0]
+        return kept.rows(draw, values[None], newest, of)[0]
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
@@ -255,10 +246,10 @@ class Charts:
         ones are blank."""
         look, floor = self._look, ("_" if self.ascii_ else "⣀", "rule")
 
-        def draw(columns: Columns) -> list[Column]:
+        def draw(_: int, columns: Columns) -> list[Column]:
             cells = curves.rate(columns, top, tall, look)
-            for at, (value, _) in enumerate(columns[::2]):
-                if cells[at][-1][0] == " " and isfinite(value):
+            for at, column in enumerate(columns[::2]):
+                if cells[at][-1][0] == " " and isfinite(column[0]):
                     cells[at] = (*cells[at][:-1], floor)
             return cells
 

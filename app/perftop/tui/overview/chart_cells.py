@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import areas, curves
 from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
-from perftop.draw.kept import Kept
+from perftop.draw.kept import Columns, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
@@ -24,8 +25,6 @@ from perftop.tui.shared.trouble import loser
 
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""
-
-Columns = Sequence[Sequence[float]]
 
 
 def _may_be_bounds(session: Session) -> bool:
@@ -110,9 +109,7 @@ class Drawing:
         part = np.where(np.isfinite(part), part, 0.0)
         heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
 
-        def draw(_: int, columns: Columns) -> list[Column]:
-            return [areas.account(column, rows, look) for column in columns]
-
+        draw = apart(partial(areas.account, rows=rows, look=look))
         values = np.stack([busy * (1 - part), busy * part, steal, heat], axis=-1)
         return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
 
@@ -129,9 +126,7 @@ class Drawing:
                 for low, value in zip(bounds[1:4], (lp0, lp1, both), strict=True)
             )
 
-        def draw(_: int, columns: Columns) -> list[Column]:
-            return [areas.states(column, rows, look) for column in columns]
-
+        draw = apart(partial(areas.states, rows=rows, look=look))
         values = np.stack([both, open_, lp0, lp1], axis=-1)
         return self._kept_states.rows(draw, values, self.past.span.newest, (rows, look))
 
