@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
 from bench_screen import plain_us
-from painted import Terminal, messages, shown
+from painted import messages, shown
 from textual import events
 
 WARM, COUNTED = 60, 60
@@ -30,7 +30,9 @@ KEYS = {"overview": "1", "heat": "2", "time": "3", "table": "4", "episodes": "5"
         "neighbours": "6", "core": "enter"}  # fmt: skip
 
 
-def refresh_us(cpus: int, view: str, profile: cProfile.Profile | None) -> tuple[float, float]:
+def refresh_us(
+    cpus: int, view: str, size: tuple[int, int], profile: cProfile.Profile | None = None
+) -> tuple[float, float]:
     """CPU us and characters of one refresh, the median."""
     found: list[tuple[float, float]] = []
 
@@ -41,7 +43,7 @@ def refresh_us(cpus: int, view: str, profile: cProfile.Profile | None) -> tuple[
 
     async def act() -> None:
         feed = messages(cpus, WARM + COUNTED)
-        async with shown(feed[:WARM]) as app:
+        async with shown(feed[:WARM], size) as app:
             app.terminal.keeps = False
             app.post_message(events.Key(KEYS[view], None))
             await asyncio.sleep(0.5)
@@ -72,13 +74,12 @@ if __name__ == "__main__":
     views = [word for word in sys.argv[1:] if word in KEYS] or ["overview"]
     sizes = [int(word) for word in sys.argv[1:] if word.isdigit()] or [2, 64, 256, 1024]
     for columns, lines in ((160, 50), (240, 70))[: 1 if profile else 2]:
-        Terminal.size = (columns, lines)
         reference = plain_us(columns, lines)
         rows = []
         for view in views:
             for cpus in sizes:
-                us, size = refresh_us(cpus, view, profile)
-                rows.append((f"{view}, {cpus} CPUs: {size:.0f} characters", us, reference))
+                us, written = refresh_us(cpus, view, (columns, lines), profile)
+                rows.append((f"{view}, {cpus} CPUs: {written:.0f} characters", us, reference))
         timing.table(f"drawing at {columns}x{lines}", rows)
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(60)

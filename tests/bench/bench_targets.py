@@ -18,7 +18,6 @@ import bench_peers
 import bench_refresh
 import bench_sampling
 import terminal
-from painted import Terminal
 
 from perfprobe.cpu import topology
 from perfprobe.sources.os import source
@@ -57,9 +56,8 @@ def many() -> Iterator[Line]:
 
 
 def drawing() -> Iterator[Line]:
-    Terminal.size = (160, 50)
     for cpus, most in ((2, 2.0), (1024, 4.0)):
-        us, _ = bench_refresh.refresh_us(cpus, "overview", None)
+        us, _ = bench_refresh.refresh_us(cpus, "overview", (160, 50))
         yield f"a refresh, {cpus} CPUs", us / 1000, most, "ms"
 
 

@@ -25,13 +25,12 @@ SAMPLE_NS = 100_000_000
 
 
 class Terminal(HeadlessDriver):
-    """Textual renders for it as for any terminal. A new app gets the size of `Terminal.size`."""
+    """Textual renders for it as for any terminal."""
 
-    size = (160, 50)
     _size: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{**options, "size": Terminal.size})
+        super().__init__(*args, **options)
         self.written = 0
         """Characters so far."""
         self.keeps = True
@@ -45,14 +44,20 @@ class Terminal(HeadlessDriver):
     def write(self, data: str) -> None:
         self.written += len(data)
         if self.keeps:
-            self.drawn.write(data, Terminal.size[0])
+            self.drawn.write(data, self.size[0])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        columns, lines = self._size
+        return columns, lines
 
     def resize(self, size: tuple[int, int]) -> None:
-        Terminal.size = self._size = size
+        self._size = size
         self.process_message(events.Resize(Size(*size), Size(*size)))
 
     def lines(self) -> list[str]:
-        return self.drawn.lines(*Terminal.size)
+        return self.drawn.lines(*self.size)
 
 
 class Told(PerfTopApp):
@@ -73,7 +78,7 @@ class Told(PerfTopApp):
 
     def composed(self) -> list[str]:
         """What Textual's compositor would draw on the whole screen."""
-        strips = self.screen._compositor.render_strips(Size(*Terminal.size))
+        strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
 
 
@@ -92,10 +97,10 @@ def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Mess
 
 
 @asynccontextmanager
-async def shown(feed: list[wire.Message]) -> AsyncIterator[Told]:
-    """The app, once it has shown these messages."""
+async def shown(feed: list[wire.Message], size: tuple[int, int] = (160, 50)) -> AsyncIterator[Told]:
+    """The app, once it has shown these messages on a terminal of so many columns and lines."""
     told = Told()
-    run = asyncio.ensure_future(told.run_async())
+    run = asyncio.ensure_future(told.run_async(size=size))
     await until(lambda: told._up, "the app is up")
     told._take(feed)
     await drawn(told)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from nights import by_day
-from painted import SAMPLE_NS, Terminal, Told, drawn, shown
+from painted import SAMPLE_NS, Told, drawn, shown
 from textual import events
 from waiting import until
 
@@ -92,11 +92,7 @@ def seen(spec: str) -> tuple[Looks, Looks]:
             await until(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
             return running, await looks(app)
 
-    before = Terminal.size
-    try:
-        return asyncio.run(look())
-    finally:
-        Terminal.size = before
+    return asyncio.run(look())
 
 
 def answers(line: str, episode: dict[str, Any]) -> list[str]:

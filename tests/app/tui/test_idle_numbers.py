@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 
-import pytest
 from numbers_said import fed, press
-from painted import Terminal, Told, shown
+from painted import Told, shown
 
 from perfprobe import wire
 from perftop.samples.rest import RESTS
@@ -21,13 +20,10 @@ def dots(app: Told, cpu: int) -> list[int]:
     return [at for at, sign in enumerate(line) if sign == "·"]
 
 
-async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Terminal, "size", (200, 40))
+async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times() -> None:
     feed = fed("neighbour", 16)
 
-    async with shown(feed[:-SPANS]) as app:
+    async with shown(feed[:-SPANS], (200, 40)) as app:
         await press(app, "4", "▲core")
         seen: list[list[int]] = []
         shares: list[float] = []

@@ -10,7 +10,7 @@ import statistics
 import pytest
 from calls import counted_calls
 from drawn_cells import Cells
-from painted import Terminal, Told, messages, shown
+from painted import Told, messages, shown
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -152,26 +152,21 @@ STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "
 
 async def test_charts_that_move_on_the_terminal_look_as_if_drawn_anew() -> None:
     feed, rng = messages(2, 400, "guest"), random.Random(7)
-    usual = Terminal.size
-    try:
-        async with shown(feed[:200]) as app:
-            for message in range(200, 400, 5):
-                step = rng.choice(STEPS)
-                if step == "resize":
-                    app.terminal.resize(rng.choice([(160, 50), (120, 40)]))
-                elif step:
-                    app.post_message(events.Key(step, None))
-                await quiet()
-                app._take(feed[message : message + 5])
-                await quiet()
-                await until(lambda: not differs(app), "the same screen")
-    finally:
-        Terminal.size = usual
+    async with shown(feed[:200]) as app:
+        for message in range(200, 400, 5):
+            step = rng.choice(STEPS)
+            if step == "resize":
+                app.terminal.resize(rng.choice([(160, 50), (120, 40)]))
+            elif step:
+                app.post_message(events.Key(step, None))
+            await quiet()
+            app._take(feed[message : message + 5])
+            await quiet()
+            await until(lambda: not differs(app), "the same screen")
 
 
 async def test_of_charts_that_move_little_is_written_unless_something_else_was() -> None:
-    """Charts do not move with each sample, and in which samples they move depends on when the app
-    began to draw: so this holds for many samples."""
+    """Charts do not move with each sample: so this holds for many samples."""
     feed = messages(2, 740, "guest")
     async with shown(feed[:700]) as app:
         app.terminal.keeps = False

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from nights import by_day
 from numbers_said import Line, agrees, fed, press
-from painted import Terminal, shown
+from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ
@@ -160,13 +160,9 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scenario", by_day(SCENARIOS, BY_DAY))
-def test_every_view_draws_the_numbers_of_stat(
-    scenario: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Terminal, "size", SIZE)
-
+def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
     async def act() -> list[str]:
-        async with shown(fed(scenario)) as app:
+        async with shown(fed(scenario), SIZE) as app:
             session, interval = app._session, app.interval
             assert session is not None
             assert interval is not None

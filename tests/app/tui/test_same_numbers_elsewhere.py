@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from nights import TELLING, by_day
 from numbers_said import Line, agrees, fed, press, together
-from painted import Terminal, shown
+from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ, rough
@@ -218,13 +218,11 @@ def losers(episodes: list[Line]) -> set[int]:
         [*((scenario, True) for scenario in TELLING), ("guest", False)],
     ),
 )
-def test_every_other_place_tells_the_numbers_of_stat(
-    scenario: str, small: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Terminal, "size", (160, 50) if small else (240, 70))
+def test_every_other_place_tells_the_numbers_of_stat(scenario: str, small: bool) -> None:
+    size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:
-        async with shown(fed(scenario, 8 if small else None)) as app:
+        async with shown(fed(scenario, 8 if small else None), size) as app:
             session, interval = app._session, app.interval
             assert session is not None
             assert interval is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Machine
-from painted import Terminal, messages, shown
+from painted import messages, shown
 from playing import running
 from waiting import until
 
@@ -19,8 +19,7 @@ async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
     """All views with more lines than the screen has."""
 
     touched, scrolled = [], 0
-    Terminal.size = size
-    async with shown(messages(128, FRAMES)) as app:
+    async with shown(messages(128, FRAMES), size) as app:
         for name in (view for view in keys.TURN if view != "core"):
             screen = app.screen
             assert isinstance(screen, Monitor)
