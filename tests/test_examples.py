@@ -15,7 +15,7 @@ from typing import Any
 import fake_ssh
 import pytest
 from examples import INSTEAD, NOT_HERE, SCREENS, examples, here, lines
-from pieces import messages
+from simulated import messages
 from started import started
 from taped import written
 from waiting import until, wait

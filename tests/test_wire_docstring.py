@@ -17,13 +17,13 @@ import msgpack
 import pytest
 from command import argv
 from played import played
+from simulated import lasting, messages
 
 from perfprobe import wire
 from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples import counter_limits, counters, scopes
 from perftop.samples.metrics import METRICS
 from perftop.session.history import History
@@ -87,12 +87,9 @@ def asked() -> set[str]:
 
 
 def _played(scenario: str, method: str, seconds: float) -> None:
-    source = open_sim(f"sim:{scenario},cpus=4,speed=max", 100_000_000, None, None)
-    hello = dataclasses.replace(source.hello, smt_methods=[method])
-    session = Session(hello, History(hello))
-    while session.now_ns - hello.raw_ns < seconds * 1e9:
-        played(session, source.poll())
-    session.take()
+    hello, found = lasting(f"sim:{scenario},cpus=4", seconds)
+    hello = dataclasses.replace(hello, smt_methods=[method])
+    played(Session(hello, History(hello)), found).take()
 
 
 def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> None:
@@ -122,7 +119,7 @@ def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
 def test_sources_send_what_the_table_says() -> None:
     sent: dict[str, set[Row]] = defaultdict(set)
     for scenario in ("steady", "license", "throttle", "hybrid"):
-        for block in open_sim(f"sim:{scenario}", 50_000_000, None, None).hello.blocks:
+        for block in messages(f"sim:{scenario}", 0, 50_000_000)[0].blocks:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
     loose = [*plan.CORE, *plan.MSR, *perf.TIMES, *hsmp.COUNTERS[hsmp.PROCHOT], hsmp.LIMITS]

@@ -9,9 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim

@@ -11,23 +11,12 @@ from pathlib import Path
 
 import msgpack
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
+from simulated import run
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.session.session import Session
-
-SAMPLE_NS = 100_000_000
-
-
-def frames(cpus: int, n: int) -> tuple[wire.Hello, list[wire.Frame]]:
-    source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
-    found: list[wire.Frame] = []
-    while len(found) < n:
-        found += [m for m in source.poll() if isinstance(m, wire.Frame)]
-    source.close()
-    return source.hello, found[:n]
 
 
 def without_records(frame: wire.Frame) -> wire.Frame:
@@ -36,7 +25,7 @@ def without_records(frame: wire.Frame) -> wire.Frame:
 
 
 def codec(cpus: int) -> list[tuple[str, float, float]]:
-    hello, (frame, *_) = frames(cpus, 2)
+    hello, (frame, *_), _ = run(f"smt-mix,cpus={cpus}", 0)
     frame = without_records(frame)
     data = wire.encode(frame)
     decoder = wire.Decoder()
@@ -60,7 +49,7 @@ def codec(cpus: int) -> list[tuple[str, float, float]]:
 
 def model(cpus: int) -> list[tuple[str, float, float]]:
     """Reference: the same arrays subtracted once, which nothing can do without."""
-    hello, found = frames(cpus, 60)
+    hello, found, _ = run(f"smt-mix,cpus={cpus}", 6)
     session = Session(hello)
     reader = Session(hello).counters
     queue = iter(found * 1000)

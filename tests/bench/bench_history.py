@@ -8,31 +8,23 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
+from simulated import SAMPLE_NS, messages, polled
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.session.history import BYTES, History, Message, edges
 from perftop.session.session import Session
 
-SAMPLE_NS = 100_000_000
 FRAMES = 320
 BINS = 150
 
 
-def messages(cpus: int, n: int, scenario: str = "smt-mix") -> tuple[wire.Hello, list[Message]]:
-    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
-    found: list[Message] = []
-    while len(found) < n:
-        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
-    source.close()
-    return source.hello, found[:n]
-
-
-def filled(hello: wire.Hello, found: list[Message]) -> tuple[Session, History]:
+def filled(hello: wire.Hello, found: Sequence[Message]) -> tuple[Session, History]:
     history = History(hello)
     session = Session(hello, history)
     for message in found:
@@ -43,7 +35,7 @@ def filled(hello: wire.Hello, found: list[Message]) -> tuple[Session, History]:
 def filling(cpus: int) -> list[tuple[str, float, float]]:
     """The mean of the cheaper half, and of all. Reference: making a sample of the frame, which is
     done without history too."""
-    hello, found = messages(cpus, FRAMES)
+    hello, found = messages(f"sim:smt-mix,cpus={cpus}", FRAMES)
     session = Session(hello)
     history, sieve = History(hello), session.sieve
     costs: list[list[int]] = [[], [], []]
@@ -70,7 +62,7 @@ def filling(cpus: int) -> list[tuple[str, float, float]]:
 
 def asking(cpus: int) -> list[tuple[str, float, float]]:
     """Reference: applying one frame."""
-    hello, found = messages(cpus, FRAMES)
+    hello, found = messages(f"sim:smt-mix,cpus={cpus}", FRAMES)
     session, history = filled(hello, found)
     plain = Session(hello)
     start = time.process_time_ns()
@@ -96,7 +88,7 @@ def asking(cpus: int) -> list[tuple[str, float, float]]:
 
 
 def reach(cpus: int) -> None:
-    hello, found = messages(cpus, FRAMES)
+    hello, found = messages(f"sim:smt-mix,cpus={cpus}", FRAMES)
     _, history = filled(hello, found)
     per_frame = history.bytes / history.times().size
     raw = sum(len(m) for c in history._chunks for m in c.messages) / FRAMES
@@ -112,18 +104,18 @@ def run(seconds: float) -> None:
     session = Session(source.hello, history)
     step = max(1.0, seconds / 12)
     told = 0.0
-    while (done := (session.now_ns - source.hello.raw_ns) / 1e9) < seconds:
-        for message in source.poll():
-            session.apply(message)
-            if session.span_ns >= 500_000_000:
-                session.take()
-        if done >= told:
+    for message in polled(source):
+        session.apply(message)
+        if session.span_ns >= 500_000_000:
+            session.take()
+        if (done := (session.now_ns - source.hello.raw_ns) / 1e9) >= told:
             told += step
             rss = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
             held_mb, held_min = history.bytes / 1e6, len(history.times()) * SAMPLE_NS / 60e9
             print(f"{done:>8.0f} s  RSS {rss / 1e6:>6.1f} MB  history {held_mb:>6.1f} MB"
                   f" {held_min:>6.1f} min", flush=True)  # fmt: skip
-    source.close()
+        if done >= seconds:
+            break
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
 SPAN_S, QUIET_S = 10.0, 0.03

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
 WARM_S, SPAN_S = 4.0, 20.0

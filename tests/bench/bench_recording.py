@@ -9,15 +9,16 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
-from bench_history import SAMPLE_NS, messages
+from simulated import SAMPLE_NS, messages
+from taped import written
 
 from perfprobe import wire
-from perftop.recording.codec import Recorder, Timed
+from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.session.session import Session
 from perftop.verbs.export import FORMS, Options, run
@@ -29,15 +30,6 @@ HOUR = 3600 * 1_000_000_000 // SAMPLE_NS
 """Samples."""
 
 
-def written(path: Path, hello: wire.Hello, found: list[Timed]) -> int:
-    with path.open("wb", buffering=0) as out:
-        recorder = Recorder(out.write, hello)
-        for message in found:
-            recorder.write(message)
-        recorder.end()
-        return recorder.bytes
-
-
 def cpu_us(work: Callable[[], object]) -> float:
     """Time by frame, where the work is on all of them."""
     start = time.process_time_ns()
@@ -45,7 +37,7 @@ def cpu_us(work: Callable[[], object]) -> float:
     return (time.process_time_ns() - start) / FRAMES / 1e3
 
 
-def applied(hello: wire.Hello, found: list[Timed]) -> None:
+def applied(hello: wire.Hello, found: Sequence[Timed]) -> None:
     session = Session(hello)
     for message in found:
         session.apply(message)
@@ -59,7 +51,7 @@ def read(path: Path) -> None:
 
 def costs(path: Path, cpus: int) -> list[tuple[str, float, float]]:
     """Reference: making numbers of the same frames."""
-    hello, found = messages(cpus, FRAMES)
+    hello, found = messages(f"sim:smt-mix,cpus={cpus}", FRAMES)
     reference = cpu_us(lambda: applied(hello, found))
     rows = [("record", cpu_us(lambda: written(path, hello, found)), reference)]
     rows.append(("read", cpu_us(lambda: read(path)), reference))
@@ -71,8 +63,8 @@ def costs(path: Path, cpus: int) -> list[tuple[str, float, float]]:
 
 def sizes(path: Path, cpus: int) -> None:
     for kind in KINDS:
-        hello, found = messages(cpus, FRAMES, kind)
-        size = written(path, hello, found)
+        hello, found = messages(f"sim:{kind},cpus={cpus}", FRAMES)
+        size = written(path, hello, found).stat().st_size
         print(f"{cpus:>6} CPUs {kind:8}{size / FRAMES:>10.0f} B a frame"
               f"{size / FRAMES * HOUR / 1e6:>10.0f} MB an hour")  # fmt: skip
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
 from perfprobe.sources.sim.source import Sim, open_sim

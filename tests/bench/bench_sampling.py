@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout, tsc_rate

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 import timing
 

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
 from perfprobe.kernel import process_stat, tasks

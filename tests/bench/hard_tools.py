@@ -14,10 +14,8 @@ from typing import Any
 
 from read_back import faults, story
 from screen import LIMIT_S, Screen
+from simulated import lasting
 from taped import written
-
-from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 
 TOGETHER_S = 2e-3
 """Times of intervals are told to a millisecond."""
@@ -56,12 +54,7 @@ class Case:
 def prepared(root: Path) -> None:
     """Writes the recordings, a small and a large one."""
     for name, cpus, seconds in (("small", 2, 20), ("large", 16, 200)):
-        source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", 10**8)
-        messages: list[wire.Frame | wire.Note] = []
-        while len(messages) < seconds * 10:
-            messages += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
-        source.close()
-        SOURCES[name] = written(root / name, source.hello, messages)
+        SOURCES[name] = written(root / name, *lasting(f"sim:smt-mix,cpus={cpus}", seconds))
 
 
 # --- what is done

@@ -31,8 +31,9 @@ sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "b
 import terminal  # noqa: E402
 from command import argv  # noqa: E402
 from mutate_recordings import SPECS, grown, mutant  # noqa: E402
-from pieces import messages, recorded  # noqa: E402
+from pieces import recorded  # noqa: E402
 from read_back import Story, faults  # noqa: E402
+from simulated import messages  # noqa: E402
 
 from perfprobe import wire  # noqa: E402
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 from flat import RULE, Held, family, grown, held
 from screen import Screen

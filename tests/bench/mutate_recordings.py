@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import msgpack
-from pieces import messages, recorded
+from pieces import recorded
+from simulated import messages
 
 from perfprobe import wire
 from perftop.base.errors import Failed

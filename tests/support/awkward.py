@@ -8,10 +8,10 @@ import dataclasses
 
 import numpy as np
 from roots import DATA
+from simulated import lasting
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import Timed
 
 GOLDEN = DATA / "export"
@@ -56,18 +56,13 @@ def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Fram
 
 
 def messages() -> tuple[wire.Hello, list[Timed]]:
-    source = open_sim("sim:hotplug,cpus=4,speed=max", SAMPLE_NS)
-    told = hello(source.hello)
-    found: list[Timed] = []
-    end_ns = told.raw_ns + SECONDS * 1_000_000_000
-    while not found or found[-1].time_ns < end_ns:
-        for message in source.poll():
-            if isinstance(message, wire.Note):
-                found.append(message)
-            elif isinstance(message, wire.Frame) and message.seq != LOST_AT:
-                found.append(frame(source.hello, told, message))
-    source.close()
-    return told, [message for message in found if message.time_ns <= end_ns]
+    given, found = lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
+    told = hello(given)
+    return told, [
+        frame(given, told, message) if isinstance(message, wire.Frame) else message
+        for message in found
+        if not isinstance(message, wire.Frame) or message.seq != LOST_AT
+    ]
 
 
 if __name__ == "__main__":

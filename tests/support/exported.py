@@ -6,41 +6,25 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import awkward
 import made
+from simulated import SAMPLE_NS, lasting
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.output.export.csv_table import ALL_THERE
 from perftop.verbs.export import Options, run
 
-SAMPLE_NS = 100_000_000
 Row = dict[str, str]
 
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
-    """Messages of a machine that is simulated once for all tests in a row, the hello first."""
-    return [*_messages(spec, seconds, sample_ns)]
-
-
-@lru_cache(8)
-def _messages(spec: str, seconds: float, sample_ns: int) -> list[wire.Message]:
-    source = open_sim(f"{spec},speed=max", sample_ns)
-    end_ns = source.hello.raw_ns + int(seconds * 1e9)
-    found: list[wire.Message] = [source.hello]
-    times = [source.hello.raw_ns]
-    while times[-1] <= end_ns:
-        for message in source.poll():
-            if isinstance(message, wire.Frame | wire.Note):
-                times.append(message.time_ns)
-                found += [message] if message.time_ns <= end_ns else []
-    source.close()
-    return found
+    """The messages of so many seconds, the hello first."""
+    greeting, found = lasting(spec, seconds, sample_ns)
+    return [greeting, *found]
 
 
 def counted(**more: Any) -> list[wire.Message]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from drawn_cells import Cells
-from pieces import messages as simulated
 from rich.color import ColorSystem
+from simulated import SAMPLE_NS
+from simulated import messages as simulated
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
@@ -20,8 +21,6 @@ from perfprobe import wire
 from perftop.process.probe_stream import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
-
-SAMPLE_NS = 100_000_000
 
 
 class Terminal(HeadlessDriver):

@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+
+from simulated import messages
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import BLOCK, Recorder
-
-SAMPLE_NS = 100_000_000
-
-
-def messages(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
-    """The first of them, of a machine that is simulated once for all tests in a row."""
-    hello, found = _simulated(spec, n)
-    return hello, [*found]
-
-
-@lru_cache(8)
-def _simulated(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
-    source = open_sim(f"{spec},speed=max", SAMPLE_NS)
-    found: list[wire.Frame | wire.Note] = []
-    while len(found) < n:
-        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
-    source.close()
-    return source.hello, found[:n]
 
 
 class Pieces:

@@ -1,46 +1,59 @@
-"""Streams of simulated machines, and what stands in their frames."""
+"""Streams of simulated machines, and what stands in their frames. A machine is simulated once for
+all tests in a row that ask for the same; they do not change its messages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
 import read_rows
 
-from perfprobe.sources import Source
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.hello import Select
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import Schedule
-from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.source import Sim, open_sim
 from perfprobe.sources.sim.spec import parse
 from perfprobe.wire import Frame, Hello, Note
 
-SAMPLE = 100_000_000
-Ran = tuple[Hello, list[Frame], list[Note]]
+SAMPLE_NS = 100_000_000
+Timed = Frame | Note
 
 
 @lru_cache(8)
-def run(text: str, seconds: float, sample_ns: int = SAMPLE) -> Ran:
-    """Hello, frames and notes of so many simulated seconds. Tests in a row that ask for the same
-    share them."""
-    return run_selected(text, seconds, None, sample_ns)
+def messages(
+    spec: str, count: int, sample_ns: int = SAMPLE_NS, **asked: Any
+) -> tuple[Hello, Sequence[Timed]]:
+    """The hello, and so many messages after it; `asked`: further arguments of open_sim."""
+    source = open_sim(f"{spec},speed=max", sample_ns, **asked)
+    return source.hello, [*islice(polled(source), count)]
 
 
-def run_selected(text: str, seconds: float, select: Select, sample_ns: int = SAMPLE) -> Ran:
-    source: Source = open_sim(f"sim:{text},speed=max", sample_ns, select)
-    frames: list[Frame] = []
-    notes: list[Note] = []
-    while len(frames) * sample_ns <= seconds * 1e9:
-        for message in source.poll():
-            if isinstance(message, Frame):
-                frames.append(message)
-            else:
-                notes.append(message)
-    source.close()
-    assert source.poll() == []
-    return source.hello, frames[: int(seconds * 1e9 / sample_ns) + 1], notes
+@lru_cache(8)
+def lasting(
+    spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
+) -> tuple[Hello, Sequence[Timed]]:
+    """The hello, and the messages of so many seconds."""
+    source = open_sim(f"{spec},speed=max", sample_ns, **asked)
+    end_ns = source.hello.raw_ns + int(seconds * 1e9)
+    return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, polled(source))]
+
+
+def polled(source: Sim) -> Iterator[Timed]:
+    """Its messages without end."""
+    while True:
+        yield from source.poll()
+
+
+def run(
+    spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
+) -> tuple[Hello, list[Frame], list[Note]]:
+    """Hello, frames and notes of so many simulated seconds."""
+    hello, found = lasting(spec, seconds, sample_ns, **asked)
+    frames = [message for message in found if isinstance(message, Frame)]
+    return hello, frames, [message for message in found if isinstance(message, Note)]
 
 
 def head(frame: Frame, block: str = "cpu") -> Any:

@@ -9,14 +9,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 from played import played
+from simulated import Timed, lasting
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-
-SAMPLE_NS = 100_000_000
-Timed = wire.Frame | wire.Note
 
 TOLD = {
     "turbo-drop": [("turbo-drop", "power-pl1", 8.0, 12.1)],
@@ -24,16 +21,6 @@ TOLD = {
     "license": [("turbo-drop", "license", 11.0, 20.0)],
 }
 """Drops as the scripts have them: kind, cause, start and end."""
-
-
-def messages(spec: str, seconds: float) -> tuple[wire.Hello, list[Timed]]:
-    source = open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
-    found: list[Timed] = []
-    end_ns = source.hello.raw_ns + seconds * 1e9
-    while not found or found[-1].time_ns < end_ns:
-        found += [m for m in source.poll() if isinstance(m, Timed)]
-    source.close()
-    return source.hello, [m for m in found if m.time_ns <= end_ns]
 
 
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
@@ -51,7 +38,7 @@ def number(message: Timed) -> int:
 @pytest.mark.parametrize("gone", [3, 17])
 def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gone: int) -> None:
     """In every second one frame arrives late by 2 samples or by 16: its differences cover all."""
-    hello, whole = messages(f"sim:{scenario}", 28)
+    hello, whole = lasting(f"sim:{scenario},cpus=8", 28)
     rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
     found = drops(hello, rest)
     assert [(e.kind, e.cause) for e in found] == [told[:2] for told in TOLD[scenario]]
@@ -89,7 +76,7 @@ def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) ->
 def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
     """Before the drop, or in the middle of it: then nobody can tell how long the first part went
     on, and the second is told as far as it goes."""
-    hello, whole = messages("sim:turbo-drop", 16)
+    hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
     found = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
     told = [
         ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in found
@@ -132,7 +119,7 @@ def without(
 
 @pytest.mark.parametrize("cpu", [0, 2, 6])
 def test_a_cpu_that_goes_in_the_middle_ends_nothing(cpu: int) -> None:
-    hello, whole = messages("sim:turbo-drop", 16)
+    hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
     (found,) = drops(hello, without(whole, hello, cpu, 95, 110))
     assert found.cause == "power-pl1"
     assert (found.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)

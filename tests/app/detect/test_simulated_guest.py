@@ -7,25 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 from played import played
+from simulated import SAMPLE_NS, lasting
 from truths import SECOND
 
-from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.session.session import Session
 
-SAMPLE_NS = SECOND // 10
-
 
 def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
-    source = open_sim(f"{spec},speed=max", SAMPLE_NS, watch=watch)
-    found: list[Any] = [source.hello]
-    while found[-1] is source.hello or found[-1].time_ns < source.hello.raw_ns + seconds * SECOND:
-        found += source.poll()
-    return found
+    hello, found = lasting(spec, seconds, watch=watch)
+    return [hello, *found]
 
 
 def test_a_guest_tells_that_it_is_one_and_what_it_lacks() -> None:
-    hello = open_sim("sim:guest", SAMPLE_NS).hello
+    hello = messages("sim:guest", 0)[0]
     assert (len(hello.topology), hello.cores, hello.smt_methods) == (2, [[0], [1]], ["single"])
     assert hello.virtualisation == "KVM"
     keys = {counter.key for block in hello.blocks for counter in block.counters}

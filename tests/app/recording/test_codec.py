@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces import FOUND, HELLO, messages, plain, recorded
+from pieces import FOUND, HELLO, plain, recorded
 from roots import SUPPORT
+from simulated import messages
 from waiting import wait
 
 from perfprobe import wire

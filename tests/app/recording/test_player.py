@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pieces
 import pytest
+import simulated
 from fakes import Machine
 from made import SAMPLE_NS
 from nights import by_day
@@ -29,8 +30,8 @@ CERTAIN_NS = 20 * S
 """Episodes that began so long before a moment are those of the live run."""
 
 
-def live(scenario: str, seconds: int) -> tuple[wire.Hello, list[Timed]]:
-    return pieces.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
+def live(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[Timed]]:
+    return simulated.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
 def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from math import isnan
 import made
 import numpy as np
 import pytest
+import simulated
 from played import played
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.draw.strips import text
 from perftop.samples.counters import Counters
@@ -21,19 +21,18 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame.machine_line import numbers
 
-SPEC = "sim:smt-mix,cpus=32,packages=2,speed=max"
+SPEC = "sim:smt-mix,cpus=32,packages=2"
 
 
 def seconds(count: int) -> list[Interval]:
     """Intervals of a second each."""
-    source = open_sim(SPEC, 100_000_000)
-    session, found = Session(source.hello), list[Interval]()
-    while len(found) <= count:
-        for message in source.poll():
-            played(session, [message])
-            if (message.time_ns - source.hello.raw_ns) % 1_000_000_000 == 0:
-                found.append(session.take())
-    return found[1 : count + 1]
+    hello, messages = simulated.lasting(SPEC, count)
+    session, found = Session(hello), list[Interval]()
+    for message in messages:
+        played(session, [message])
+        if (message.time_ns - hello.raw_ns) % 1_000_000_000 == 0:
+            found.append(session.take())
+    return found[1:]
 
 
 def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() -> None:
@@ -126,10 +125,8 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
 
 
 def test_the_line_of_the_machine_has_it() -> None:
-    source = open_sim(SPEC, 100_000_000)
-    session = Session(source.hello)
-    while session.frames < 31:
-        played(session, source.poll())
+    hello, messages = simulated.lasting(SPEC, 3)
+    session = played(Session(hello), messages)
     interval = session.take()
     read, write = (interval.machine[name] / 1e9 for name in MEMORY)
     share = 100 * interval.machine[OF_BEST]

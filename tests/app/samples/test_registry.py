@@ -8,9 +8,10 @@ import math
 
 import numpy as np
 import pytest
+from played import played
+from simulated import messages
 
-from perfprobe.sources.sim.source import open_sim
-from perfprobe.wire import Frame, Note
+from perfprobe.wire import Frame
 from perftop.base.text import in_ascii
 from perftop.draw import strips, theme
 from perftop.output import run_summary, stat_json
@@ -22,18 +23,10 @@ from perftop.session.history import History, edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-SAMPLE_NS = 100_000_000
 
-
-def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4,speed=max") -> Session:
-    source = open_sim(spec, SAMPLE_NS, events=events)
-    session = Session(source.hello)
-    messages: list[Frame | Note] = []
-    while len(messages) < frames:
-        messages += source.poll()
-    for message in messages[:frames]:
-        session.apply(message)
-    return session
+def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:
+    hello, found = messages(spec, frames, events=events)
+    return played(Session(hello), found)
 
 
 def at(interval: Interval, key: str, row: int = 0) -> float:
@@ -92,10 +85,8 @@ def test_the_times_of_a_group_scale_its_own_block_only() -> None:
 
 
 def test_history_knows_them() -> None:
-    source = open_sim("sim:smt-mix,cpus=4,speed=max", SAMPLE_NS, events="branches")
-    session = Session(source.hello, History(source.hello))
-    for message in source.poll():
-        session.apply(message)
+    hello, told = messages("sim:smt-mix,cpus=4", 10, events="branches")
+    session = played(Session(hello, History(hello)), told)
     assert session.history is not None
     last = session.history.last_ns or 0
     found = session.history.field("e.branches/ki", [0, 1], edges(last, 500_000_000, 2))
@@ -107,18 +98,19 @@ def test_history_knows_them() -> None:
 def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
     """Somebody wrote the event's counter, or the times of its group: the event is unknown then, and
     nothing else is."""
-    source = open_sim("sim:smt-mix,cpus=4,speed=max", SAMPLE_NS, events="branches,cycles")
-    session = Session(source.hello)
-    block = next(b for b in source.hello.blocks if b.name == "events.1")
+    hello, found = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
+    session = Session(hello)
+    block = next(b for b in hello.blocks if b.name == "events.1")
     column = [counter.key for counter in block.counters].index(what)
-    messages = [*source.poll(), *source.poll()][:12]
-    for message in messages:
+    for message in found:
         if isinstance(message, Frame) and message.seq >= 6:
             rows = message.blocks["events.1"]
             values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
             values[2, column] += np.uint64(10**13)
-            message.blocks["events.1"] = dataclasses.replace(rows, values=values.tobytes())
-        session.apply(message)
+            changed = {"events.1": dataclasses.replace(rows, values=values.tobytes())}
+            session.apply(dataclasses.replace(message, blocks=message.blocks | changed))
+        else:
+            session.apply(message)
     interval = session.take()
     assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
     assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}

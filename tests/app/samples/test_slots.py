@@ -6,32 +6,33 @@ import dataclasses
 
 import numpy as np
 import pytest
+from played import played
+from simulated import lasting, messages
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples.doubt import Doubt
 from perftop.samples.gates import WAYS
 from perftop.session.missing import DOUBTS
 from perftop.session.session import Session
 
-SPEC = "sim:smt-mix,cpus=4,slots=1,speed=max"
+SPEC = "sim:smt-mix,cpus=4,slots=1"
 
 
 def seen(*, wrong: bool = False) -> Session:
     """`wrong`: what retired counts half."""
-    source = open_sim(SPEC, 100_000_000)
-    hello = source.hello
+    hello, found = messages(SPEC, 21)
     session = Session(hello)
     block = hello.blocks[0]
     at = [counter.key for counter in block.counters].index("topdown_retiring")
-    for message in [*source.poll(), *source.poll()][:21]:
+    for message in found:
         if wrong and isinstance(message, wire.Frame):
             rows = message.blocks["cpu"]
             values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
             values[:, at] //= 2
-            changed = dataclasses.replace(rows, values=values.tobytes())
-            message.blocks["cpu"] = changed
-        session.apply(message)
+            changed = {"cpu": dataclasses.replace(rows, values=values.tobytes())}
+            session.apply(dataclasses.replace(message, blocks=message.blocks | changed))
+        else:
+            session.apply(message)
     return session
 
 
@@ -67,16 +68,13 @@ def test_what_does_not_add_up_is_doubted() -> None:
 
 
 def test_a_machine_without_them_has_no_such_number() -> None:
-    session = Session(open_sim("sim:smt-mix,cpus=4,speed=max", 100_000_000).hello)
+    session = Session(messages("sim:smt-mix,cpus=4", 0)[0])
     assert not session.evaluator.registry.events
 
 
 def test_a_sibling_that_takes_slots_is_measured() -> None:
-    source = open_sim("sim:neighbour,cpus=8,slots=1,speed=max", 100_000_000)
-    session = Session(source.hello)
-    while session.now_ns - source.hello.raw_ns < 19_000_000_000:
-        for message in source.poll():
-            session.apply(message)
+    hello, found = lasting("sim:neighbour,cpus=8,slots=1", 19.1)
+    session = played(Session(hello), found)
     episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")
     both = 0.971 * 0.3 * 2.1e9 / 3.7e9
     assert episode.evidence["slots_to_sibling"] == pytest.approx(both, abs=0.01)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pieces import messages as simulated
 from played import played
+from simulated import messages as simulated
 
 from perfprobe import wire
 from perftop.recording.codec import Timed

@@ -5,27 +5,20 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from simulated import lasting
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples.episode import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
 
-SAMPLE_NS = 100_000_000
 OTHERS = "license", "throttle", "warmup", "halts"
 """Scenarios whose episodes take the same way as those of `turbo-drop`."""
 
 
 def capture(spec: str, seconds: float) -> bytes:
-    source = open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
-    data, end_ns = wire.encode(source.hello), source.hello.raw_ns + seconds * 1e9
-    while True:
-        for message in source.poll():
-            if message.time_ns > end_ns:
-                source.close()
-                return data
-            data += wire.encode(message)
+    hello, found = lasting(f"{spec},cpus=8", seconds)
+    return b"".join(map(wire.encode, [hello, *found]))
 
 
 def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from calls import counted_calls
-from pieces import messages
+from simulated import messages
 
 from perftop.session.history import History
 from perftop.session.session import Session

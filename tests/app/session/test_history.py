@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import made
 import numpy as np
 import pytest
+import simulated
 from fakes import Does, Machine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.session.binned_history import covering
@@ -33,17 +33,6 @@ def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
     session = Session(hello, history := History(hello))
     played(session, messages)
     return history
-
-
-def simulated(
-    cpus: int, n: int, scenario: str = "smt-mix"
-) -> tuple[wire.Hello, list[wire.Message]]:
-    source = open_sim(f"sim:{scenario},cpus={cpus},seed=2,speed=max", SAMPLE_NS)
-    found: list[wire.Message] = []
-    while len(found) < n:
-        found += source.poll()
-    source.close()
-    return source.hello, found[:n]
 
 
 def bins(first: int, last: int, step: int = 1) -> np.ndarray:
@@ -149,7 +138,7 @@ def test_an_empty_history_knows_nothing() -> None:
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "turbo-drop"])
 def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     """All metrics, states and ceilings against what the session itself makes of such a span."""
-    hello, messages = simulated(8, 160, scenario)
+    hello, messages = simulated.messages(f"sim:{scenario},cpus=8,seed=2", 160)
     session = Session(hello, history := History(hello))
     live, ends = [], []
     for _ in session.play(messages):
@@ -253,12 +242,12 @@ def test_cores_of_four_threads_have_one_state() -> None:
 
 
 def test_frames_come_back_as_they_were() -> None:
-    hello, messages = simulated(6, 230, "hotplug")
+    hello, messages = simulated.messages("sim:hotplug,cpus=6,seed=2", 230)
     history = kept(hello, messages)
-    assert list(history.frames(0, 1 << 62)) == messages
+    assert list(history.frames(0, 1 << 62)) == [*messages]
     first, last = 91, 140  # over the end of a chunk
-    start_ns, end_ns = (messages[i].time_ns for i in (first, last))  # type: ignore[union-attr]
-    expected = [m for m in messages if start_ns <= m.time_ns <= end_ns]  # type: ignore[union-attr]
+    start_ns, end_ns = (messages[i].time_ns for i in (first, last))
+    expected = [m for m in messages if start_ns <= m.time_ns <= end_ns]
     assert list(history.frames(start_ns, end_ns)) == expected
     assert len(expected) >= last - first
 
@@ -299,7 +288,7 @@ def test_time_that_does_not_go_on_is_not_history() -> None:
 def test_the_oldest_goes_first_and_memory_is_what_it_says(
     cpus: int, samples: int, budget: int
 ) -> None:
-    hello, messages = simulated(cpus, samples)
+    hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
     sieve = Sieve(hello)
     list(sieve.samples(given[:3]))  # what the sieve itself holds is there before
@@ -321,7 +310,7 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
     frames = list(history.frames(0, 1 << 62))
     assert len(frames) < samples
     times = [frame.time_ns for frame in frames]
-    assert times == history.times().tolist() == [m.time_ns for m in messages[-len(frames) :]]  # type: ignore[union-attr]
+    assert times == history.times().tolist() == [m.time_ns for m in messages[-len(frames) :]]
     assert (history.first_ns, history.last_ns) == (times[0], times[-1])
     util = history.field("util", [0], np.array([0, times[0] - SAMPLE_NS, *times], np.int64))
     assert np.isnan(util[:1]).all()
@@ -329,7 +318,7 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
 
 
 def test_ten_minutes_of_64_cpus() -> None:
-    hello, messages = simulated(64, 201)
+    hello, messages = simulated.messages("sim:smt-mix,cpus=64,seed=2", 201)
     history = kept(hello, messages)
     assert history.bytes / 200 * 6000 < 100_000_000
 
@@ -349,7 +338,7 @@ def with_bins(
     cpus: int, samples: int, scenario: str, bins: int
 ) -> tuple[History, Times, list[Interval]]:
     """A history, the edges of its last bins of 2 s, and the intervals that end with each."""
-    hello, messages = simulated(cpus, samples, scenario)
+    hello, messages = simulated.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
     session = Session(hello, history := History(hello))
     played(session, messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS

@@ -10,12 +10,12 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+import simulated
 from made import SAMPLE_NS, counter
 from nights import by_day
 from played import TICKS, played
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.samples.smt import Split
 from perftop.session.history import CHUNK, History
 from perftop.session.interval import Interval
@@ -251,11 +251,6 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
     "scenario", by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
 )
 def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
-    source = open_sim(f"sim:{scenario},cpus=8,seed=3,speed=max", SAMPLE_NS)
-    messages: list[wire.Message] = []
-    while len(messages) < 260:
-        messages += source.poll()
-    source.close()
-    session, live = lived(source.hello, messages)
+    session, live = lived(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))
     for interval in live[10:]:  # by then the counters' factors have settled
         agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)

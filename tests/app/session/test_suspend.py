@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from exported import SAMPLE_NS, messages
+from exported import messages
+from simulated import SAMPLE_NS
 
 from perfprobe import wire
 from perftop.session.history import History

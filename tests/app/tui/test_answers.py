@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from nights import by_day
-from painted import SAMPLE_NS, Told, drawn, shown
+from painted import Told, drawn, shown
+from simulated import lasting
 from textual import events
 from waiting import until
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -55,17 +55,10 @@ def scripted(spec: str) -> dict[str, Any]:
 
 def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
     """What the machine says up to one moment, and from there to another."""
-    source = open_sim(f"sim:{spec},speed=max", SAMPLE_NS)
-    half_ns, end_ns = (source.hello.raw_ns + s * 1e9 for s in (half_s, end_s))
-    half: list[wire.Message] = [source.hello]
-    rest: list[wire.Message] = []
-    last_ns = source.hello.raw_ns
-    while last_ns <= end_ns:
-        for message in source.poll():
-            last_ns = message.time_ns
-            (half if last_ns <= half_ns else rest).append(message)
-    source.close()
-    return half, rest
+    hello, found = lasting(spec, end_s)
+    half_ns = hello.raw_ns + half_s * 1e9
+    half = [message for message in found if message.time_ns <= half_ns]
+    return [hello, *half], [*found[len(half) :]]
 
 
 @cache

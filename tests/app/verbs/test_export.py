@@ -12,8 +12,9 @@ from pathlib import Path
 
 import command
 import pytest
-from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
+from exported import export, hello, messages, record, rows, stream
 from roots import DATA
+from simulated import SAMPLE_NS
 from waiting import MOST_S
 
 from perfprobe import wire

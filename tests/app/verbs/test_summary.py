@@ -8,7 +8,7 @@ from typing import Any
 
 import exported
 import pytest
-from pieces import messages
+from simulated import messages
 
 from perfprobe import wire
 from perftop.base.errors import Failed

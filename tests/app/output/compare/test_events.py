@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 import pytest
+import simulated
+from played import played
 
-from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.output.compare.answer import not_told
 from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import MOST_EVENTS, known, number_of, numbers, told
@@ -26,17 +26,12 @@ KEYS = ("e.branches", "e.branches/ki", "e.cache-misses", "topdown_backend_ratio"
 @cache
 def recorded(seed: int = 1) -> list[Reading]:
     """A machine with two chosen events and issue slots, whose summary has them, too."""
-    spec = f"sim:memory,cpus=2,seed={seed},slots=1,speed=max"
-    source = open_sim(spec, 100_000_000, events=EVENTS)
-    messages: list[wire.Message] = []
-    while len(messages) < 60:
-        messages += source.poll()
-    source.close()
-    found = Recorded(source.hello, by_mark=False).readings(messages)
-    own = Session(source.hello)
+    spec = f"sim:memory,cpus=2,seed={seed},slots=1"
+    hello, messages = simulated.messages(spec, 60, events=EVENTS)
+    found = Recorded(hello, by_mark=False).readings(messages)
+    own = Session(hello)
     own.account()
-    for _ in own.play(messages):
-        pass
+    played(own, messages)
     made = phase(own, "")
     told = "\n".join(lines(own, [], made))
     for label in ("branches         /s", "branches        /ki", "back end          %"):

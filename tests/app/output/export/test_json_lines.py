@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import exported
 import made
 import pytest
 from exported import counted, export, messages, record
+from simulated import SAMPLE_NS
 
 from perfprobe import wire
 from perftop.output.export.recorded_command import Command
@@ -27,7 +27,7 @@ async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) 
 
     out = io.StringIO()
     duration_ns = int(seconds * 1e9)
-    options = stat.Options([], interval_ns, exported.SAMPLE_NS, None, duration_ns, json=True)
+    options = stat.Options([], interval_ns, SAMPLE_NS, None, duration_ns, json=True)
     printer = stat.Stat(options, out)
     await printer.consume(stream())
     printer.finish()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from exported import export, record, rows
+from simulated import lasting
 
-from perfprobe.sources.sim.source import open_sim
 from perfprobe.wire import Frame, Hello, Message, Note
 from perftop.session.session import Session
 from perftop.session.shared_numbers import of_cpus
@@ -15,11 +16,8 @@ from perftop.session.shared_numbers import of_cpus
 KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
 
 
-def played() -> tuple[Hello, list[Frame | Note]]:
-    source = open_sim("sim:memory,cpus=8,packages=2,speed=max", 100_000_000)
-    messages = [message for _ in range(12) for message in source.poll()]
-    source.close()
-    return source.hello, messages
+def played() -> tuple[Hello, Sequence[Frame | Note]]:
+    return lasting("sim:memory,cpus=8,packages=2", 12)
 
 
 def test_each_cpu_has_the_number_of_its_package() -> None:

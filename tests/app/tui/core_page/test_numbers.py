@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from perfprobe.sources.sim.source import open_sim
+import simulated
+from played import played
+
 from perftop.draw.strips import Run, text, width
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -16,11 +18,8 @@ EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
 
 def beside(key: str) -> tuple[numbers.Scene, list[Run]]:
     """The first number of a panel of core 0."""
-    source = open_sim("sim:memory,cpus=2,speed=max", 100_000_000, events=EVENTS)
-    session = Session(source.hello, History(source.hello))
-    for _ in session.play([message for _ in range(12) for message in source.poll()]):
-        pass
-    source.close()
+    hello, messages = simulated.lasting("sim:memory,cpus=2", 12, events=EVENTS)
+    session = played(Session(hello, History(hello)), messages)
     interval = session.at(session.now_ns, 500_000_000)
     assert interval is not None
     place = Places(session).places[0]

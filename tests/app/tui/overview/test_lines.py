@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from fakes import Does, Machine, doubting, guest, seen, tasks
+from played import played
+from simulated import messages
 
-from perfprobe.sources.sim.source import open_sim
 from perftop.base.text import plain
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
@@ -279,10 +280,8 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
 
 
 def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
-    source = open_sim("sim:smt-mix,cpus=8,slots=1,speed=max", 100_000_000)
-    session = Session(source.hello)
-    for message in [*source.poll(), *source.poll()]:
-        session.apply(message)
+    hello, found = messages("sim:smt-mix,cpus=8,slots=1", 20)
+    session = played(Session(hello), found)
     wide = of_session(session, session.take(), 200)
     assert [column.key for column in wide.columns].count("slots") == 1
     column = next(column for column in wide.columns if column.key == "slots")

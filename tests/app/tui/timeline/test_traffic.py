@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import simulated
 from played import played
+from simulated import SAMPLE_NS
 from waiting import until
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.draw.strips import Run, text
 from perftop.process.probe_stream import Stream
 from perftop.samples.memory import KEYS
@@ -25,18 +26,10 @@ from perftop.tui.shared.places import Places
 from perftop.tui.timeline import traffic
 from perftop.tui.timeline.timeline import Past
 
-SAMPLE_NS = 100_000_000
-
 
 def watched(spec: str, samples: int) -> Session:
-    source = open_sim(f"sim:{spec},speed=max", SAMPLE_NS)
-    messages: list[wire.Message] = []
-    while len(messages) < samples:
-        messages += source.poll()
-    source.close()
-    session = Session(source.hello, History(source.hello))
-    played(session, messages[:samples])
-    return session
+    hello, found = simulated.messages(spec, samples)
+    return played(Session(hello, History(hello)), found)
 
 
 @pytest.mark.parametrize("packages", [1, 2])

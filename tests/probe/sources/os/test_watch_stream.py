@@ -11,18 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simulated
 from waiting import MOST_S, heard
 
 from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import open_os
-from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.machine import Machine
-from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import parse
 
 MS = 1_000_000
 S = 1000 * MS
@@ -73,19 +70,14 @@ def test_two_on_one_cpu_and_one_is_watched(
 
 
 def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Frame]:
-    source = open_sim(f"sim:{text},speed=max", sample_ns, None, watch)
-    assert source.hello.watch == watch
-    frames: list[wire.Frame] = []
-    while len(frames) * sample_ns <= seconds * S:
-        frames += [m for m in source.poll() if isinstance(m, wire.Frame)]
-    return frames[: round(seconds * S / sample_ns) + 1]
+    hello, frames, _ = simulated.run(text, seconds, sample_ns, watch=watch)
+    assert hello.watch == watch
+    return frames
 
 
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
     """By the schedule."""
-    spec = parse(f"sim:{text}")
-    machine = Machine.of(spec)
-    schedule = Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
+    schedule = simulated.schedule_of(text)
     return int(schedule.between(round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
 
 

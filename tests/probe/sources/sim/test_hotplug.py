@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import column, head, run, run_selected, schedule_of, valid
+from simulated import column, head, run, schedule_of, valid
 
 from perfprobe.sources.sim.cells import Row
 from perfprobe.wire import (
@@ -56,10 +56,10 @@ def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
 
 
 def test_what_was_not_asked_for_is_not_read_but_siblings_are() -> None:
-    hello, frames, _ = run_selected("smt-mix", 1, [1, 12])
+    hello, frames, _ = run("smt-mix", 1, select=(1, 12))
     assert hello.selected == [1, 12]
     assert np.flatnonzero(head(frames[3])[:, 4]).tolist() == [1, 4, 9, 12]
     assert np.flatnonzero(valid(hello, frames[3], "ref")).tolist() == [1, 4, 9, 12]
-    by_rule, _, _ = run_selected("smt-mix", 0, lambda rows: [r.cpu for r in rows if r.core == 3])
+    by_rule, _, _ = run("smt-mix", 0, select=lambda rows: [r.cpu for r in rows if r.core == 3])
     assert by_rule.selected == [3, 11]
-    assert run_selected("smt-mix", 0, lambda _: None)[0].selected is None
+    assert run("smt-mix", 0, select=lambda _: None)[0].selected is None

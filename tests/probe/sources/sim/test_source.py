@@ -5,13 +5,14 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from nights import TELLING, by_day
-from simulated import SAMPLE, column, run
+from simulated import SAMPLE_NS, column, polled, run
 from waiting import MOST_S
 
 from perfprobe.sources.sim.source import open_sim
@@ -19,9 +20,7 @@ from perfprobe.sources.sim.spec import SCENARIOS
 from perfprobe.wire import (
     Decoder,
     Frame,
-    Hello,
     Message,
-    Note,
     encode,
 )
 
@@ -36,7 +35,7 @@ SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3
 
 @pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
-    hello, frames, notes = run(scenario, 40, 2 * SAMPLE)
+    hello, frames, notes = run(scenario, 40, 2 * SAMPLE_NS)
     passes(hello, *notes, *frames)
     assert [f.seq for f in frames] == list(range(201))
     assert all(len(f.blocks) == len(hello.blocks) for f in frames)
@@ -75,14 +74,12 @@ def test_the_same_again() -> None:
     """Byte for byte, but for the time that this process takes."""
 
     def stream(text: str) -> list[bytes]:
-        source = open_sim(text, SAMPLE)
-        sent: list[Hello | Frame | Note] = [source.hello]
-        while len(sent) < 100:
-            sent += source.poll()
+        source = open_sim(text, SAMPLE_NS)
+        sent: list[Message] = [source.hello, *islice(polled(source), 99)]
         for message in sent:
             if isinstance(message, Frame):
                 del message.blocks["machine"]
-        return [encode(m) for m in sent[:100]]
+        return [encode(m) for m in sent]
 
     assert stream("sim:hotplug,speed=max") == stream("sim:hotplug,speed=max")
     assert stream("sim:hotplug,speed=max") != stream("sim:hotplug,speed=max,seed=2")
@@ -129,13 +126,12 @@ def test_details_of_tasks_come_when_they_are_new() -> None:
 
 
 def test_memory_does_not_grow() -> None:
-    source = open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE)
+    sent = polled(open_sim("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
 
     def peak(count: int) -> int:
         tracemalloc.reset_peak()
-        made = 0
-        while made < count:
-            made += len(source.poll())
+        for _ in islice(sent, count):
+            pass
         return tracemalloc.get_traced_memory()[1]
 
     tracemalloc.start()
@@ -165,7 +161,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:idle", SAMPLE)
+    source = open_sim("sim:idle", SAMPLE_NS)
     assert source.hello.wall_ns == 1_800_000_000_000_000_000
     assert source.hello.raw_ns == 123_456_789_000
     assert source.due() == 100.0
@@ -181,11 +177,11 @@ def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
 def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed: int) -> None:
     """But for blocks that are read once a batch: those are in the last frame of each."""
     rng = random.Random(seed)
-    one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE) for _ in range(2))
+    one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE_NS) for _ in range(2))
     found: list[list[Message]] = [[], []]
     while len(found[0]) < 200:
         if rng.random() < 0.3:
-            other.pace(rng.choice([1, SAMPLE, 2 * SAMPLE, 5 * SAMPLE, 10**12]))
+            other.pace(rng.choice([1, SAMPLE_NS, 2 * SAMPLE_NS, 5 * SAMPLE_NS, 10**12]))
         clock.now = other.due()
         batch = other.poll()
         found[1] += batch
@@ -208,16 +204,16 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
 
 
 def test_time_may_run_faster(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:idle,speed=10,epoch=1000", SAMPLE)
+    source = open_sim("sim:idle,speed=10,epoch=1000", SAMPLE_NS)
     assert source.hello.wall_ns == 1000 * 10**9
     clock.now = 100.1
     assert len(source.poll()) == 11
     assert source.due() == pytest.approx(100.11)
-    assert open_sim("sim:idle,speed=max", SAMPLE).due() is None
+    assert open_sim("sim:idle,speed=max", SAMPLE_NS).due() is None
 
 
 def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> None:
-    source = open_sim("sim:hotplug", SAMPLE)
+    source = open_sim("sim:hotplug", SAMPLE_NS)
     source.poll()
     clock.now = 109.9  # only late: all of it is made up for
     while messages := source.poll():
@@ -227,6 +223,9 @@ def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> N
     (frame,) = source.poll()
     assert frame.time_ns - source.hello.raw_ns == 10_000_000_000
     assert source.due() == pytest.approx(3700.1, abs=1e-5)
+    source.close()
+    clock.now += 1
+    assert source.poll() == []
 
 
 def test_numpy_is_not_loaded_for_other_sources() -> None:

@@ -1,7 +1,7 @@
 """What may be asked for of a simulated machine."""
 
 import pytest
-from simulated import SAMPLE
+from simulated import SAMPLE_NS
 
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import Spec, parse
@@ -53,4 +53,4 @@ def test_impossible_samples_and_cpus() -> None:
     with pytest.raises(ValueError, match="at least 1 ms"):
         open_sim("sim", 1000)
     with pytest.raises(ValueError, match="no CPU 16, they are 0-15"):
-        open_sim("sim", SAMPLE, [0, 16])
+        open_sim("sim", SAMPLE_NS, [0, 16])
