@@ -185,8 +185,8 @@ def started(argv: Sequence[str]) -> Feed:
 
 @contextmanager
 def launched(argv: Sequence[str]) -> Iterator[Feed]:
-    """A probe that ends with the block. SIGTERM and SIGHUP leave the block by an exception, as
-    Ctrl-C does; from its end on they are ignored."""
+    """A probe that ends with the block. Signals that ask perftop to end leave the block by an
+    exception, as Ctrl-C does; from its end on they are ignored."""
     with Exits() as exits:
         probe = started(argv)
         try:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Asked:

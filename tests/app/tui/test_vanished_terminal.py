@@ -120,8 +120,8 @@ def test_the_terminal_vanishes_before_it_is_taken() -> None:
 @pytest.mark.parametrize(
     ("count", "number"),
     by_day(
-        [(count, number) for count in BYTES for number in (signal.SIGTERM, signal.SIGHUP)],
-        [(12000, signal.SIGTERM)],
+        [(count, number) for count in BYTES for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)],
+        [(12000, signal.SIGTERM), (400, signal.SIGQUIT)],
     ),
 )
 def test_a_signal(count: int, number: signal.Signals) -> None:
@@ -132,6 +132,7 @@ def test_a_signal(count: int, number: signal.Signals) -> None:
             screen.reads(1)
         ends(screen)
         assert screen.status in {128 + number, -number}
+        assert termios.tcgetattr(screen.fd)[3] & termios.ECHO
 
 
 def test_a_signal_while_the_terminal_takes_no_text() -> None:
