@@ -37,6 +37,7 @@ __all__ = [
 
 HEEDED: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
