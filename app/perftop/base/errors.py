@@ -40,14 +40,6 @@ def complain(text: str) -> None:
         discard(2)
 
 
-def damaged(name: object, damage: str | None) -> int:
-    """Tells what is wrong with an input, if something is; returns the exit status."""
-    if damage is None:
-        return 0
-    complain(f"{name}: {damage}")
-    return DAMAGED
-
-
 def discard(fd: int) -> None:
     """Let what is still to be written there come to nothing: flushing it later must not fail."""
     with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from array import array
 from bisect import bisect_right
@@ -19,6 +20,8 @@ PREFIX = 64
 """Bytes of a message that say what it is and when it was."""
 UNCHECKED = "not checked: it is older and has no checksum of its beginning"
 """What is to be said of a recording that is not `checked`."""
+GROWING = "still being written: this is what was in it when it was opened"
+"""What is to be said of a recording that is `growing`."""
 TAIL = 32
 """Bytes at the end of an index that hold its offset and its checksum."""
 
@@ -29,6 +32,8 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _opened(path)
+        self.growing = _held(self._file)  # asked before its size, as it may end in between
+        """Whether it was still being written when it was opened, so it has no end yet."""
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0
         self._damages: dict[int, str] = {}
@@ -138,7 +143,7 @@ class Recording:
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
         if at + length <= self._size and head:
             return length
-        if head:
+        if head and not self.growing:
             self._damages[at] = f"cut at byte {at}: the last message is not all there"
         return None
 
@@ -196,7 +201,7 @@ class Recording:
         except wire.WireError as error:
             self._damages[at] = f"damaged at byte {at}: {error}"
         else:
-            if at == self._size and not _ends(last):
+            if at == self._size and not _ends(last) and not self.growing:
                 self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 
@@ -208,6 +213,18 @@ def _opened(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise _cannot(path, error) from None
+
+
+def _held(file: BinaryIO) -> bool:
+    """Whether its writer still has its lock, which ends with the writer, however that ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # not every file system has locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 def _cannot(path: Path, error: OSError) -> Failed:

@@ -32,6 +32,7 @@ class Parts:
             self._files = stack.pop_all()
         self.hello = self._parts[0].hello
         self.checked = all(part.checked for part in self._parts)
+        self.growing = any(part.growing for part in self._parts)
         self._reads = self._parts[0]
 
     def _opened(self) -> Iterator[Recording]:
@@ -40,8 +41,9 @@ class Parts:
         for path in paths:
             try:
                 part = Recording(path)
-            except Failed as failed:  # a ring goes on, and a part that has just begun has no hello
-                self._lacking.append(str(failed))
+            except Failed as failed:
+                if path.exists():  # a ring goes on, and drops its oldest part
+                    self._lacking.append(str(failed))
             else:
                 opened += 1
                 yield part

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, USAGE, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed, complain
 from perftop.recording.codec import Reader
+from perftop.recording.file import GROWING
 from perftop.recording.parts import recording
 
 READ_BYTES = 1 << 18
@@ -31,6 +32,7 @@ class _File:
         """`checked`: whether it has checksums everywhere."""
         self.size: int | None = self._recording.size
         """In bytes; None: not known."""
+        self.growing = self._recording.growing
         self.damage: str | None = None
         """Why not all of it was read, if something was wrong with it."""
 
@@ -59,6 +61,7 @@ class _Pipe:
     def __init__(self, name: str, file: io.BufferedReader) -> None:
         self.size: int | None = None
         self.damage: str | None = None
+        self.growing = False  # it is read until its writer ends
         self._file = file
         self._reader, self._whole = Reader(), 0
         self._messages = self._read()
@@ -109,6 +112,17 @@ def opened(path: Path | None) -> Source:
         return _File(path) if path.is_file() or path.is_dir() else _Pipe(str(path), path.open("rb"))
     except OSError as error:
         raise Failed(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def ended(name: object, source: Source) -> int:
+    """Tells what is wrong with a source that was read, if something is, and whether it goes on;
+    returns the exit status."""
+    if source.growing:
+        complain(f"{name}: {GROWING}")
+    if source.damage is None:
+        return 0
+    complain(f"{name}: {source.damage}")
+    return DAMAGED
 
 
 def same(source: Path | None, path: Path) -> bool:

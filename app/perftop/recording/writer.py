@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -55,6 +57,8 @@ class Tape:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         except OSError as error:
             raise cannot(path, error) from None
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as `Recording` looks for it
         try:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:

@@ -25,7 +25,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
 from perftop.base.times import when
 from perftop.recording import episode_index
-from perftop.recording.file import UNCHECKED
+from perftop.recording.file import GROWING, UNCHECKED
 from perftop.recording.parts import AnyRecording
 from perftop.recording.parts import recording as opened
 from perftop.recording.player import END_NS, Pace, Passage, reach
@@ -71,8 +71,9 @@ class ReplayApp(PerfTopApp):
         """The passage whose past was last read, and the moment that was reached, raw ns."""
         self._named = 0
         """How many marks the user has set; they are not written to the file."""
-        self._unchecked = not recording.checked
-        """Whether it is still to be told that the recording was not checked."""
+        self._remarks = [] if recording.checked else [UNCHECKED]
+        """What is still to be told of the recording."""
+        self._remarks += [GROWING] if recording.growing else []
         self._damage: str | None = None
         """The damage that was last reported."""
 
@@ -112,9 +113,8 @@ class ReplayApp(PerfTopApp):
         if damage != self._damage and damage is not None:
             self._damage = damage
             self._say(f"the recording is {damage}")
-        elif self._unchecked:
-            self._unchecked = False
-            self._say(f"the recording is {UNCHECKED}")
+        elif self._remarks:
+            self._say(f"the recording is {self._remarks.pop()}")
         elif self.status.notice and self._clock() >= self._until_s:
             self.status = replace(self.status, notice="")
             self._tell()

@@ -15,6 +15,7 @@ from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import NUMBERS, of_event
 from perftop.output.compare.reading import Foreign, Reading, from_lines
 from perftop.output.compare.recorded import Recorded
+from perftop.recording.file import GROWING
 from perftop.recording.source import opened
 
 MOST_BYTES = 256 << 20
@@ -103,5 +104,7 @@ def _recorded(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]
     if not found:
         what = "mark with a sample behind it" if by_mark else "two samples"
         raise Failed(f"{path} has no {what}: nothing can be compared", USAGE)
+    if source.growing:
+        complain(f"{path}: {GROWING}")
     damaged += [] if source.damage is None else [f"{path}: {source.damage}"]
     return found

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self, TextIO
 
 from perfprobe import wire
 from perftop.base import new_file
-from perftop.base.errors import USAGE, Failed, complain, damaged
+from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.cpu_selection import selected
@@ -25,7 +25,7 @@ from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
 from perftop.recording.file import UNCHECKED
-from perftop.recording.source import Source, opened, same
+from perftop.recording.source import Source, ended, opened, same
 from perftop.session.session import MOST_TOGETHER, Session
 
 EVERY_NS = 1_000_000_000
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
     name = options.source or "stdin"
     if not source.checked:
         complain(f"{name}: {UNCHECKED}")
-    return damaged(name, source.damage)
+    return ended(name, source)
 
 
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:

@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base.errors import USAGE, Failed, damaged
+from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.summary import text
 from perftop.output.summary.phase import Phase, json_line, phase
-from perftop.recording.source import opened
+from perftop.recording.source import ended, opened
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
 
@@ -65,7 +65,7 @@ def run(
     if by_mark and not phases.found:
         raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
     _print(whole, phases.found, as_json=as_json)
-    return damaged(file, source.damage)
+    return ended(file, source)
 
 
 def _play(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base.errors import USAGE, complain, damaged, unwritten
+from perftop.base.errors import USAGE, complain, unwritten
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
@@ -21,7 +21,7 @@ from perftop.output.why.report import report
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
-from perftop.recording.source import opened
+from perftop.recording.source import ended, opened
 from perftop.session.session import Session
 from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend
@@ -146,4 +146,4 @@ def _read(why: Why, path: Path) -> int:
         why.begin(source.hello)
         why.take(source.messages())
     why.finish()
-    return damaged(path, source.damage) or (0 if why.told else USAGE)
+    return ended(path, source) or (0 if why.told else USAGE)

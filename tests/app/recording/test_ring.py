@@ -15,9 +15,10 @@ from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
 from perftop.recording import triggers
+from perftop.recording.file import GROWING
 from perftop.recording.parts import Parts, recording
 from perftop.recording.ring import KEPT, Ring
-from perftop.recording.source import opened
+from perftop.recording.source import ended, opened
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
@@ -146,6 +147,7 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     feed(ring(path), 0, 61)
     *_, last = sorted(path.glob("*.part"))
     data = last.read_bytes()
+    last.unlink()  # that of the ring is still being written
     last.write_bytes(data[:-cut])
     found = times(path)
     assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
@@ -158,6 +160,22 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     with opened(path) as source:
         assert len(list(source.messages(lambda _: None))) == 600
         assert (source.damage or "").startswith("not whole: ")
+
+
+def test_while_it_is_written_nothing_is_said_to_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "box"
+    box = ring(path)
+    feed(box, 0, 5)
+    (path / "000000.part").symlink_to("gone")  # as one that goes after it was listed
+    for growing in (True, False):
+        with opened(path) as source:
+            assert len(list(source.messages())) == 50
+        assert ended("box", source) == 0
+        assert capsys.readouterr().err == (f"perftop: box: {GROWING}\n" if growing else "")
+        if growing:
+            box.end()
 
 
 def test_a_part_that_fails_is_told_beside_those_that_are_safe(tmp_path: Path) -> None:

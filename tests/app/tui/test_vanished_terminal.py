@@ -120,7 +120,11 @@ def test_the_terminal_vanishes_before_it_is_taken() -> None:
 @pytest.mark.parametrize(
     ("count", "number"),
     by_day(
-        [(count, number) for count in BYTES for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)],
+        [
+            (count, number)
+            for count in BYTES
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        ],
         [(12000, signal.SIGTERM), (400, signal.SIGQUIT)],
     ),
 )
