@@ -38,7 +38,7 @@ def create(path: Path, *, force: bool) -> BinaryIO:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def replace(path: Path, data: bytes, mode: int = MODE) -> None:
+def replace(path: Path, data: ReadableBuffer, mode: int = MODE) -> None:
     """Puts a file there in one step: whoever reads it sees the old content or all of the new one.
     Raises OSError."""
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -122,14 +122,16 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
 
 def run(path: Path, out: BinaryIO) -> None:
     """Writes the notes, and keeps them for the next time if there is a place for them."""
-    with opened(path) as recording, index_cache.Entry(path) as kept:
+    before, kept = index_cache.name(path), bytearray()
+    with opened(path) as recording:
         for found in notes(recording):
             data = wire.encode(found)
             out.write(data)
-            kept.write(data)
+            if len(kept) <= index_cache.MAX_BYTES:
+                kept += data
             if found.kind != KIND:
                 out.flush()
-        kept.keep()
+    index_cache.keep(path, before, kept)
 
 
 def main() -> None:

@@ -213,12 +213,11 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     where.mkdir(parents=True)
     for name in ("old", "older", "oldest"):
         (where / name).write_bytes(b"")
-    with index_cache.Entry(recordings["drops"]) as entry:
-        entry.write(b"new")
-        entry.keep()
+    entry = index_cache.name(recordings["drops"])
+    index_cache.keep(recordings["drops"], entry, b"new")
     kept = {path.name for path in where.iterdir()}
     assert len(kept) == 2
-    assert index_cache.name(recordings["drops"]) in kept
+    assert entry in kept
 
 
 def test_a_pass_that_fails_says_so(
