@@ -64,4 +64,4 @@ if __name__ == "__main__":
         report(scenario, *simulated(scenario, cpus, seconds))
     for name in ("platinum-8160", "recording-1"):
         with opened(DATA / name) as source:
-            report(name, source.hello, iter(source.messages(lambda _: None)))
+            report(name, source.hello, iter(source.messages()))

@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -17,10 +17,6 @@ from perftop.recording.file import GROWING
 from perftop.recording.parts import recording
 
 READ_BYTES = 1 << 18
-
-
-def _unheard(_: int) -> None:
-    """Nobody wants to know the progress."""
 
 
 class _File:
@@ -42,15 +38,17 @@ class _File:
     def __exit__(self, *args: object) -> None:
         self._recording.__exit__(*args)
 
-    def messages(self, progress: Callable[[int], None] = _unheard) -> Iterator[wire.Message]:
-        """All messages after the hello, once. `progress` is told how many bytes they took."""
+    @property
+    def at(self) -> int:
+        """Bytes that were read of it."""
+        return self._recording.at
+
+    def messages(self) -> Iterator[wire.Message]:
+        """All messages after the hello, once."""
         try:
-            for message in self._recording.messages():
-                yield message
-                progress(self._recording.at)
+            yield from self._recording.messages()
         except OSError as error:
-            why = error.strerror or error
-            self.damage = f"cannot be read behind byte {self._recording.at}: {why}"
+            self.damage = f"cannot be read behind byte {self.at}: {error.strerror or error}"
         else:
             self.damage = self._recording.damage
 
@@ -63,7 +61,7 @@ class _Pipe:
         self.damage: str | None = None
         self.growing = False  # it is read until its writer ends
         self._file = file
-        self._reader, self._whole = Reader(), 0
+        self._reader, self.at = Reader(), 0
         self._messages = self._read()
         first = next(self._messages, None)
         if first is None:
@@ -79,26 +77,24 @@ class _Pipe:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def messages(self, progress: Callable[[int], None] = _unheard) -> Iterator[wire.Message]:
-        for message in self._messages:
-            yield message
-            progress(self._whole)
+    def messages(self) -> Iterator[wire.Message]:
+        return self._messages
 
     def _read(self) -> Iterator[wire.Message]:
         try:
             while data := self._file.read1(READ_BYTES):
                 for message in self._reader.feed(data):
-                    self._whole = self._reader.decoder.offset
+                    self.at = self._reader.decoder.offset
                     yield message
         except wire.WireError as error:
-            self.damage = f"damaged behind byte {self._whole}: {error}"
+            self.damage = f"damaged behind byte {self.at}: {error}"
         except OSError as error:
-            self.damage = f"cannot be read behind byte {self._whole}: {error.strerror or error}"
+            self.damage = f"cannot be read behind byte {self.at}: {error.strerror or error}"
         else:
             if self._reader.decoder.cut:
-                self.damage = f"cut behind byte {self._whole}: the last message is not all there"
+                self.damage = f"cut behind byte {self.at}: the last message is not all there"
             elif not self._reader.ended:
-                self.damage = f"cut behind byte {self._whole}: it has no end"
+                self.damage = f"cut behind byte {self.at}: it has no end"
 
 
 Source = _File | _Pipe

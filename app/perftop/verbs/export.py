@@ -87,11 +87,12 @@ def run(options: Options) -> int:
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
     progress = Progress.on_terminal(source.size, out)
     try:
-        found = source.messages(progress.show)
+        found = source.messages()
         together = 1 if source.size is None else MOST_TOGETHER  # a pipe may be a live stream
         while messages := list(islice(found, together)):
             if conversion.take(messages):
                 out.flush()  # a reader of a pipe gets each line at once
+            progress.show(source.at)
     finally:
         progress.clear()
     conversion.finish()
