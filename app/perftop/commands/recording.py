@@ -69,14 +69,13 @@ def _record(options: argparse.Namespace) -> int:
             kinds = record.kinds(options.on)
             box = record.Box(options.ring or RING_NS, kinds, options.max_size)
 
-        start = shared(job, each)
-        one = len(each) == 1
-        paths = [options.output] if one else several.paths(options.output, options.hosts)
-        wanted = [
+        start, paths = shared(job, each), [options.output]
+        if len(each) > 1:
+            paths = several.paths(options.output, options.hosts)
+        return record.run([
             record.Options(
                 argv, path, sample_ns, options.duration, options.force, job, start, name, box,
                 identity_of(options),
             )
             for (name, argv), path in zip(each, paths, strict=True)
-        ]  # fmt: skip
-        return record.run(wanted[0]) if one else record.run_all(wanted)
+        ])  # fmt: skip

@@ -33,7 +33,7 @@ from perftop.session import marks
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs import several
-from perftop.verbs.run_headless import attend, attend_all
+from perftop.verbs.run_headless import attend_all
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -281,21 +281,6 @@ class _Command:
         return self.measurement.summary
 
 
-def run_all(each: Sequence[Options]) -> int:
-    """Records several machines side by side, a file each. One that fails stops no other. Returns
-    the exit status."""
-    for options in each:
-        _refuse(options)
-    records = [Record(options) for options in each]
-    for record in records:
-        record.beside = records
-    works = [(record, each[i].argv) for i, record in enumerate(records)]
-    status, failed = asyncio.run(attend_all(works, _most_s(each[0])))
-    if each[0].job is None:
-        status = 0  # a signal is a usual end
-    return several.told(status or max(record.status for record in records), failed)
-
-
 def kinds(text: str | None) -> tuple[str, ...]:
     """Kinds and causes of episodes in a list. Raises Failed."""
     names = () if text is None else tuple(dict.fromkeys(text.split(",")))
@@ -314,15 +299,19 @@ def _refuse(options: Options) -> None:
         ring.refuse(options.path)
 
 
-def _most_s(options: Options) -> float:
-    return inf if options.duration_ns is None else options.duration_ns / 1e9
-
-
-def run(options: Options) -> int:
-    """Runs the verb; returns the exit status. Raises Failed."""
-    _refuse(options)
-    record = Record(options)
-    status = asyncio.run(attend(record, options.argv, _most_s(options)))
-    if not record.begun:
+def run(each: Sequence[Options]) -> int:
+    """Records a machine, or several side by side with a file each; one that fails stops no other.
+    Returns the exit status. Raises Failed."""
+    for options in each:
+        _refuse(options)
+    records = [Record(options) for options in each]
+    for record in records:
+        record.beside = records
+    works = [(record, options.argv) for record, options in zip(records, each, strict=True)]
+    most_s = inf if each[0].duration_ns is None else each[0].duration_ns / 1e9
+    status, failed = asyncio.run(attend_all(works, most_s))
+    if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
-    return (status or record.status) if options.job is not None else 0
+    if each[0].job is None:
+        status = 0  # a signal is a usual end
+    return several.told(status or max(record.status for record in records), failed)
