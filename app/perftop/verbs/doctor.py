@@ -19,22 +19,28 @@ def draw(
 ) -> list[str]:
     lines = [" · ".join(machine(answer)), ""]
     for check in answer["checks"]:
-        lines += _check(check, mark(check["state"], unicode=unicode), width)
+        more = ("without it: ", check["lost"]), ("fix: ", check["fix"])
+        lines += _told(check, check["why"], more, width, unicode=unicode)
     lines += ["", *_verdict(answer, width)]
     if items := answer.get("readiness"):
-        lines += ["", *_readiness(items, width, unicode=unicode)]
+        lines += ["", "Benchmarks here:"]
+        for item in items:
+            more = ("", item["effect"]), ("to change: ", item["change"])
+            lines += _told(item, item["now"], more, width, unicode=unicode)
     lines.append("")
     for sentence in next_step.sentences(answer, asked):
         lines += wrapped(sentence, width, 0)
     return lines if unicode else [in_ascii(line) for line in lines]
 
 
-def _check(check: Answer, sign: str, width: int) -> list[str]:
-    lines = wrapped(f"{sign} {check['what']:<{INDENT - 2}}{check['why']}", width, INDENT)
-    if check["lost"]:
-        lines += wrapped(" " * INDENT + f"without it: {check['lost']}", width, INDENT)
-    if check["fix"]:
-        lines += wrapped(" " * INDENT + f"fix: {check['fix']}", width, INDENT)
+def _told(
+    item: Answer, now: str, more: Sequence[tuple[str, str | None]], width: int, *, unicode: bool
+) -> list[str]:
+    """A check: its sign, what it is and how it stands; below that what else is known of it."""
+    sign = mark(item["state"], unicode=unicode)
+    lines = wrapped(f"{sign} {item['what']:<{INDENT - 2}}{now}", width, INDENT)
+    for label, text in more:
+        lines += wrapped(f"{'':{INDENT}}{label}{text}", width, INDENT) if text else []
     return lines
 
 
@@ -61,16 +67,3 @@ def _verdict(answer: Answer, width: int) -> list[str]:
         for key, text in rows
         for line in wrapped(f"  {key:<{INDENT - 2}}{text}", width, INDENT)
     ]
-
-
-def _readiness(items: Sequence[Answer], width: int, *, unicode: bool) -> list[str]:
-    """The lines on how suitable the machine is for benchmarks."""
-    lines = ["Benchmarks here:"]
-    for item in items:
-        sign = mark(item["state"], unicode=unicode)
-        lines += wrapped(f"{sign} {item['what']:<{INDENT - 2}}{item['now']}", width, INDENT)
-        if item["effect"]:
-            lines += wrapped(" " * INDENT + item["effect"], width, INDENT)
-        if item["change"]:
-            lines += wrapped(" " * INDENT + f"to change: {item['change']}", width, INDENT)
-    return lines
