@@ -24,8 +24,6 @@ from perftop.tui.shared import keys
 from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0
-PAGE = 20
-"""Machines that PgUp and PgDn go past."""
 MOST_PROBLEM = 200
 """Characters of what a source has to say."""
 
@@ -114,35 +112,17 @@ class FleetApp(PageApp):
         look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
         look.paused = source.moment or ("paused" if look.paused == "paused" else "")
 
-    # --- keys
+    # --- keys, but for those of the list of machines
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and self.page.typed(event):
             return
         await super().on_event(event)
 
-    async def on_fleet_screen_pressed(self, message: FleetScreen.Pressed) -> None:
-        await self.run_action(keys.BY_ID[message.key].action)
-
-    def action_view(self, name: str) -> None:
-        self.page.view(name)
-
-    def action_help(self) -> None:
-        self.page.view("rows" if self.page.look.view == "help" else "help")
-
-    def action_move(self, by: int) -> None:
-        self.page.move(0, by)
-
-    def action_page(self, by: int) -> None:
-        self.page.move(0, by * PAGE)
-
-    def action_end(self, by: int) -> None:
-        self.page.choose(len(self.page.look.rows) if by > 0 else 0)
-
     def action_step(self, by: int) -> None:
         """A step in time, or a cell in the heat map; there, leaps step in time."""
         if self.page.look.view == "heat":
-            self.page.move(by, 0)
+            self.page.action_move(0, by)
         else:
             self.action_leap(by)
 
@@ -156,28 +136,6 @@ class FleetApp(PageApp):
         if not self.source.moment:
             look.paused = "" if look.paused else "paused"
         self.page.update()
-
-    def action_episode(self, by: int) -> None:
-        self.page.next(by)
-
-    def action_sort(self, by: int) -> None:
-        self.page.sort(by)
-
-    def action_reverse(self) -> None:
-        self.page.order(self.page.look.sight.order)
-
-    def action_metric(self, by: int) -> None:
-        self.page.number(by)
-
-    def action_filter(self) -> None:
-        self.page.look.typing = self.page.look.sight.filter
-        self.page.anew()
-
-    async def action_back(self) -> None:
-        if self.page.look.view == "help":
-            self.page.view("rows")
-        else:
-            self.page.narrow("")
 
     @work(exclusive=True, group="open")
     async def action_open(self, verb: str = "") -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
-from textual.message import Message
+from textual.binding import BindingType
 
 from perftop.draw.strips import Line
 from perftop.session.fleet.fleet import ORDERS, Sight
@@ -15,8 +15,11 @@ from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import rows
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
+from perftop.tui.shared import keys
 from perftop.tui.shared.page_widget import PageWidget
 
+PAGE = 20
+"""Machines that PgUp and PgDn go past."""
 MOST_FILTER = 60
 """Characters of a filter."""
 CROWDED = 4
@@ -24,11 +27,9 @@ CROWDED = 4
 
 
 class FleetScreen(PageWidget, can_focus=True):
-    @dataclass(eq=False)
-    class Pressed(Message):
-        """The key with this id was clicked in the last line."""
+    """A key has its action here, or else in the app."""
 
-        key: str
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
         """`fill`: puts what is newest into the look before it is drawn."""
@@ -57,62 +58,82 @@ class FleetScreen(PageWidget, can_focus=True):
 
     # --- what keys do
 
-    def view(self, name: str) -> None:
+    def action_view(self, name: str) -> None:
         self.look.view = name
         self.anew()
 
-    def move(self, dx: int, dy: int) -> None:
+    def action_help(self) -> None:
+        self.action_view("rows" if self.look.view == "help" else "help")
+
+    def action_move(self, down: int, aside: int = 0) -> None:
         look = self.look
         self._touched = True
         if look.view == "heat":
-            chosen = look.chosen
-            for _ in range(abs(dx) + abs(dy)):
-                step = (dx > 0) - (dx < 0), (dy > 0) - (dy < 0)
-                chosen = grid_of(look).beside(chosen, *step)
-            look.chosen = chosen
+            step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
+            for _ in range(abs(aside) + abs(down)):
+                look.chosen = grid_of(look).beside(look.chosen, *step)
         else:
-            self.choose(self._at() + dy)
+            self._choose(self._at() + down)
         self.update()
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * PAGE)
+
+    def action_end(self, by: int) -> None:
+        self._choose(len(self.look.rows) if by > 0 else 0)
 
     def _at(self) -> int:
         names = [machine.name for machine in self.look.rows]
         return names.index(self.look.chosen) if self.look.chosen in names else 0
 
-    def choose(self, at: int) -> None:
+    def _choose(self, at: int) -> None:
         look = self.look
         self._touched = True
         if look.rows:
             look.chosen = look.rows[max(0, min(len(look.rows) - 1, at))].name
         self.update()
 
-    def next(self, by: int) -> None:
+    def action_episode(self, by: int) -> None:
         """Select the next machine on which an episode runs."""
         look, at = self.look, self._at()
         every = len(look.rows)
         around: Iterable[int] = ((at + by * step) % every for step in range(1, every + 1))
         for i in around:
             if any(event.wrong for event in look.rows[i].running):
-                self.choose(i)
+                self._choose(i)
                 return
 
-    def sort(self, by: int) -> None:
-        self.order(ORDERS[(ORDERS.index(self.look.sight.order) + by) % len(ORDERS)])
+    def action_sort(self, by: int) -> None:
+        self._order(ORDERS[(ORDERS.index(self.look.sight.order) + by) % len(ORDERS)])
 
-    def order(self, name: str) -> None:
+    def action_reverse(self) -> None:
+        self._order(self.look.sight.order)
+
+    def _order(self, name: str) -> None:
         """Sort by this; by the same again: the other way round."""
         sight = self.look.sight
         reverse = not sight.reverse if name == sight.order else False
         self.look.sight = Sight(name, reverse, sight.filter)
         self.update()
 
-    def number(self, by: int) -> None:
+    def action_metric(self, by: int) -> None:
         look = self.look
-        keys = TRACED if look.view == "time" else tuple(FIELDS)
-        at = keys.index(look.shown) if look.shown in keys else 0
-        look.shown = keys[(at + by) % len(keys)]
+        known = TRACED if look.view == "time" else tuple(FIELDS)
+        at = known.index(look.shown) if look.shown in known else 0
+        look.shown = known[(at + by) % len(known)]
         self.update()
 
-    def narrow(self, text: str) -> None:
+    def action_filter(self) -> None:
+        self.look.typing = self.look.sight.filter
+        self.anew()
+
+    def action_back(self) -> None:
+        if self.look.view == "help":
+            self.action_view("rows")
+        else:
+            self._narrow("")
+
+    def _narrow(self, text: str) -> None:
         sight = self.look.sight
         self.look.sight = Sight(sight.order, sight.reverse, text[:MOST_FILTER])
         self.update()
@@ -128,13 +149,13 @@ class FleetScreen(PageWidget, can_focus=True):
             look.typing = None
         elif event.key == "escape":
             look.typing = None
-            self.narrow("")
+            self._narrow("")
         elif event.key == "backspace":
             look.typing = look.typing[:-1]
-            self.narrow(look.typing)
+            self._narrow(look.typing)
         elif event.character is not None and event.is_printable:
             look.typing = (look.typing + event.character)[:MOST_FILTER]
-            self.narrow(look.typing)
+            self._narrow(look.typing)
         else:
             return False
         self.anew()
@@ -142,24 +163,30 @@ class FleetScreen(PageWidget, can_focus=True):
 
     # --- the mouse
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         look = self.look
         if event.y == look.height - 1:
             if key := key_at(look, event.x):
-                self.post_message(self.Pressed(key))
+                await self._press(key)
             return
         if (name := look.mouse.get(event.y)) is None:
             return
         if name:
             look.chosen, self._touched = name, True
             if event.chain > 1:
-                self.post_message(self.Pressed("open"))
+                await self._press("open")
         elif order := rows.order_at(rows.table(look, halves(look)[0]), event.x):
-            self.order(order)
+            self._order(order)
         self.update()
 
+    async def _press(self, name: str) -> None:
+        """Does what the key of this name does."""
+        action = keys.BY_ID[name].action
+        if not await self.app.run_action(action, self):
+            await self.app.run_action(action)
+
     def on_mouse_scroll_down(self) -> None:
-        self.move(0, 3)
+        self.action_move(3)
 
     def on_mouse_scroll_up(self) -> None:
-        self.move(0, -3)
+        self.action_move(-3)
