@@ -42,7 +42,7 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
 
 def rate_unit(most: float) -> ClockUnit:
     """The unit in which rates up to `most` a second have at most four digits."""
-    power, prefix = next(((p, n) for p, n in PREFIXES if most >= 10**p), (0, ""))
+    power, prefix = scale(most)
     return ClockUnit(f"{prefix}/s", 10.0**-power, 1)
 
 
@@ -57,6 +57,12 @@ def plain(value: float) -> str:
 PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
+def scale(value: float) -> tuple[int, str]:
+    """The power of ten and the prefix with which a number has one to three digits before the
+    point."""
+    return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
+
+
 def prefixed(value: float) -> str:
     """A number of any size to 0.1 with k, M, G or T: 12.3k."""
     if not math.isfinite(value):
@@ -69,7 +75,7 @@ def prefixed(value: float) -> str:
 
 def brief(value: float) -> str:
     """A round number without needless digits: 500k, 2.5."""
-    power, prefix = next(((p, n) for p, n in PREFIXES if abs(value) >= 10**p), (0, ""))
+    power, prefix = scale(value)
     return f"{value / 10**power:g}{prefix}"
 
 

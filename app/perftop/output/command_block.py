@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perftop.base.format import clock, percent, rough
+from perftop.base.format import clock, percent, rough, scale
 from perftop.base.text import ranges, safe
 from perftop.output import sentences
 from perftop.output.command_headline import MOST_NAME, NOTICED, UNSEEN
@@ -18,7 +18,6 @@ from perftop.session.session import Session
 WIDTH = 13
 MOST_COMMAND = 100
 _LOW = "turbo-drop", "throttle", "license"
-_SIZES = (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
@@ -109,10 +108,8 @@ def _used(line: Line) -> Iterator[str]:
 
 
 def _si(value: float) -> str:
-    for size, name in _SIZES:
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value:.0f}"
+    power, prefix = scale(value)
+    return f"{value / 10**power:.3g} {prefix}" if prefix else f"{value:.0f}"
 
 
 def _waits(line: Line) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import floor, isfinite, log10, nan
 
-from perftop.base.format import PREFIXES
+from perftop.base.format import scale
 from perftop.base.text import safe
 from perftop.output.stat_json import Line, number
 from perftop.samples.registry import EVENT, PER_KI, RARE
@@ -50,8 +50,7 @@ class Number:
             return "n/a"
         digits, size = self.digits, abs(value if like is None else like) * self.scale
         if self.grows:
-            power, sign = next(((p, n) for p, n in PREFIXES if size >= 10**p), (0, ""))
-            power, sign = (power, sign) if self.prefixed else (0, "")
+            power, sign = scale(size) if self.prefixed else (0, "")
             size /= 10**power
             digits = max(0, digits - 1 - floor(log10(size))) if size > 0 else 1
             return f"{value * self.scale / 10**power:.{min(digits, 4)}f}{sign}"
