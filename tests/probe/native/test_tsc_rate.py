@@ -11,8 +11,10 @@ from perfprobe.native import tsc_rate
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What it slept, where nobody has begun before."""
     found: list[float] = []
     monkeypatch.setattr(time, "sleep", found.append)
+    monkeypatch.setattr(tsc_rate, "_begun", None)
     return found
 
 
