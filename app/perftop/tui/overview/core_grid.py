@@ -70,18 +70,9 @@ class CoreGrid(Paneled, Cursor):
         picture = self._picture
         sight = self._sight()
         picture.sheet.fetch(sight)
-        work, ipc = (
-            next((c.width - c.gap for c in picture.columns if c.key == key), 0)
-            for key in ("work", "past ipc")
-        )
-        picture.recent = None
-        if work or ipc:
-            picture.recent = Recent(
-                self.session, self.interval, self.places.places, work, ipc,
-                max(self._top_ipc, self._troubles.ipc_alone),
-                ascii_=self.choice.ascii,
-            )  # fmt: skip
-            picture.recent.fetch(sight)
+        if picture.recent is not None:
+            top_ipc = max(self._top_ipc, self._troubles.ipc_alone)
+            picture.recent.read(self.interval, sight, top_ipc)
             self._top_ipc = picture.recent.top_ipc
         self._tell()
 
@@ -106,6 +97,14 @@ class CoreGrid(Paneled, Cursor):
         picture.clock = clock_of(self.session, self.choice.units, known=True)
         known = layout.known(self.session, self.places, picture.clock.name)
         picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
+        work, ipc = (
+            next((c.width - c.gap for c in picture.columns if c.key == key), 0)
+            for key in ("work", "past ipc")
+        )
+        picture.recent = None
+        if work or ipc:
+            places, ascii_ = self.places.places, self.choice.ascii
+            picture.recent = Recent(self.session, places, work, ipc, ascii_=ascii_)
         self._arrange()
         self._look()
         self.redraw()

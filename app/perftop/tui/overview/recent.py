@@ -11,11 +11,11 @@ from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import histories, theme
 from perftop.draw.strips import Run, joined
-from perftop.session.history import edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
 from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import TICK, Axis
@@ -35,56 +35,75 @@ def axis(session: Session, interval: Interval, cells: int) -> Axis:
 
 
 class Recent:
-    """Utilisation and IPC of rows in the last spans."""
+    """Utilisation and IPC of rows in the last spans. It is kept from one interval to the next, as
+    spans that are over are not looked up again."""
 
     def __init__(
-        self, session: Session, interval: Interval, places: Sequence[Place], work: int, ipc: int,
-        top_ipc: float, *, ascii_: bool,
-    ) -> None:  # fmt: skip
-        """`work` and `ipc`: cells of each; 0 where no column shows it. `top_ipc`: the scale so
-        far, which only grows."""
+        self, session: Session, places: Sequence[Place], work: int, ipc: int, *, ascii_: bool
+    ) -> None:
+        """`work` and `ipc`: cells of each; 0 where no column shows it."""
         self._session, self._places, self._ascii = session, places, ascii_
-        self._work_axis, self._ipc_axis = (axis(session, interval, n) for n in (work, ipc))
+        self._work_cells, self._ipc_cells = work, ipc
+        self._sight: list[int] = []
+        self._ring = self._past(self._sight)
+        self._interval: Interval
         self._work: dict[int, bytes] = {}
         self._ipc: dict[int, Codes] = {}
-        self.top_ipc = top_ipc
+        self.top_ipc = 0.0
 
-    def fetch(self, wanted: Iterable[int]) -> None:
-        """Look up these rows together, which costs little more than one alone."""
-        rows = [*wanted]
+    def read(self, interval: Interval, sight: list[int], top_ipc: float) -> None:
+        """Looks up the rows in sight up to the end of this interval. `top_ipc`: the scale so far,
+        which only grows."""
+        if sight != self._sight:
+            self._sight, self._ring = sight, self._past(sight)
+        self._interval, self.top_ipc = interval, top_ipc
+        self._work.clear()
+        self._ipc.clear()
+        self._add(sight, self._ring)
+
+    def _past(self, rows: Sequence[int]) -> Ring:
+        """The past of the first and of the last CPU of these rows."""
+        places = [self._places[row] for row in rows]
+        first, last = ([place.rows[at] for place in places] for at in (0, -1))
+        lookups: dict[str, Lookup] = {
+            "util": lambda history, at: history.field("util", first + last, at)
+        }
+        if self._ipc_cells:
+            lookups["ipc"] = lambda history, at: history.field("ipc", first, at)
+        return Ring(lookups)
+
+    def _add(self, rows: Sequence[int], ring: Ring) -> None:
+        """Makes the cells of these rows, which together cost little more than one alone."""
+        work, ipc, history = self._work_cells, self._ipc_cells, self._session.history
         if not rows:
             return
-        work, ipc = self._work_axis.bins, self._ipc_axis.bins
+        bins = max(work, ipc)
+        values = {key: np.full((bins, 2 * len(rows)), np.nan) for key in ("util", "ipc")}
+        if history is not None:
+            bin_ns = axis(self._session, self._interval, bins).bin_ns
+            end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
+            # The span of a past moment is shown whole, as far as it is over by now.
+            ring.read(history, end_ns, bin_ns, bins, min(end_ns, self._session.now_ns))
+            values = {key: ring[key] for key in ("util", "ipc")[: 1 + bool(ipc)]}
         if work:
-            self._work.update(zip(rows, self._shares(rows), strict=True))
+            self._work.update(zip(rows, self._shares(rows, values["util"][-work:]), strict=True))
         if ipc:
-            cpus = [self._places[row].rows[0] for row in rows]
-            values = self._of("ipc", cpus, self._ipc_axis)
-            busy = self._of("util", cpus, self._ipc_axis) >= histories.QUIET
-            values = np.where(busy, values, np.nan)
-            highest = float(np.fmax.reduce(values, axis=None, initial=0.0))
+            busy = values["util"][-ipc:, : len(rows)] >= histories.QUIET
+            shown = np.where(busy, values["ipc"][-ipc:, : len(rows)], np.nan).T
+            highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _STEP * np.ceil(highest / _STEP), _STEP)
-            self._ipc.update(zip(rows, histories.heights(values, self.top_ipc), strict=True))
+            self._ipc.update(zip(rows, histories.heights(shown, self.top_ipc), strict=True))
 
-    def _shares(self, rows: Sequence[int]) -> list[bytes]:
-        places = [self._places[row] for row in rows]
-        cpus = [place.rows[at] for at in (0, -1) for place in places]
-        steps = histories.steps(self._of("util", cpus, self._work_axis))
-        first, second = steps[: len(places)], steps[len(places) :]
-        pairs = np.array([len(place.rows) == 2 for place in places])
+    def _shares(self, rows: Sequence[int], util: Floats) -> list[bytes]:
+        steps = histories.steps(util.T)
+        first, second = steps[: len(rows)], steps[len(rows) :]
+        pairs = np.array([len(self._places[row].rows) == 2 for row in rows])
         cells = np.where(pairs[:, None], histories.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
-    def _of(self, key: str, cpus: list[int], along: Axis) -> Floats:
-        """(rows, cells): a metric of CPUs given by position."""
-        history = self._session.history
-        if history is None:
-            return np.full((len(cpus), along.bins), np.nan)
-        return history.field(key, cpus, edges(along.end_ns, along.bin_ns, along.bins)).T
-
     def work(self, row: int) -> tuple[Run, ...]:
         if row not in self._work:
-            self.fetch([row])
+            self._add([row], self._past([row]))
         cells = self._work[row]
         if len(self._places[row].rows) == 2:
             return histories.halves(cells)
@@ -93,10 +112,11 @@ class Recent:
     def ipc(self, row: int, trouble: Trouble | None) -> tuple[Run, ...]:
         """IPC of the first thread, red while an episode lowered it."""
         if row not in self._ipc:
-            self.fetch([row])
+            self._add([row], self._past([row]))
         cells = self._ipc[row]
         if trouble is not None and (self._places[row].rows[0], "ipc") in trouble.lost:
-            first = max(0, self._ipc_axis.bin(trouble.episode.start_ns + 1))
+            along = axis(self._session, self._interval, self._ipc_cells)
+            first = max(0, along.bin(trouble.episode.start_ns + 1))
             cells = histories.lost(cells.copy(), first)
         return histories.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
