@@ -64,6 +64,12 @@ class Split:
     def method(self) -> list[str | None]:
         return [METHODS[code] for code in self.how.tolist()]
 
+    @property
+    def usual(self) -> str | None:
+        """The method of most pairs; None if no pair has one."""
+        pairs = self.how[self.how > SINGLE]
+        return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
+
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
         """Mean share of a state over these cores, as far as it is known; NaN: of none."""
         shares = self.states[cores, STATES.index(state)]

@@ -4,7 +4,6 @@ the state of the screen."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import lru_cache
 from math import isinf, isnan
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,12 +125,10 @@ def _method(session: Session, interval: Interval | None) -> str:
     settled; '' if no core has a method."""
     if interval is None:
         return ""
-    names = Counter(name for name in interval.split.method if name not in {"single", None})
-    for name, _ in names.most_common(1):
-        found = session.calibrations.get((name or "").replace("-", "_"))
-        settled = found is not None and found.state == "settled" and found.factor != 1
-        return f"{name} ×{found.factor:g}" if found is not None and settled else f"{name}"
-    return ""
+    name = interval.split.usual
+    found = session.calibrations.get((name or "").replace("-", "_"))
+    settled = found is not None and found.state == "settled" and found.factor != 1
+    return f"{name} ×{found.factor:g}" if found is not None and settled else name or ""
 
 
 def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.smt import METHODS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -166,18 +167,18 @@ class Reader:
         )  # fmt: skip
         found = zip(
             wanted,
-            at.tolist(),
+            split.how[at].tolist(),
             interval.resting[cpus].tolist(),
             self._doubts(interval, rows),
             *(column.tolist() for column in columns),
             strict=True,
         )
-        return [self._row(split.method, *values) for values in found]
+        return [self._row(*values) for values in found]
 
     def _row(
-        self, methods: list[str | None], i: int, core: int, resting: list[bool],
-        doubted: frozenset[tuple[int, str]], online: list[bool], states: list[float],
-        low: list[float], ceiling: float, numbers: list[list[float]], lead: int, idle: bool,
+        self, i: int, how: int, resting: list[bool], doubted: frozenset[tuple[int, str]],
+        online: list[bool], states: list[float], low: list[float], ceiling: float,
+        numbers: list[list[float]], lead: int, idle: bool,
     ) -> Row:  # fmt: skip
         n = len(self._places[i].rows)
         if n < len(online):  # rows of cores with fewer threads than others are padded
@@ -185,7 +186,7 @@ class Reader:
         by_key = dict(zip(NUMBERS, numbers, strict=True))
         by_key["turbo_ceiling_hz"] = [ceiling] * n
         return Row(
-            i, online[:n], resting[:n], doubted, states, low, methods[core], by_key, lead, idle
+            i, online[:n], resting[:n], doubted, states, low, METHODS[how], by_key, lead, idle
         )
 
     def _doubts(self, interval: Interval, rows: Ints) -> list[frozenset[tuple[int, str]]]:
