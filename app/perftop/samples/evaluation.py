@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.counters import Counters
 from perftop.samples.delta import Delta
 from perftop.samples.metrics import Metric, Quantities, Variant
@@ -133,7 +133,9 @@ class Values:
         """One value for a group of CPUs, from those of them where it is known."""
         return float(self.group(rows)[self.registry.index[key]])
 
-    def group(self, rows: list[int] | slice, metrics: list[int] | slice = slice(None)) -> Floats:
+    def group(
+        self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
+    ) -> Floats:
         """Metrics for a group of CPUs: all, or those at two or more places in the registry. One
         alone would be added up in another order, to another last digit."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))

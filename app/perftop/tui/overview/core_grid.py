@@ -95,7 +95,7 @@ class CoreGrid(Paneled, Cursor):
     def build(self) -> None:
         picture = self._picture
         picture.clock = clock_of(self.session, self.choice.units, known=True)
-        known = layout.known(self.session, self.places, picture.clock.name)
+        known = layout.known(self.session, self.places, picture.clock)
         picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
         work, ipc = (
             next((c.width - c.gap for c in picture.columns if c.key == key), 0)

@@ -78,9 +78,8 @@ def _place(runs: list[Run], piece: list[Run], column: int, size: int) -> None:
 
 def _over(picture: Picture, package: int | None) -> tuple[float, float]:
     """Utilisation and clock of all CPUs of a package that the user asked for."""
-    reader, rows = picture.sheet.reader, picture.rows(package)
-    cpus = reader.cpus[rows][reader.asked[rows]].tolist()
-    util, hz = picture.sheet.interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
+    values, cpus = picture.sheet.interval.values, picture.cpus(package)
+    util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
     return util, hz
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from perftop.base.format import GHZ
+from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run
 from perftop.session.columns import BY_KEY
@@ -44,13 +44,12 @@ class Known:
     threads: int
     core_width: int
     cpus_width: int
-    clock: str = "GHz"
-    """Unit of the clocks."""
+    clock: ClockUnit = GHZ
     slots: bool = False
     """Where issue slots go is counted."""
 
 
-def known(session: Session, places: Places, clock: str = "GHz") -> Known:
+def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
     columns = session.counters.columns
     by_metric = frozenset(key for key, chosen in session.evaluator.chosen.items() if chosen)
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
@@ -88,7 +87,17 @@ def layout(known: Known, width: int) -> list[Placed]:
     while sum(w.column.width for w in wishes) > width and any(w.rank for w in wishes):
         highest = max(w.rank for w in wishes)
         wishes = [w for w in wishes if w.rank != highest]
-    return _grown(wishes, max(0, width - sum(w.column.width for w in wishes)))
+    columns = _grown(wishes, max(0, width - sum(w.column.width for w in wishes)))
+    return [_scaled(column, known.clock) for column in columns]
+
+
+def _scaled(placed: Placed, clock: ClockUnit) -> Placed:
+    """The column with the number that it shows, if it shows one."""
+    column = BY_KEY.get(placed.key)
+    if column is None:
+        return placed
+    scale, digits = column.scale(clock, brief=True)
+    return replace(placed, column=column, scale=scale, digits=digits)
 
 
 def _grown(wishes: Sequence[_Wish], spare: int) -> list[Placed]:
@@ -211,7 +220,7 @@ def _number(known: Known, key: str, rank: int) -> list[_Wish]:
 def _clock(known: Known, air: int) -> list[_Wish]:
     if "busy_hz" not in known.metrics:
         return []
-    title = known.clock
+    title = known.clock.name
     ceiling = Placed("turbo_ceiling_hz", "ceiling", 9)
     return [
         _Wish(Placed("busy_hz", title, max(5, len(title)) + 1 + air, arg=LEAD)),

@@ -13,7 +13,7 @@ from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
-from perftop.session.columns import BY_KEY
+from perftop.session.interval import Tasks
 from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import Recent
 from perftop.tui.shared.placed_column import Placed
@@ -34,12 +34,32 @@ class Picture:
     """The past of the rows in sight; None if no column shows it."""
     order: str = "topology"
     clock: ClockUnit = GHZ
-    _groups: dict[int | None, Ints] = field(default_factory=dict)
+    _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
+    _names: dict[int, list[str]] = field(default_factory=dict)
+    """The tasks by row, as far as they were asked for; they are told anew once a second."""
+    _of: Tasks | None = None
+    """What these names are from."""
+
+    def tasks(self, row: int) -> list[str]:
+        """Names and pids of the tasks on the CPUs of a row."""
+        if (tasks := self.sheet.interval.tasks) is not self._of:
+            self._of, self._names = tasks, {}
+        if row not in self._names:
+            self._names[row] = [_task(tasks, cpu) for cpu in self.places.places[row].cpus]
+        return self._names[row]
 
     def rows(self, package: int | None) -> Ints:
         """The rows of a package."""
+        return self._group(package)[0]
+
+    def cpus(self, package: int | None) -> Ints:
+        """Positions of the CPUs of a package that the user asked for."""
+        return self._group(package)[1]
+
+    def _group(self, package: int | None) -> tuple[Ints, Ints]:
         if package not in self._groups:
-            self._groups[package] = np.array(self.places.of_package(package), np.intp)
+            rows, reader = np.array(self.places.of_package(package), np.intp), self.sheet.reader
+            self._groups[package] = rows, reader.cpus[rows][reader.asked[rows]]
         return self._groups[package]
 
 
@@ -132,38 +152,40 @@ def _slots(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[R
 
 
 def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    loser = None
-    if trouble is not None and slot.arg == LEAD:
-        rows = enumerate(p.places.places[row.at].rows)
-        loser = next((i for i, at in rows if (at, slot.key) in trouble.lost), None)
-    thread = row.which(slot.key, slot.arg) if loser is None else loser
+    key, thread, width = slot.key, slot.arg, slot.width
+    if thread == LEAD:
+        thread = _which(p, row, key, trouble)
     if thread >= len(row.online):  # this core has fewer threads than others
-        runs.append((" " * slot.width, "text"))
-        return
-    if not row.online[thread]:
-        runs.append((f"{'off':>{slot.width}}", "dim"))
-        return
-    runs.append(_value(p, row, slot, thread, trouble))
+        runs.append((" " * width, "text"))
+    elif not row.online[thread]:
+        runs.append((f"{'off':>{width}}", "dim"))
+    elif row.resting[thread] and slot.column is not None and slot.column.of_running:
+        runs.append(at_rest(width))
+    else:
+        value = row.numbers[key][thread]
+        style = _style(p, row, slot, thread, value, trouble)
+        told = number(value * slot.scale, slot.digits, width, style)
+        runs.append(doubted(told) if (thread, key) in row.doubted else told)
 
 
-def _value(p: Picture, row: Row, slot: Placed, thread: int, trouble: Trouble | None) -> Run:
-    key, value, column = slot.key, row.numbers[slot.key][thread], BY_KEY[slot.key]
-    if row.resting[thread] and column.of_running:
-        return at_rest(slot.width)
-    scale, digits = column.scale(p.clock, brief=True)
-    told = number(value * scale, digits, slot.width, _style(p, row, slot, thread, value, trouble))
-    return doubted(told) if (thread, key) in row.doubted else told
+def _which(p: Picture, row: Row, key: str, trouble: Trouble | None) -> int:
+    """Index of the CPU whose number stands for its core: one that loses, else the busiest."""
+    if trouble is not None:
+        for i, at in enumerate(p.places.places[row.at].rows):
+            if (at, key) in trouble.lost:
+                return i
+    return row.which(key, LEAD)
 
 
 def _style(
     p: Picture, row: Row, slot: Placed, thread: int, value: float, trouble: Trouble | None
 ) -> str:
-    key, column = slot.key, BY_KEY[slot.key]
+    key, column = slot.key, slot.column
     if trouble is not None and (p.places.places[row.at].rows[thread], key) in trouble.lost:
         return "alarm"
     if row.idle:
         return "faint"
-    if key not in METRICS or key == "net_hz":
+    if column is None or key not in METRICS or key == "net_hz":
         return "dim"
     if column.of_running or column.unit == "Hz":
         return "text"
@@ -190,7 +212,7 @@ def _past(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: l
 def _who(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
     """The tasks of the core; or the one that loses, and its taker."""
     place, room = p.places.places[row.at], column.width - column.gap
-    names = [_task(p, cpu) for cpu in place.cpus]
+    names = p.tasks(row.at)
     runs.append((" " * column.gap, "text"))
     if trouble is not None and trouble.victim:
         tasks = dict(zip(place.rows, names, strict=True))
@@ -219,9 +241,9 @@ def _taken(loser: str, taker: str, room: int) -> list[Run]:
     return [(loser, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
 
 
-def _task(p: Picture, cpu: int) -> str:
+def _task(tasks: Tasks, cpu: int) -> str:
     """Name and pid of the task on a CPU; '' if none was seen."""
-    match p.sheet.interval.tasks.get(str(cpu)):
+    match tasks.get(str(cpu)):
         case [int(pid), str(name), *_]:
             return foreign(f"{name[:64]} {pid}")
     return ""
