@@ -20,10 +20,9 @@ from perftop.commands.arguments import (
     split,
     with_verb,
 )
-from perftop.commands.measuring import add_stat, add_why
+from perftop.commands.measuring import add_record, add_stat, add_why
 from perftop.commands.options import at_terminal, watch_options
 from perftop.commands.reading import add_diff, add_export, add_summary
-from perftop.commands.recording import add_record
 from perftop.commands.screens import add_fleet, add_screens
 from perftop.commands.services import add_exporter, add_serve
 from perftop.verbs import machine_verbs

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from perftop import cli
-from perftop.commands import measuring, options, recording, screens
+from perftop.commands import measuring, options, screens
 from perftop.commands.arguments import with_verb
 from perftop.process import job_terminal
 from perftop.verbs import machine_verbs
@@ -64,7 +64,7 @@ def test_a_batch_is_what_the_reader_shows_at_once(
         return nullcontext(job if options.command else None)
 
     monkeypatch.setattr(machine_verbs, "probe_command", command)
-    for module in (measuring, recording, screens):
+    for module in (measuring, screens):
         monkeypatch.setattr(module, "held", held, raising=False)
     monkeypatch.setattr(job_terminal, "Console", lambda *_: nullcontext(SimpleNamespace(job=job)))
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))

@@ -1,4 +1,4 @@
-"""Verbs that measure for a while and print: stat, why."""
+"""Verbs that measure for a while, around a command or not: stat, why, record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import COMMAND, EXPLAINED, count, repeats, span_ns
+from perftop.commands.arguments import (
+    COMMAND,
+    EXPLAINED,
+    RECORDED,
+    count,
+    repeats,
+    size_bytes,
+    span_ns,
+)  # fmt: skip
 from perftop.commands.options import (
     METRICS,
     STAT_INTERVAL_NS,
@@ -27,6 +35,12 @@ from perftop.commands.options import (
 
 if TYPE_CHECKING:
     from perftop.process.job import Job
+
+RECORD_BATCH_NS = 200_000_000
+"""What a recording may lack at its end if perftop or the probe is killed."""
+RING_NS = 600_000_000_000
+"""What a black box holds where only --on is given."""
+MOST_BYTES = 1_000_000_000
 
 
 def add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
@@ -66,6 +80,29 @@ def add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
     why.add_argument("--json", action="store_true", help="one JSON object")
     _add_output(why)
     why.set_defaults(verb=_why, runs=True)
+
+
+def add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "write what is measured to a file, without a screen"
+    record = verbs.add_parser("record", parents=[watch], help=text, epilog=RECORDED)
+    text = "the file to write; a directory for several --host"
+    record.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = "keep only the last TIME, in a directory; USR1 or m keeps it for good"
+    record.add_argument("--ring", type=span_ns, metavar="TIME", help=text)
+    text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
+    record.add_argument("--on", metavar="KIND,KIND", help=text)
+    record.add_argument(
+        "--max-size", type=size_bytes, default=MOST_BYTES, metavar="SIZE",
+        help="limit for all that --ring or --on keep (default: 1G)",
+    )  # fmt: skip
+    record.add_argument(
+        "--print-unit", action="store_true", help="print the systemd service of a black box"
+    )
+    add_force(record)
+    record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    add_label(record)
+    add_attach(record)
+    record.set_defaults(verb=_record, runs=True, several=True)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -150,3 +187,33 @@ def _why(options: argparse.Namespace) -> int:
         batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
         argv = stream_of(options, sample_ns, batch_ns, job)
         return why.run(why.Options(argv, duration_ns, job=job, **told))
+
+
+def _record(options: argparse.Namespace) -> int:
+    if options.print_unit:
+        from perftop.verbs import exporter
+
+        return exporter.show("recorder")
+    if options.output is None:
+        raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
+    _, sample_ns = times(options, STAT_INTERVAL_NS)
+    with held(options) as job:
+        each = machines(options, sample_ns, RECORD_BATCH_NS, job)
+        with lean():
+            from perftop.verbs import record, several
+
+        box = None
+        if options.ring is not None or options.on is not None:
+            kinds = record.kinds(options.on)
+            box = record.Box(options.ring or RING_NS, kinds, options.max_size)
+
+        start, paths = shared(job, each), [options.output]
+        if len(each) > 1:
+            paths = several.paths(options.output, options.hosts)
+        return record.run([
+            record.Options(
+                argv, path, sample_ns, options.duration, options.force, job, start, name, box,
+                identity_of(options),
+            )
+            for (name, argv), path in zip(each, paths, strict=True)
+        ])  # fmt: skip
