@@ -15,7 +15,7 @@ from typing import Any
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
-from perftop.verbs.ramp import clock_source, picture, plot, words
+from perftop.verbs.ramp import picture, plot, words
 from perftop.verbs.ramp.runs import Ramp, middle, together
 from perftop.verbs.ramp.trace import traces
 
@@ -159,7 +159,7 @@ def _picture(options: Options, path: Path, answer: Answer, ramp: Ramp) -> None:
     runs = [traces(answer, run) for run in answer["runs"]]
     text = picture.draw(
         words.title(answer), words.sentence(answer, ramp),
-        f"{clock_source.name(answer)}, {clock_source.unit(answer)}", ramp, runs, middle(ramp),
+        f"{words.clock_name(answer)}, {words.unit(answer)}", ramp, runs, middle(ramp),
     )  # fmt: skip
     try:
         with new_file.create(path, force=options.force) as file:
@@ -177,8 +177,8 @@ def _print_json(options: Options, measured: Measured) -> None:
 def _json(answer: Answer, ramp: Ramp) -> dict[str, Any]:
     """The results of a CPU for JSON, with its points: seconds since the load began, and clocks."""
     told = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
-    told["clock"] = clock_source.name(answer)
-    told["unit"] = "Hz" if clock_source.unit(answer) == "GHz" else "steps/s"
+    told["clock"] = words.clock_name(answer)
+    told["unit"] = "Hz" if words.unit(answer) == "GHz" else "steps/s"
     told["sentence"] = words.sentence(answer, ramp)
     for climb, run in zip(told["climbs"], answer["runs"], strict=True):
         climb["around"] = run["around"]

@@ -12,7 +12,7 @@ from examples import output
 
 from perftop.base.text import in_ascii
 from perftop.base.times import rounded
-from perftop.verbs.ramp import clock_source, picture, plot, runs, trace, words
+from perftop.verbs.ramp import picture, plot, runs, trace, words
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 HALTS = [(1e-3, 20e-6), (0.1, 4e-3), (0.3, 400e-6)]
@@ -206,7 +206,7 @@ def test_a_counted_clock_is_told_as_one() -> None:
     found = runs.together(said)
     assert "steady at 3.000 ± 0.001 GHz" in words.sentence(said, found)
     assert words.title(said).endswith("· GHz")
-    assert clock_source.name(said) == "busy clock (cycles counter)"
+    assert words.clock_name(said) == "busy clock (cycles counter)"
     text = " ".join(" ".join(words.facts(said, found, 100)).split())
     assert "cold caches" not in text  # which slow a chain down, and no clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
@@ -244,7 +244,7 @@ def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
     said = made(model="A & B <C>")
     found = runs.together(said)
     parts = [trace.traces(said, each) for each in said["runs"]]
-    text = picture.draw(words.title(said), "answer", clock_source.name(said), found, parts, 2)
+    text = picture.draw(words.title(said), "answer", words.clock_name(said), found, parts, 2)
     root = ET.fromstring(text)  # noqa: S314 - our own
     lines = [e for e in root if e.tag.endswith("polyline")]
     assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]
