@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from perftop.base.format import many
 from perftop.base.times import length, when
-from perftop.output import command_block, sentences, stat_measures
-from perftop.output.command_headline import headline
+from perftop.output import sentences, stat_measures
+from perftop.output.command_text import block, headline
 from perftop.output.episode_words import evidence, where
 from perftop.output.stat_columns import columns
 from perftop.output.stat_json import Line
@@ -62,7 +62,7 @@ def ending(
     is summed up, None: the usual. `brief`: without the CPUs, and of a command only its lines."""
     lines = []
     if argv is not None:
-        lines = ["", headline(argv[0], line), "", *command_block.block(session, argv, line)]
+        lines = ["", headline(argv[0], line), "", *block(session, argv, line)]
     if session.frames < 2 or (brief and argv is not None):
         return lines
     return [*lines, "", *_summary(session, tally, line, asked, brief=brief)]

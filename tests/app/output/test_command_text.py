@@ -8,8 +8,7 @@ from typing import Any
 from examples import output
 from fakes import Machine, seen
 
-from perftop.output.command_block import block
-from perftop.output.command_headline import headline
+from perftop.output.command_text import block, headline
 from perftop.output.run_summary import summary_line
 from perftop.session.session import Session
 
