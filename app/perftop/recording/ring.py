@@ -1,4 +1,4 @@
-"""The last minutes of a stream on disk, in bounded space: a black box.
+"""The last minutes of a stream on disk, in bounded space: a black box; and what it keeps of them.
 
     FILE/                    a directory, itself a recording
       000007.part …          the ring: each part is a whole recording, the oldest goes first
@@ -18,6 +18,7 @@ import os
 import shutil
 import time
 from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from perftop.base.times import length
 from perftop.recording.codec import Timed
 from perftop.recording.parts import ENDING
 from perftop.recording.writer import Tape, cannot, size
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
 
 KEPT = "kept"
 BY_HAND, BEFORE = "by-hand", "before"
@@ -37,6 +40,10 @@ PARTS = 30
 SHORTEST_NS, LONGEST_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part."""
 LEAST_PARTS = 2
+AROUND_NS = 30_000_000_000
+"""Kept before an episode and behind it."""
+Wanted = tuple[str, int, int]
+"""The kind of an episode, and the raw times between which all is to be kept."""
 
 
 @dataclass(slots=True)
@@ -268,3 +275,26 @@ def refuse(path: Path) -> None:
             raise Failed(f"cannot record to {path}: --ring needs a directory of its own there")
     elif not path.parent.is_dir():
         raise Failed(f"cannot record to {path}: {path.parent} is no directory")
+
+
+class Triggers:
+    """`kinds`: kinds or causes of episodes. `longest_ns`: of a longer episode only so much is kept,
+    and its end."""
+
+    def __init__(self, kinds: Collection[str], longest_ns: int) -> None:
+        self._kinds, self._longest_ns = frozenset(kinds), longest_ns
+        self._cursor = 0
+
+    def take(self, session: Session) -> Iterator[Wanted]:
+        """What is to be kept by now; the same again as long as an episode runs."""
+        ended, self._cursor = session.episodes_since(self._cursor)
+        for episode in (*ended, *session.running):
+            if not self._kinds.isdisjoint((episode.kind, episode.cause)):
+                yield from self._around(episode, session.now_ns)
+
+    def _around(self, episode: Episode, now_ns: int) -> Iterator[Wanted]:
+        end_ns = now_ns if episode.end_ns is None else episode.end_ns
+        last_ns = min(end_ns, episode.start_ns + self._longest_ns)
+        yield episode.kind, episode.start_ns - AROUND_NS, last_ns + AROUND_NS
+        if episode.end_ns is not None and last_ns < end_ns:
+            yield episode.kind, end_ns - AROUND_NS, end_ns + AROUND_NS

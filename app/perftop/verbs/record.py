@@ -25,8 +25,7 @@ from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
 from perftop.process.typed_keys import typed
 from perftop.recording import ring
-from perftop.recording.ring import Ring
-from perftop.recording.triggers import Triggers
+from perftop.recording.ring import Ring, Triggers
 from perftop.recording.writer import Tape, refuse
 from perftop.samples.episode import KINDS
 from perftop.session import marks

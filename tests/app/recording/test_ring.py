@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
-from perftop.recording import triggers
+from perftop.recording import ring as black_box
 from perftop.recording.file import GROWING
 from perftop.recording.parts import Parts, recording
 from perftop.recording.ring import KEPT, Ring
@@ -203,14 +203,14 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A simulated drop, from 8.0 to 12.1 s by its truth."""
-    assert triggers.AROUND_NS == 30 * S
-    monkeypatch.setattr(triggers, "AROUND_NS", 5 * S)
+    assert black_box.AROUND_NS == 30 * S
+    monkeypatch.setattr(black_box, "AROUND_NS", 5 * S)
     spec = "sim:turbo-drop,cpus=2"
     (drop,) = (line for line in truth(spec, 20.0) if line.get("kind") == "turbo-drop")
     source = open_sim(f"{spec},speed=max", 2 * SAMPLE)
     hello = source.hello
     box, session = Ring(tmp_path / "box", hello, LENGTH, ROOM), Session(hello)
-    wanted = triggers.Triggers(["power-pl1"], LENGTH)
+    wanted = black_box.Triggers(["power-pl1"], LENGTH)
     while session.now_ns < hello.raw_ns + 25 * S:
         for message in source.poll():
             session.apply(message)
@@ -230,7 +230,7 @@ def test_a_long_episode_is_kept_at_both_ends() -> None:
         episodes_since=lambda _: ([long] if long.end_ns else [], 0),
         running=[] if long.end_ns else [long], now_ns=1000 * S,
     )  # fmt: skip
-    watched = triggers.Triggers(["steal"], LENGTH)
+    watched = black_box.Triggers(["steal"], LENGTH)
     assert [*watched.take(cast(Any, session))] == [("steal", 70 * S, 190 * S)]
     long.end_ns = 900 * S
     session.running = []
