@@ -20,7 +20,7 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache
-from perftop.recording.episode_notes import episode, note
+from perftop.recording.episode_index import episode, note
 from perftop.recording.file import Recording
 from perftop.samples import evidence
 from perftop.samples.episode import Episode
