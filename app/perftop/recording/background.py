@@ -109,7 +109,7 @@ class _Reel(threading.Thread):
         self._hello, self._kept = hello, kept
         self._tape: Tape | None = None
         self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
-        self._room = WAITING_BYTES // frame_bytes(hello)
+        self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
 
     @property
     def bytes(self) -> int:
@@ -144,10 +144,3 @@ def named(hello: wire.Hello, unix: float) -> Path:
     """Name of a recording, from host and time. The host's name is whatever a stream says it is."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")
-
-
-def frame_bytes(hello: wire.Hello) -> int:
-    """About as much as one takes in memory."""
-    rows = ((hello.rows(block.scope), block) for block in hello.blocks)
-    words = sum(n * (wire.HEAD + block.valid_words + block.columns) for n, block in rows)
-    return 1000 + 8 * words

@@ -178,7 +178,7 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(background, "END_S", 0.05)
     played = Played()
     monkeypatch.setattr(
-        background, "WAITING_BYTES", 10 * background.frame_bytes(played.machine.hello)
+        background, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
     played.deck.turn(0.0)
