@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
+
+from perfprobe.frozen import frozen
 
 LEVEL = 0.95
 """Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
@@ -27,7 +28,7 @@ FEWEST = 4
 """Values of which one can be apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate:
     """The mean of a population, from a sample."""
 
@@ -52,7 +53,7 @@ class Estimate:
         return not math.isnan(self.error)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """The difference of two means: the second less the first."""
 

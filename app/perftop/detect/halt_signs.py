@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.standstill import SMALL_IDLE
@@ -28,7 +28,7 @@ SMI_S = 10e-6, 10e-3
 operating system would lose ticks by the second."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sign:
     cause: str
     confidence: Literal["measured", "inferred"] = "inferred"

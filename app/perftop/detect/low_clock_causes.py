@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from perfprobe.frozen import frozen
 from perftop.detect.engine.counted_shares import Facts
 from perftop.samples.evidence import Cap, Level, OutOf, Polled
 
@@ -88,7 +88,7 @@ class Verdict(NamedTuple):
     confidence: Literal["measured", "inferred", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """One drop."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median, median_high
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 
 BUSY = 0.5
@@ -23,7 +23,7 @@ policies hold real climbs at a third of it; a clock that wavers at the bottom ta
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ramp:
     """The ramp of one core."""
 
@@ -42,7 +42,7 @@ class Ramp:
     """Samples that showed it climb."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Climb:
     """Some samples of some cores, of shape (samples, cores) each. The clock of all is steady since
     the sample `begin`."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect import ramp_climb
 from perftop.detect.engine.detector_input import Seen
@@ -39,7 +39,7 @@ sample may lie further above the clock at the start than an eighth of the climb.
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clocks:
     """One sample, by position of the core; NaN: not known."""
 

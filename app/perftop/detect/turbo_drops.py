@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect.engine.counted_shares import Facts, Tally
 from perftop.detect.engine.detector_input import Seen
@@ -45,7 +46,7 @@ MOST = 0.75
 """Minimum share of a group's running time in cores that drop; from there the whole group drops."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clocks:
     """One sample; arrays by position of the core."""
 
@@ -57,7 +58,7 @@ class Clocks:
     """Everything that was counted in the sample."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Look:
     """What a sample shows where something may drop, by position of the core."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from perfprobe.frozen import frozen
 from perftop.docs.page import cells, read, topics
 
 Kind = Literal[
@@ -18,7 +18,7 @@ Kind = Literal[
 """`list`: words with commas in between; `events`: so, with those of this machine's PMU."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Values:
     """What may be typed as a value."""
 
@@ -26,7 +26,7 @@ class Values:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     names: tuple[str, ...]
     metavar: str
@@ -35,7 +35,7 @@ class Option:
     values: Values
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verb:
     name: str
     help: str

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
+
+from perfprobe.frozen import frozen
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _ENDS = re.compile(r"#+ |- |\||```|!\[|$")
 """Beginnings of lines that end a paragraph."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     kind: Kind
     lines: tuple[str, ...]
@@ -26,7 +27,7 @@ class Block:
     """From 1, for headings."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     topic: str
     title: str

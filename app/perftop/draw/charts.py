@@ -8,11 +8,11 @@ blank.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, floor, log10
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.area_colours import AREAS, GRADES
@@ -26,7 +26,7 @@ _AT = {key: i for i, key in enumerate(KEYS)}
 _RULE = "│"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chart:
     """Cells by line from the top, then by column."""
 

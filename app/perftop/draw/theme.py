@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -16,6 +15,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
+from perfprobe.frozen import frozen
 from perftop.draw import area_colours
 
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
@@ -30,7 +30,7 @@ HEAT = len(_HEAT_DARK)
 """Number of steps of the heat ramp; `heat0` is the lowest."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Palette:
     """Colours by key, as rich names them."""
 

@@ -5,9 +5,9 @@ Names end with their unit in full. The samples of a family are the same in both;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from perfprobe.frozen import frozen
 from perftop.base.text import escaped
 
 UNITS = ("hertz", "seconds", "watts", "celsius", "ratio", "joules")
@@ -15,7 +15,7 @@ END = "# EOF\n"
 """Last line of OpenMetrics. The older form has none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heading:
     name: str
     """Name of the family, without the suffix of its samples."""

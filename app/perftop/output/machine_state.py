@@ -4,10 +4,10 @@ has begun. Keys and values as in JSON; the table below puts them into words."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.text import ranges, safe
 from perftop.output.stat_json import Line, number
@@ -20,7 +20,7 @@ EQUAL = 0.002
 """Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class State:
     key: str
     label: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import clock, percent, plain, prefixed
 from perftop.samples.machine_totals import MEMORY
@@ -49,7 +49,7 @@ _SHARED = {
 """The same of the numbers that a CPU shares with its package or its L3."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """A column, but for the states of cores."""
 

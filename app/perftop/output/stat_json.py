@@ -84,7 +84,7 @@ def missing_row(missing: wire.Missing) -> Line:
 
 
 def topology_row(row: wire.Cpu) -> Line:
-    return {name: getattr(row, name) for name in wire.Cpu.__slots__}
+    return {name: getattr(row, name) for name in wire.Cpu.__match_args__}
 
 
 def interval_line(session: Session, interval: Interval) -> Line:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many, rough
 from perftop.base.text import ranges, safe
 from perftop.output.episode_words import where_briefly
@@ -24,7 +24,7 @@ SPARE = 0.5
 """A CPU that wanted less than this share of the time had room for one more task."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Queue:
     """The tasks that waited most, together, and what they waited for."""
 
@@ -37,7 +37,7 @@ class Queue:
     """Whether it is known whom they waited for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Crowd:
     """The threads of the job, or the processes of one name."""
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
@@ -44,7 +44,7 @@ LAST_S = 30.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """Ranges of raw times that hold the first and the last samples of all CPUs, by the clock of
     the machine that was read."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.process.run_notes import spoken
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     labels: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()

@@ -16,8 +16,9 @@ import signal
 import termios
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn, Self
+
+from perfprobe.frozen import frozen
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
@@ -31,7 +32,7 @@ COUNTED = "switches", "page_faults", "disk_faults", "peak_bytes"
 """What is told of a run beside its times."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """The result of a run."""
 

@@ -7,11 +7,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from math import inf, nan
 from typing import Protocol
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.errors import Failed
 from perftop.process.job import raw_ns
 from perftop.process.rejoin import Rejoin
@@ -43,7 +43,7 @@ class Far(Protocol):
     def end(self) -> Failed | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Echo:
     """An answer from there. Times of the two machines are never compared."""
 
@@ -52,7 +52,7 @@ class Echo:
     took_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Way:
     """A link at one moment, as a screen shows it."""
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.errors import Failed
 from perftop.process.probe_stream import Stream
 from perftop.process.retry import Retry
@@ -36,7 +36,7 @@ class Listener(Protocol):
         """Called when it does not answer; the next try comes after `retry_s`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One of the machines."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from perfprobe.frozen import frozen
 from perftop.recording.player import WARM_NS, Passage
 from perftop.session import episode_navigation
 from perftop.session.session import MOST_TOGETHER
@@ -28,7 +28,7 @@ Found = tuple[Passage, int]
 """A passage, and the moment in it, raw ns."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     recording: AnyRecording
     found: FileEpisodes

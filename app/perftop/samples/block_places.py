@@ -3,15 +3,14 @@ that numpy is called as often for all of them as for one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Ints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """One block."""
 
@@ -67,7 +66,7 @@ class Places:
         return self._gaps[1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gaps:
     """Rows that were not read in each frame, and where their latest readings stand: 0 is what was
     known before, then the frames."""

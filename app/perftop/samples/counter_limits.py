@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Bools, Floats, Ints, Words
@@ -96,7 +96,7 @@ def _limit(counter: wire.Counter, scope: wire.Scope) -> float:
     return MOST.get(counter.unit, UNLIMITED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Turning:
     """A block whose counters take turns."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.block_places import Places
 from perftop.samples.counter_limits import TIMES, times
@@ -21,7 +21,7 @@ from perftop.samples.differences import Differences
 from perftop.samples.doubt import Doubt
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockCounter:
     """A counter, its block and its first column there."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
 
+from perfprobe.frozen import frozen
 from perftop.samples.running_tasks import shown
 
 MOST_THREADS = 1024
@@ -29,7 +30,7 @@ class _Point(NamedTuple):
     involuntary: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """What a thread, or several together, did over some time."""
 

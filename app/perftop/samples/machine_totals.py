@@ -4,10 +4,10 @@ interrupts."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.samples.counters import BlockCounter, Counters
 from perftop.samples.delta import Delta
@@ -123,7 +123,7 @@ class Totals:
         return told
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Block:
     """Counters of one column each in a block."""
 

@@ -11,11 +11,12 @@ is decided once, from hello, and does not change during a stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import cached_property
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit
 from perftop.samples.counters import Counters
@@ -71,7 +72,7 @@ class Quantities:
 Formula = Callable[[Quantities], Floats]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Variant:
     needs: tuple[str, ...]
     origin: str
@@ -81,7 +82,7 @@ class Variant:
     needs_tsc: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A number of a CPU, and how it is shown."""
 
@@ -136,7 +137,7 @@ class Column:
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric(Column):
     variants: tuple[Variant, ...]
     made_of: tuple[str, ...] = ()

@@ -4,10 +4,12 @@ made safe here."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from math import inf, nan
 from typing import Any, NamedTuple
+
+from perfprobe.frozen import frozen
 
 MOST_COMM = 64
 """Characters kept of a name: as many as the kernel uses for its own threads."""
@@ -25,7 +27,7 @@ class Task(NamedTuple):
         return f"{self.comm} ({self.pid})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """A record of who runs where, as the wire has it: by CPU as text. Unchecked."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples import memory
 from perftop.samples.cores import Cores
@@ -51,7 +52,7 @@ class Highest(NamedTuple):
     involuntary: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdicts:
     """Samples that were computed together; all parts have a leading axis for them."""
 
@@ -116,7 +117,7 @@ class Sample:
         return self.among.once(make)[self.at]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class State:
     """The state of a sieve between two frames; not to be changed."""
 

@@ -8,11 +8,11 @@ counters, so an event outside the bounds is doubted, not they.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples.calibration import BLUR_S, LEAST_SHARE, Calibration, Told, factor_bounds
 from perftop.samples.counters import Counters
@@ -26,7 +26,7 @@ UNLIKE = 1e-3
 moved. Threads with equal times may never have run alone: clock modulation halts both at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Siblings:
     """Cores with the same number of threads, in some samples: arrays are (samples, cores[, …])."""
 

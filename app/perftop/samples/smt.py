@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.calibration import calibrations
 from perftop.samples.cores import Cores
@@ -102,7 +103,7 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Cores with the same number of threads online."""
 

@@ -8,12 +8,12 @@ mean, whatever the order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores, extended
 from perftop.samples.counters import Counters
@@ -33,7 +33,7 @@ TRACE = 0.001
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ceilings:
     """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
     several samples; NaN where unknown."""
@@ -49,7 +49,7 @@ class Ceilings:
         return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Caps:
     """The lowest limit that somebody set, by position of the core."""
 
@@ -57,7 +57,7 @@ class Caps:
     by: Ints  # place in CAPS
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Domain:
     """The cores of a package that share a table; the active ones among them select its step."""
 

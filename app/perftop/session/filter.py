@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
@@ -55,13 +55,13 @@ class FilterError(ValueError):
         self.at = at  # position of the first bad character, or of what is missing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Term:
     test: Test
     steady: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter:
     text: str
     steady: bool

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.samples.counters import Counters
 from perftop.samples.delta import Delta
@@ -29,7 +30,7 @@ Tasks = Mapping[str, Any]
 """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """What is known of one span of time; arrays by position of CPU or core."""
 

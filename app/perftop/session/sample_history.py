@@ -7,11 +7,11 @@ division; of each core the seconds in its SMT states and its ceiling. 0 where no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter
@@ -25,7 +25,7 @@ CEILING = WEIGHT + 1
 """Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shared:
     """A counter of packages or of L3s, and the rows of its block that are kept."""
 

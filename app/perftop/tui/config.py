@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.user_directory import user_directory
 from perftop.tui.shared import keys
@@ -26,7 +27,7 @@ _Wrong = Iterator[tuple[_At, str]]
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Config:
     theme: str = "perftop-dark"
     units: Units = "GHz"

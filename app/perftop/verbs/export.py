@@ -7,12 +7,12 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
@@ -37,7 +37,7 @@ FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     source: Path | None
     """None: stdin."""

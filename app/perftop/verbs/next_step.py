@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import Any
+
+from perfprobe.frozen import frozen
 
 Answer = dict[str, Any]
 PROC, COUNTERS = "/proc", "perf counters"
@@ -22,7 +23,7 @@ SUDO = "sudo "
 UNUSABLE = "not usable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """The machine that the doctor was asked about, and what whoever asked may do there."""
 

@@ -9,11 +9,11 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
 from perftop.output.live_measurement import Beside
@@ -38,7 +38,7 @@ TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Box:
     """A black box: only what is kept of it stays."""
 
@@ -48,7 +48,7 @@ class Box:
     most_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     argv: list[str]
     """Command line of the probe."""

@@ -8,9 +8,9 @@ import json
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe.frozen import frozen
 from perftop.base.errors import Failed, complain, unwritten
 from perftop.base.text import colours, in_ascii, painted, printable, utf8
 from perftop.output import stat_json
@@ -25,7 +25,7 @@ ENDED_BY = frozenset(128 + number for number in HEEDED)
 """Exit statuses of a command that a signal has ended: then no other run follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     command: list[str]
     runs: int

@@ -6,12 +6,12 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base import errors
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
@@ -34,7 +34,7 @@ from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend, attend_all
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     argv: list[str]
     """Command line of the probe."""

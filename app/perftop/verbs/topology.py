@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many
 from perftop.base.text import in_ascii, ranges
 
@@ -19,7 +20,7 @@ _STRENGTH = "PEL other"  # the order in which types are named
 _WIDEST = 72  # cells of a run of CPUs; a longer run is harder to read than a list
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Core:
     cpus: list[int]
     package: int | None

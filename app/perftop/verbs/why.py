@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, complain, unwritten
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
@@ -30,7 +30,7 @@ LONGEST_NS = 10_000_000_000
 """How long we look without a command."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     argv: list[str]
     """Command line of the probe; empty: a recording is read."""

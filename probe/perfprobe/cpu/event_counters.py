@@ -7,13 +7,13 @@ all counters that a model has with SMT on, they matter with SMT off, when there 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from perfprobe.frozen import frozen
 
 ALL = (1 << 32) - 1
 FIRST_FOUR = 0xF
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restricted:
     first: int
     last: int

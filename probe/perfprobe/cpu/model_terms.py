@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from perfprobe.cpu.event_counters import Restrictions
+from perfprobe.frozen import frozen
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
@@ -15,7 +16,7 @@ METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed"
 """Ways to tell the SMT states, and the counter that each needs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     code: int
     umask: int = 0
@@ -33,7 +34,7 @@ class Event:
         return low | self.umask << 8 | self.any_thread << 21 | high << 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """The counters that one thread has while SMT is on, and their widths."""
 
@@ -45,7 +46,7 @@ class Budget:
     """Bit n: general counter n is left to microcode."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turbo:
     """Registers with turbo ratios. per-count: byte i of `ratios` is the ratio with i+1 active
     cores, 0: no entry. groups: byte i of `ratios` holds for up to byte i of `counts` active cores.
@@ -57,7 +58,7 @@ class Turbo:
     counts: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Residency:
     name: str
     scope: Literal["core", "module", "package"]
@@ -65,7 +66,7 @@ class Residency:
     tick: Tick = "tsc"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Limit reasons of a package. Bit i is the present state of `parts[i]`; bit i+16 is sticky and
     never cleared."""
@@ -74,7 +75,7 @@ class Limits:
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thermal:
     core: int
     package: int | None
@@ -85,7 +86,7 @@ class Thermal:
     sticky log."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rapl:
     unit: int
     package: int | None = None
@@ -95,7 +96,7 @@ class Rapl:
     throttled: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bank:
     """The general counters' MSRs: counter n is at `select + step*n` and `counter + step*n`."""
 
@@ -106,7 +107,7 @@ class Bank:
     status: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clocks:
     mperf: int
     aperf: int
@@ -115,7 +116,7 @@ class Clocks:
     """MPERF and APERF count units of 2**shift cycles."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Uarch:
     name: str
     vendor: str
@@ -149,7 +150,7 @@ class Uarch:
     """Events that not all general counters count; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     models: frozenset[int]
     uarch: Uarch

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from perfprobe.frozen import frozen
 
 TRIM = 0.05
 """Share of samples left out at either end: interrupts do not belong to the code that they
@@ -21,7 +22,7 @@ one bin."""
 Counts = Counter[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     count: int
     least: int
@@ -75,7 +76,7 @@ def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, 
 # --- what is drawn --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Histogram:
     first: int
     """Where the first bin begins."""

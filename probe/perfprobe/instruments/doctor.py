@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
+from perfprobe.frozen import frozen
 from perfprobe.kernel import access, idle_trace, memory_controllers, perf_pmus, settings
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
@@ -23,7 +23,7 @@ COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 State = Literal["usable", "limited", "not usable"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     what: str
     state: State

@@ -7,11 +7,11 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfprobe._native import ffi, lib
+from perfprobe.frozen import frozen
 from perfprobe.instruments import disturbance
 from perfprobe.kernel import perf_groups, perf_pmus
 from perfprobe.kernel.access import Trouble
@@ -41,7 +41,7 @@ _FASTEST = 8
 """Upper bound of clock / TSC rate; it bounds the number of chunks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workload:
     """The sleep and the phases of one run."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPUS
+from perfprobe.frozen import frozen
 from perfprobe.kernel import settings
 
 DEFAULT_SLACK_NS = 50_000
@@ -17,7 +17,7 @@ BUSY = 0.1
 State = Literal["ready", "matters", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     what: str
     state: State

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from perfprobe.frozen import frozen
 
 HELD = 3
 """Number of consecutive rounds that must leave the mean unchanged; one may do so by chance."""
@@ -18,7 +19,7 @@ ANOTHER = math.sqrt(2)
 """Factor from the error of one mean to the difference of two means with that error."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     seconds: float
     """Time for all rounds. Only a round of `first` samples may end later."""
@@ -36,7 +37,7 @@ class Limits:
     timer or slower."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repeated:
     mean: float
     """Mean of all rounds, weighted by their samples."""

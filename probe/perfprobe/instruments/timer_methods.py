@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.cpu.model import AMD
+from perfprobe.frozen import frozen
 from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event, Refused, System
@@ -26,7 +26,7 @@ FEW = 8
 Answers = Literal["ticks", "ns", "count"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Method:
     name: str
     kind: int
@@ -69,7 +69,7 @@ METHODS = (
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timer:
     """A method that is ready to run. The stack on which it was opened owns its resources."""
 

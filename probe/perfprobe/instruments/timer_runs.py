@@ -13,6 +13,7 @@ from typing import Any
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.frozen import frozen
 from perfprobe.instruments import timer_methods
 from perfprobe.instruments.distribution import Counts, step, trimmed_mean
 from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
@@ -56,7 +57,7 @@ class Run:
         return together(self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     bracket: Run
     """The cost of the stamps around methods that are no stamps themselves."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
+from perfprobe.frozen import frozen
 from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import checked
 
@@ -56,7 +56,7 @@ def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
 # --- measured -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offset:
     cpu: int
     against: int

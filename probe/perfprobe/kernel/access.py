@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files, identity
+from perfprobe.frozen import frozen
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -15,7 +15,7 @@ MOUNTS = 1 << 20  # bytes read of mountinfo: some thousand mounts
 STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trouble:
     """Why something cannot be had, and the remedy if there is one."""
 

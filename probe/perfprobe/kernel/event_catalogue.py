@@ -6,10 +6,11 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from perfprobe.cpu import files
+from perfprobe.frozen import frozen
 from perfprobe.kernel import access, event_encodings, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_encodings import Named
@@ -24,7 +25,7 @@ EVENTS = "events"
 """Unit of what a core's PMU counts; the wire bounds it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """A name with its meaning."""
 
@@ -91,7 +92,7 @@ GENERIC = [
 """Names that every kernel has, with their type."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chosen:
     """An event that was asked for."""
 

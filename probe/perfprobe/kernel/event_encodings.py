@@ -13,9 +13,9 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perfprobe.kernel.event_terms import Code
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -31,7 +31,7 @@ _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 """Terms of perf that do not choose what is counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Named:
     """An event that perf knows, by its PMU and terms."""
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from perfprobe.frozen import frozen
 
 MOST = 32
 """Events at once; more would be counted too seldom to mean anything."""
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
 _RINGS = frozenset("uk")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """An event as it was written."""
 

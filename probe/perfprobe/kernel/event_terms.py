@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from perfprobe.cpu import files
+from perfprobe.frozen import frozen
 
 WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
@@ -19,7 +19,7 @@ _FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
 _WIDE = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Code:
     """The three words by which an event is chosen."""
 

@@ -7,12 +7,12 @@ import errno
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
+from perfprobe.frozen import frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
@@ -24,7 +24,7 @@ LEADER = -1
 TIMES = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     key: str
     type: int
@@ -49,7 +49,7 @@ class Event:
         return self.role or self.key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """What a group counted while a thread pinned to its CPU was busy."""
 

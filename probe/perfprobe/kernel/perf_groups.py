@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from perfprobe.frozen import frozen
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import LEADER, Event, Group, Kernel, Trial, shortage, trouble
 
@@ -32,7 +33,7 @@ UNFIT = Trouble("this CPU has too few counters for its group")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settled:
     """What one CPU counts."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files
+from perfprobe.frozen import frozen
 from perfprobe.kernel import access, event_terms
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_terms import Code
@@ -17,7 +17,7 @@ CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "
 """Names and core types. A hybrid has the ones with a type, other machines the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pmu:
     name: str
     path: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perfprobe.native.sampler import RowPlan, Slot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A block's regions in the frame; offsets in words."""
 

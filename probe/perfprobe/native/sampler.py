@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
+from perfprobe.frozen import frozen
 from perfprobe.native.errors import checked
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
@@ -21,7 +21,7 @@ one lane whose CPU is taken away does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """What a thread reads, as pp_slot of perfprobe.h."""
 
@@ -67,7 +67,7 @@ class ProcStatText:
         self.address = int(ffi.cast("uintptr_t", self._memory))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowPlan:
     """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
 
@@ -78,7 +78,7 @@ class RowPlan:
     slots: Sequence[Slot]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drained:
     round: int
     deadline_ns: int

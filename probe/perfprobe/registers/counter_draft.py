@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from perfprobe.cpu import event_counters
 from perfprobe.cpu.model_terms import Bank, Budget, Event
+from perfprobe.frozen import frozen
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS
@@ -17,7 +17,7 @@ MOST_GENERAL = 8
 """Other registers follow after eight selects."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counted:
     key: str
     register: int
@@ -25,7 +25,7 @@ class Counted:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class General:
     """What a general counter is to count."""
 

@@ -8,9 +8,9 @@ used, at the width that CPUID gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
+from perfprobe.frozen import frozen
 from perfprobe.registers.counter_draft import (
     ALL_RINGS,
     EN,
@@ -43,7 +43,7 @@ IN_USE_FIX = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What the CPUs of one kind count."""
 
@@ -71,7 +71,7 @@ class Plan:
         return found if bank.control is None else [*found, bank.control]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     before: int
     ours: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from perfprobe.frozen import frozen
 
 VERSION = 1
 
@@ -21,7 +23,7 @@ ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
 Scope = Literal["cpu", "core", "package", "machine"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counter:
     key: str
     name: str
@@ -43,7 +45,7 @@ def placed(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
         first += counter.columns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     name: str
     scope: Scope
@@ -58,7 +60,7 @@ class Block:
         return -(-self.columns // 64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cpu:
     """A row of the topology. Fields are None where the kernel does not tell (a CPU that is off)."""
 
@@ -74,7 +76,7 @@ class Cpu:
     siblings: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     vendor: str = ""
     family: int | None = None
@@ -84,14 +86,14 @@ class Identity:
     microcode: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     hz: float
     origin: str
     error: float | None = None  # relative
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Multiplier:
     """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Lists have the best
     first."""
@@ -102,7 +104,7 @@ class Multiplier:
     type: str | None = None  # core type, where they differ
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """A step of a turbo table."""
 
@@ -111,7 +113,7 @@ class Step:
     hz: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turbo:
     """How fast the cores of a package may run, by how many of them are active. Steps ascend; the
     last one also holds for more cores."""
@@ -122,7 +124,7 @@ class Turbo:
     """The CPUs that it applies to, where core types differ; None: all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Missing:
     what: str
     why: str
@@ -130,7 +132,7 @@ class Missing:
     cpus: list[int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hello:
     perftop: str
     source: str
@@ -181,7 +183,7 @@ class Hello:
 Bytes = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rows:
     """One block of one frame, as little-endian u64."""
 
@@ -190,7 +192,7 @@ class Rows:
     values: Bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frame:
     seq: int
     time_ns: int
@@ -200,7 +202,7 @@ class Frame:
     records: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     kind: str
     time_ns: int
@@ -208,7 +210,7 @@ class Note:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packed:
     """A frame or note of a recording, as its difference to the previous one."""
 
@@ -221,7 +223,7 @@ class Packed:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bye:
     reason: str
     status: int = 0

@@ -67,7 +67,7 @@ def frames_of_forms(count: int) -> bytes:
         for i in range(9)
     ]
     hello = made.hello(threads=1, cores=1024)
-    hello = wire.Hello(**{**{f: getattr(hello, f) for f in hello.__slots__}, "blocks": blocks})
+    hello = wire.Hello(**{**{f: getattr(hello, f) for f in hello.__match_args__}, "blocks": blocks})
     out = wire.encode(hello)
     for i in range(1, count + 1):
         form = bytes([1, *(1 + (i >> bit & 1) for bit in range(8))])

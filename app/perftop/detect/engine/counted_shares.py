@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter, Counters
@@ -21,7 +21,7 @@ LEVEL = "license_"
 metrics for Skylake-SP halve the sum of two."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Entry:
     """Where a counter goes: what it is a share of, then itself, or each of its bits."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sample, Verdicts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """One sample; `cores` is another object when they were regrouped."""
 

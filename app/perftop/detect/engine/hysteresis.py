@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
@@ -96,7 +97,7 @@ class Spell:
             self.calm.append(sums)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Patience:
     """How long a spell goes on although nothing shows it."""
 

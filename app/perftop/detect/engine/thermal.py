@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.samples.counters import BlockCounter
@@ -23,7 +22,7 @@ hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only,
 is reserved there, and 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Flags:
     """Bits of one counter that tell one cause."""
 

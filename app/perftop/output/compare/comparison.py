@@ -4,9 +4,9 @@ more than the noise."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
+from perfprobe.frozen import frozen
 from perftop.base.statistics import LEVEL, Difference, Estimate, difference, estimate, holm
 from perftop.output.compare.numbers import Number, known, number_of
 from perftop.output.compare.reading import Cause, Reading, state_of
@@ -36,7 +36,7 @@ UNTOLD = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that are no cause by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     number: Number
     a: float
@@ -58,7 +58,7 @@ class Row:
         return value * 100 if self.number.points else 100 * value / abs(self.a)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Differing:
     """A state of the machines that is not the same."""
 
@@ -70,7 +70,7 @@ class Differing:
     cause: Cause | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     label: str
     """Name of the phase; '': it is the whole."""
@@ -88,7 +88,7 @@ class Comparison:
         return len(self.a) == len(self.b) == 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pair:
     number: Number
     a: Estimate

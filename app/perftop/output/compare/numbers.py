@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import floor, isfinite, log10, nan
 
+from perfprobe.frozen import frozen
 from perftop.base.format import scale
 from perftop.base.text import safe
 from perftop.output.stat_json import Line, number
@@ -15,7 +15,7 @@ Numbers = dict[str, float]
 """Values by key; unknown ones are left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Number:
     key: str
     label: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from perfprobe.frozen import frozen
 from perftop.base.statistics import Estimate
 from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS, Numbers, finite, numbers, of_event
 from perftop.output.stat_json import Line
@@ -17,7 +18,7 @@ MOST_READINGS = 10_000
 MOST_STATES = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     numbers: Numbers
     state: Line

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import median
 
+from perfprobe.frozen import frozen
 from perftop.base.statistics import apart, estimate, least_difference
 from perftop.base.text import safe
 from perftop.output.compare.numbers import NUMBERS, Numbers, known, numbers, told
@@ -28,7 +28,7 @@ LABEL, CELL = 4, 8
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repeat:
     """A run, from its summary as `stat --json` has it."""
 
@@ -45,7 +45,7 @@ def repeat(line: Line, *, warmup: bool) -> Repeat:
     return Repeat(line, warmup, numbers(line))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apart:
     place: int
     """Among the runs that count, from 0."""

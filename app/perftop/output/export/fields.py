@@ -6,12 +6,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.output.export.interval_rows import IntervalRows
 from perftop.samples import machine_totals
@@ -27,7 +27,7 @@ Kind = Literal["number", "whole", "count", "total", "truth", "text"]
 Values = Callable[[IntervalRows], Sequence[object]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     name: str
     help: str

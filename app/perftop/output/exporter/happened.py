@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
@@ -30,7 +30,7 @@ Place = tuple[int, str]
 """Position of the package, and cause."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Waiting:
     since_ns: int
     time_ns: int

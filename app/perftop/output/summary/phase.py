@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
 
+from perfprobe.frozen import frozen
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import Line, number
 from perftop.output.why.answer import answer
@@ -17,7 +17,7 @@ from perftop.session.summary import Tally
 SHARES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     label: str
     start: float

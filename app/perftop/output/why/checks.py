@@ -4,11 +4,11 @@ was ruled out on one that is not."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many, percent
 from perftop.output.why.phrases import OF_CYCLES
 from perftop.samples.episode import Episode
@@ -18,7 +18,7 @@ from perftop.session.losses import STEAL, WAIT, Sums
 from perftop.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """`share`: of the time that was lost to it."""
 

@@ -4,11 +4,12 @@ All of it is read off a session; nothing is detected here."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.base.times import length
@@ -33,7 +34,7 @@ MOST_STOLEN = 3
 """CPUs of which stolen time is told one by one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     cause: Cause
     share: float
@@ -57,7 +58,7 @@ class Finding:
         return "cycles" if self.cause[0] in phrases.OF_CYCLES else "time"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     job: str | None
     """Name of the watched job; None: all working CPUs."""

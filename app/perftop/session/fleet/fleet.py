@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
 
+from perfprobe.frozen import frozen
 from perftop.samples.episode import rank
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS, Numbers, mean
@@ -23,7 +23,7 @@ _WORDS = ("silent", "suspect", "episode")
 """What a filter may ask for beside names and causes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Happening:
     """One cause on one machine or on several."""
 
@@ -40,7 +40,7 @@ class Happening:
     """What these machines lose together, in machines."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sight:
     """What the viewer asked for: an order and a filter."""
 

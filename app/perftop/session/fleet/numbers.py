@@ -6,11 +6,11 @@ A machine's row has one value of each for a span of some seconds. NaN is what is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.detect.turbo_drops import START
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
@@ -19,7 +19,7 @@ from perftop.session.session import Session
 Numbers = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     key: str
     label: str

@@ -9,6 +9,7 @@ from math import isfinite
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
@@ -53,7 +54,7 @@ Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 """Labels and cells, by line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Charts:
     """Everything that the charts of one moment are drawn from."""
 

@@ -4,7 +4,9 @@ this core and the room decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from perfprobe.frozen import frozen
 
 LABEL = 12
 """Cells to the left of the charts, for the names of lines or marks of a scale."""
@@ -29,7 +31,7 @@ TRAFFIC, L3 = "traffic", "l3"
 """Panels of what moves between its package, and its L3, and memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """What the source knows of a core."""
 
@@ -45,7 +47,7 @@ class Known:
     """TRAFFIC and L3, where they are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Panel:
     key: str
     """"clock", "smt", "account", or the key of a metric drawn as strips."""
@@ -61,7 +63,7 @@ class Panel:
         return self.strips * self.tall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     panels: tuple[Panel, ...]
     who: bool
@@ -77,7 +79,7 @@ class Page:
     """Cells for the origin of numbers; 0 if it is not shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Wish:
     panel: Panel
     most: int

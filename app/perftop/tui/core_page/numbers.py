@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
@@ -43,7 +43,7 @@ _BESIDE = {
 """Numbers beside a panel, as many as it has lines; other panels have only their own number."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scene:
     """One core at one moment."""
 

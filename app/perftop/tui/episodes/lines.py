@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many
 from perftop.base.times import length, when
 from perftop.detect.low_clock_causes import LEVELS
@@ -33,7 +33,7 @@ _LEAST_WHY = 40
 """Minimum cells of that column; else the evidence stands below its episode."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpisodeLayout:
     width: int
     kind: int

@@ -4,9 +4,9 @@ follow each other."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, isfinite
 
+from perfprobe.frozen import frozen
 from perftop.draw import theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
 from perftop.session.fleet.fleet import natural, racks
@@ -25,7 +25,7 @@ FEET = 3
 """Lines of means below racks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None: a gap."""

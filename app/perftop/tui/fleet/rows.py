@@ -4,10 +4,10 @@ jumps."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
+from perfprobe.frozen import frozen
 from perftop.draw import theme
 from perftop.draw.strips import Line, Run, fit, foreign, width
 from perftop.session.fleet.fleet import racks
@@ -21,7 +21,7 @@ HISTORY, BAR, CAUSE = (11, 40), (10, 26), (15, 18)
 """Cells of the history, the clock's bar and the cause: at least, at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     key: str
     title: str
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """Columns with their sizes, for one width."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
@@ -31,7 +31,7 @@ LEAST = 12
 """Minimum cells of a bar with words beside it; a shorter one shows too little."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extent:
     """The CPUs asked for and their cores. They change so seldom that they are not listed at every
     refresh."""

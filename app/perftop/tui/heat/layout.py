@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil
 
+from perfprobe.frozen import frozen
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 
@@ -19,7 +20,7 @@ LEAST_HEADING = 24
 """Minimum columns of a package's heading where packages stand side by side."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Cores that stand together: those of an L3 if the package has several, else all of it."""
 
@@ -31,7 +32,7 @@ class Group:
 Package = list[Group]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """Size of a core's cell in columns and lines. The column to its left is for marks."""
 
@@ -43,7 +44,7 @@ class Cell:
     """Two threads share a line of the cell; else each thread has its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A piece of a line: the heading of a package, a label, or cells."""
 
@@ -101,7 +102,7 @@ def _name(die: int | None, l3: int | None) -> str:
     return " ".join(f"{what} {number}" for what, number in named if number is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Form:
     """A layout to try."""
 

@@ -6,10 +6,9 @@ itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.samples.metrics import Column
 from perftop.session.interval import Interval
@@ -26,7 +25,7 @@ _SIGMA = 1.4826
 """Standard deviation of normally distributed values, in median deviations."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outlier:
     core: int
     """Position of the core in the session's lists."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite, nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit
 from perftop.draw.heat_ramp import OFF
 from perftop.samples.metrics import Column
@@ -19,7 +19,7 @@ from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit
 from perftop.tui.shared.trouble import Troubles, number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heat:
     """One field at one moment; lists are by position of the CPU."""
 

@@ -3,12 +3,12 @@ comes from outside is made safe to draw."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from math import nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.detect.neighbours.work import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
@@ -32,7 +32,7 @@ MOST_ENDED = 50
 """Maximum number of ended losses shown, the newest."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runner:
     """A thread of the watched job."""
 
@@ -46,7 +46,7 @@ class Runner:
     """Tasks that run on its siblings."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     name: str
     threads: int | None

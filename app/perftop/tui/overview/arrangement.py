@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from perfprobe.frozen import frozen
 from perftop.tui.shared.places import Line, Places
 
 Fold = Literal["needed", "never", "always"]
@@ -14,7 +14,7 @@ MOST = 3
 """At most one line in this many may be a package's that stays."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrangement:
     above: Sequence[Line]
     """Packages' lines that stay above the rows, and `below` them."""

@@ -7,9 +7,9 @@ no axis.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 
+from perfprobe.frozen import frozen
 from perftop.draw import theme
 from perftop.draw.strips import Run, joined
 from perftop.samples.episode import Episode
@@ -21,7 +21,7 @@ _APART = 2
 """Minimum cells between two times."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """The time of a chart: columns of equal length, the last of which holds the newest moment."""
 

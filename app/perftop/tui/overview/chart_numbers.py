@@ -4,9 +4,9 @@ width out."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 
+from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, at_rest, doubted, fit, merged, width
@@ -23,7 +23,7 @@ BAR = "▌"
 """Marks the selected chart."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Numbers:
     """What is told of a CPU or a core in one interval; NaN where unknown."""
 

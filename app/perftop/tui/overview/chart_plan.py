@@ -4,8 +4,9 @@ the source knows, the number of CPUs and the size of the screen decide."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from perfprobe.frozen import frozen
 
 MOST = 16
 """Most charts; a machine with more has rows."""
@@ -27,7 +28,7 @@ _GROWTH = 0.75
 """Their part of the lines beyond it; the rest is for the panels."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     charts: int
     kind: Literal["titled", "beside"]

@@ -4,11 +4,11 @@ what is told of a unit in one interval."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit
 from perftop.draw import theme
@@ -35,7 +35,7 @@ def lost(episode: Episode) -> str:
     return _NAMES.get(number(episode), "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unit:
     """What has one chart."""
 

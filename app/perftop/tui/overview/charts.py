@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.areas import Look
@@ -40,7 +41,7 @@ _STATES: tuple[Sequence[Run], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wishes:
     """What the user has chosen of the charts' look."""
 

@@ -4,8 +4,9 @@ width decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run
@@ -29,7 +30,7 @@ SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who"
 """The order of rows that a column stands for, where it is not its own key."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """What a session can measure; a column without any source is left out."""
 
@@ -69,7 +70,7 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Wish:
     column: Placed
     rank: int = 0

@@ -4,12 +4,12 @@ marks, and the moment from which its time is counted."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.output.compare.course import Course
 from perftop.output.machine_state import state
@@ -21,7 +21,7 @@ SUMMARY_BYTES = 1 << 16
 """No percentiles are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alignment:
     """The moment of a recording from which its time is counted."""
 

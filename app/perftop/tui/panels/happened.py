@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from perfprobe.frozen import frozen
 from perftop.base.times import clock, length
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_costs import STOLEN, group, grouped
@@ -36,7 +36,7 @@ _TOGETHER_NS = 1_000_000_000
 """Ended episodes of one cause whose starts are no further apart are one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """What is known at the end of an interval; groups are told in one line each."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isnan
 
+from perfprobe.frozen import frozen
 from perftop.base.format import many, rough
 from perftop.base.times import clock
 from perftop.draw.strips import Run, fit
@@ -22,7 +22,7 @@ _WHY = 30
 """Minimum cells of the evidence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Columns:
     """Cells by column; 0: it is not shown."""
 

@@ -4,10 +4,10 @@ outside is made safe to draw."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perftop.base.times import length
 from perftop.detect.neighbours.losses import KIND
 from perftop.draw.strips import foreign
@@ -20,7 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Side:
     """One of a pair: a task on a CPU."""
 
@@ -30,7 +30,7 @@ class Side:
     """None: it is on no CPU of its own, as the hypervisor."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     sign: str
     taker: Side

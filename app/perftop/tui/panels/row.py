@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from perfprobe.frozen import frozen
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
@@ -18,7 +18,7 @@ from perftop.tui.shared.choice import Choice
 Kind = Literal["who", "happened", "selected", "losses"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PanelRow:
     """Panels on a screen of `width` cells; `kinds` have widths in proportion to `shares`."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isnan, nan
 
+from perfprobe.frozen import frozen
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.samples.running_tasks import Ran
@@ -28,7 +28,7 @@ _LITTLE = 0.05
 """Tasks with a smaller share are drawn dim."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Runner:
     """A task on one CPU, or one that was seen on several."""
 
@@ -49,7 +49,7 @@ class Runner:
         return sum(self.shares.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Columns:
     name: int
     each: tuple[int, ...]

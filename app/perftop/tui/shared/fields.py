@@ -4,10 +4,10 @@ and the SMT states of its core."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
@@ -44,7 +44,7 @@ def unit_in(field: Column, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scale:
     """Maps values to steps of the heat ramp."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from perfprobe.frozen import frozen
 
 if TYPE_CHECKING:
     from textual.binding import Binding
@@ -19,7 +20,7 @@ prompt; in a command's output while it fills the screen; on the fleet's screen, 
 places work too (FLEET)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Key:
     id: str
     place: Place

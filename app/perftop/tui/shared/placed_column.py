@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from perfprobe.frozen import frozen
 from perftop.draw.strips import fit
 from perftop.samples.metrics import Column
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placed:
     key: str
     """Names the column; where it shows a metric, the metric's key."""

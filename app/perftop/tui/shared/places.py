@@ -4,15 +4,15 @@ measured values."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from perfprobe.frozen import frozen
 from perftop.session.session import Session
 
 ORDERS = ("topology", "CPU number", "worst first")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """One row: a physical core, or a CPU where none has a sibling."""
 
@@ -27,7 +27,7 @@ class Place:
     """Positions of its CPUs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """The content of a line of the grid: a row, the heading of a package or L3, or the traffic of a
     package to memory."""

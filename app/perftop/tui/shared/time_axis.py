@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count, takewhile
 from math import ceil
 
+from perfprobe.frozen import frozen
 from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
@@ -36,7 +36,7 @@ FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90
 length with each."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """Bins of equal length, side by side; a bin holds the samples after its start up to its end."""
 

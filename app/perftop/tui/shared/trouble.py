@@ -7,11 +7,11 @@ rows in sight and not the CPUs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isfinite, nan
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools
 from perftop.base.format import rough
 from perftop.samples.episode import Episode
@@ -47,7 +47,7 @@ def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | N
     return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trouble:
     """What runs on some CPUs."""
 

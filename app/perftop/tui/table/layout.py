@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from perfprobe.frozen import frozen
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import Column
 from perftop.tui.shared.placed_column import Placed
@@ -17,7 +18,7 @@ NAME, LONGEST = 18, 32
 """Minimum and maximum cells of a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableLayout:
     """The part of the table that is in sight."""
 

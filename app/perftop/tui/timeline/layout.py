@@ -4,8 +4,8 @@ decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from perfprobe.frozen import frozen
 from perftop.draw.strips import fit
 from perftop.tui.shared.places import Line, Places, spans
 
@@ -19,7 +19,7 @@ MOST_CPUS = 12
 """Maximum cells of a list of CPUs; longer lists (cores with many threads) are cut."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneLine:
     """One line of the part that scrolls."""
 
@@ -31,7 +31,7 @@ class LaneLine:
     """Line within a CPU that is several lines tall; 0 is the top one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimelineLayout:
     slots: list[LaneLine]
     each: bool

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.verbs.ramp.trace import SMOOTH, Gap, Trace, gaps, traces
 
@@ -35,7 +35,7 @@ take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Level:
     """The steady part of a phase."""
 
@@ -50,7 +50,7 @@ class Level:
     """Clock by the chain: a check of `hz` where cycles were counted, else equal to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Climb:
     """The results of one run; a time is None if the clock did not reach that point."""
 

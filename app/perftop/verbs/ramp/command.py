@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
@@ -30,7 +31,7 @@ Ask = Callable[..., Answer]
 """Returns the probe's answer to a verb and its arguments."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     cpu: str | None
     isa: str

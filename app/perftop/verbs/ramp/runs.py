@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.verbs.ramp.climb import Climb, climb
 
 FEWEST = 3
@@ -17,7 +17,7 @@ SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
 NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """Median, minimum and maximum of a time over the runs, in seconds."""
 
@@ -26,7 +26,7 @@ class Spread:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Halt:
     """A gap that most runs have at the same place."""
 
@@ -35,7 +35,7 @@ class Halt:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ramp:
     """The joint results of all runs of one CPU."""
 

@@ -11,12 +11,12 @@ it has no cycles. So pieces that stood still are left out of it, and of the chai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 
 SMOOTH = 5
@@ -27,7 +27,7 @@ LONGEST_HALT_S = 60e-6
 """Maximum length of a short gap; halts for a change of clock or SIMD power take at most 50 us."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trace:
     """One phase of a run, as arrays by chunk; moments in seconds since the load began."""
 
@@ -51,7 +51,7 @@ class Trace:
     switches: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gap:
     """A time in which the chain stood still."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
+from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest import clocks
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.native.affinity import pinned
@@ -27,7 +27,7 @@ ROWS_TOLD = 64
 """Rows told of a counter; a thousand cores would fill a message."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Second:
     """The time in which memory was copied, as stamps."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest import beyond, resting
 from perfprobe.instruments.selftest.beyond import Second
 from perfprobe.instruments.selftest.tape import Tape
@@ -41,7 +41,7 @@ Against = tuple[tuple[str, ...], str]
 """Counters of which one at least is wrong, and what shows it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instrument:
     name: str
     keys: tuple[str, ...]

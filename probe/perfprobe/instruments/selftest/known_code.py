@@ -6,10 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
+from perfprobe.frozen import frozen
 from perfprobe.native.errors import Unavailable, checked
 
 FREE, ADD, IMUL, ENTER = (
@@ -20,7 +20,7 @@ FREE, ADD, IMUL, ENTER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spell:
     """A time at work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
     how long the thread ran."""
@@ -40,7 +40,7 @@ class Spell:
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """A run of a loop, with the TSC after every `turns` turns."""
 

@@ -6,9 +6,9 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from perfprobe.frozen import frozen
 from perfprobe.instruments import disturbance
 from perfprobe.instruments.selftest import known_code
 from perfprobe.instruments.selftest.known_code import Run, Spell
@@ -41,7 +41,7 @@ LEAD_NS = 60_000_000
 """Time before the first work, long enough for a sample."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chain:
     """A run of dependent instructions, and the cycles that each takes (None: unknown)."""
 
@@ -49,7 +49,7 @@ class Chain:
     cycles: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Times:
     """The patterns by CPU, and seconds for which others kept the CPU busy."""
 

@@ -4,9 +4,9 @@ demand."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from perfprobe import wire
+from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest import clocks
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
@@ -19,7 +19,7 @@ UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNE
 MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockCounter:
     """A counter, and where its values stand in its block."""
 
@@ -28,7 +28,7 @@ class BlockCounter:
     counter: Counter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """How far a counter moved, in its unit, between two reads at these stamps."""
 
@@ -37,7 +37,7 @@ class Moved:
     amount: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _BlockRead:
     """A block of one frame, as u64."""
 

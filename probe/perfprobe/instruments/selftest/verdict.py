@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from perfprobe.frozen import frozen
 
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
@@ -13,7 +14,7 @@ CLOSE = 3.0
 RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """A counter and what it is checked against. `tolerance` is a share of `Seen.scale`."""
 
@@ -26,7 +27,7 @@ class Check:
     in_use: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """The result of one try on one CPU."""
 
@@ -50,7 +51,7 @@ class Seen:
 NOTHING: tuple[Verdict, Seen | None] = ("disturbed", None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     counter: str
     what: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest import known_code
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.tape import Moved, Tape
@@ -41,7 +41,7 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """The part of one CPU's work that lies between two samples."""
 

@@ -4,11 +4,11 @@ counted this way. Each has a counter for itself all the time, so a group is alwa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets, cpuid, event_counters
 from perfprobe.cpu.model import INTEL
+from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_catalogue import HARDWARE_EVENTS, Catalogue, Chosen, listed_code
 from perfprobe.kernel.event_terms import Code
@@ -29,7 +29,7 @@ AMD_EVENT = 0xF << 32
 cycle; on AMD the upper part of the event (Linux asm/perf_event.h)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What was asked for, and the core PMUs by which it is encoded."""
 

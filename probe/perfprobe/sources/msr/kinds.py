@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model_terms import Uarch
+from perfprobe.frozen import frozen
 from perfprobe.native import cpuid_reader
 from perfprobe.wire import Cpu, Identity
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """CPUs of one core type."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.frozen import frozen
 from perfprobe.kernel.event_catalogue import Chosen
 from perfprobe.native.errors import NotRestored
 from perfprobe.native.sampler import Field, Flags, Slot
@@ -25,7 +25,7 @@ SMI_COUNT = 0x34
 UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
 
@@ -35,7 +35,7 @@ class Reading:
     mask: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Absent:
     """A counter that this CPU lacks, as is known without reading a register."""
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_catalogue import Catalogue, Chosen
@@ -29,7 +29,7 @@ ALWAYS = 0.99
 OTHER_CORES = Trouble("cores of this type have no such event")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What the user asked for by -e."""
 

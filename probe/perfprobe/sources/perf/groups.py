@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
+from perfprobe.frozen import frozen
 from perfprobe.kernel.perf_events import Event, Group, Kernel
 from perfprobe.kernel.perf_groups import Opening
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bundle:
     """A group to be opened: its CPU, and each event with its column after the times."""
 

@@ -8,9 +8,9 @@ RDPMC. A field has 8 bits, so that each read is right to 0.4 % of the slots betw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe.frozen import frozen
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_catalogue import EVENTS, Chosen
@@ -43,7 +43,7 @@ ERROR = 0.05
 """Share of the slots by which the four may miss them in a trial."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     parts: list[Groups]
     missing: list[Missing]

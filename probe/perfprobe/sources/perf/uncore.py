@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import identity, power_unit_events, topology
+from perfprobe.frozen import frozen
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import LEADER, Event, Kernel, trouble
 from perfprobe.kernel.perf_pmus import Pmu
@@ -16,7 +16,7 @@ from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     pmu: str
     scope: Scope

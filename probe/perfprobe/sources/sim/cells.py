@@ -11,12 +11,13 @@ x ns of the cell. Measured in that time a CPU's work is an interval again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.script import CELL_NS
 
@@ -45,7 +46,7 @@ class Row(IntEnum):
     TRAFFIC = 17  # bytes x 1000 to and from memory
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cells:
     """Some cells in a row; axes (cell, thread, core). Times are ns within the cell."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.frozen import frozen
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints, Machine
@@ -19,7 +19,7 @@ UPTIME_TICKS = 25_000_000
 Words = NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimCounter:
     counter: Counter
     amount: Callable[[Ints], Any]

@@ -4,11 +4,11 @@ did, so that the true count of any span is known."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_names import Asked
 from perfprobe.native.errors import Unavailable
@@ -22,7 +22,7 @@ FREE = 3
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Invented:
     name: str
     about: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import perfprobe
+from perfprobe.frozen import frozen
 from perfprobe.sources.sim import guest
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Machine
@@ -18,7 +18,7 @@ RAW_NS = 86_400_000_000_000
 Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clock:
     """The start of the simulation on all clocks."""
 

@@ -8,12 +8,12 @@ thread: arrays are `slots` wide, and only the first `cpus` slots exist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.frozen import frozen
 from perfprobe.sources.sim.spec import Spec
 from perfprobe.wire import Cpu
 
@@ -45,7 +45,7 @@ def ceiling_mhz(active: int) -> int:
     return next((mhz for cores, mhz in TURBO_MHZ if active <= cores), TURBO_ALL_MHZ)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     cpus: int
     packages: int

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.frozen import frozen
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 
@@ -23,7 +24,7 @@ PL1_BIT, THERMAL_BIT = 10, 1
 WORKING = 100  # per mille of a cell from which a core counts as active for turbo
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """What one CPU does. It works once a cell for `duty` (plus or minus half of `jitter`), starting
     between `start` and `start` + `wander`."""
@@ -46,7 +47,7 @@ class Load:
     """MB/s to and from memory that it asks for while it runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
     works: how much of it is this task's, and for how much it is ready while another runs."""
@@ -59,7 +60,7 @@ class Member:
 SLOT_FIELDS = tuple(f.name for f in fields(Load) if f.name != "comm")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Happening:
     """A scripted episode; times are seconds from the start of the script."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from perfprobe.frozen import frozen
 
 SCENARIOS = (
     "idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle", "neighbour",
@@ -12,7 +12,7 @@ MOST_CPUS = 4096
 KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     scenario: str = "smt-mix"
     cpus: int = 16

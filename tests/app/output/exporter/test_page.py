@@ -97,7 +97,7 @@ def test_only_the_cpus_asked_for_are_told() -> None:
     given = messages("smt-mix,cpus=8", 3)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
-    fields = {name: getattr(hello, name) for name in hello.__slots__} | {"selected": [1, 5]}
+    fields = {name: getattr(hello, name) for name in hello.__match_args__} | {"selected": [1, 5]}
     found = shown(fed([wire.Hello(**fields), *given[1:]], "cpu")[1])
     assert {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")} == {"1", "5"}
     assert {labels[0] for labels, _ in named(found, "perftop_smt_seconds_total")} == {"1"}
@@ -123,7 +123,7 @@ def test_a_ceiling_without_a_clock_says_nothing_of_time_below_it() -> None:
     given = messages("turbo-drop,cpus=4", 2)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
-    fields = {name: getattr(hello, name) for name in hello.__slots__}
+    fields = {name: getattr(hello, name) for name in hello.__match_args__}
     fields["blocks"] = [
         dataclasses.replace(block, counters=[
             dataclasses.replace(c, key=f"not_{c.key}") if c.key in {"cycles", "aperf"} else c
@@ -156,7 +156,7 @@ def test_no_name_of_a_program_is_told() -> None:
     text = fed(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, told = awkward.messages()
-    fields = {name: getattr(hello, name) for name in hello.__slots__}
+    fields = {name: getattr(hello, name) for name in hello.__match_args__}
     fields["missing"] = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [

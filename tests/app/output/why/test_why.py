@@ -166,7 +166,7 @@ def test_what_a_recording_tells_is_over() -> None:
 
 def test_more_than_four_causes_are_counted() -> None:
     session, made = seen("neighbour")
-    many = Report(**{key: getattr(made, key) for key in Report.__slots__} | {
+    many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
         "findings": made.findings[:1] * (MOST_TOLD + 2)})  # fmt: skip
     assert any(line.strip() == "+ 2 more" for line in told(session, many))
 
