@@ -91,14 +91,12 @@ _BITS = {
     "thermal": (0x01, EDX, 22),
     "power-limit": (0x06, EAX, 4),
     "hwp": (0x06, EAX, 7),
-    "hfi": (0x06, EAX, 19),
     "aperfmperf": (0x06, ECX, 0),
     "rtm-always-aborts": (0x07, EDX, 11),
     "tsx-force-abort": (0x07, EDX, 13),
     "hybrid": (0x07, EDX, 15),
     "invariant-tsc": (EXTENDED | 0x07, EDX, 8),
     "aperfmperf-read-only": (EXTENDED | 0x07, EDX, 10),
-    "irperf": (EXTENDED | 0x08, EBX, 1),
     "amd-perfmon-v2": (EXTENDED | 0x22, EAX, 0),
 }
 """By feature its leaf, register and bit."""

@@ -141,7 +141,7 @@ def _countable(event: Event, budget: Budget | None) -> bool:
 
 def _bank(row: Uarch, leaves: Leaves) -> Bank | None:
     if row.vendor in AMD and row.bank and not cpuid.has(leaves, "amd-perfmon-v2"):
-        return replace(row.bank, control=None, status=None)
+        return replace(row.bank, control=None)
     return row.bank
 
 
@@ -149,8 +149,6 @@ def _clocks(row: Uarch, leaves: Leaves) -> Clocks | None:
     clocks = row.clocks
     if clocks is None:
         return None
-    if clocks.irperf is not None and cpuid.has(leaves, "irperf") is False:
-        clocks = replace(clocks, irperf=None)
     if row.vendor in AMD and cpuid.has(leaves, "aperfmperf-read-only") is not False:
         return clocks
     if cpuid.has(leaves, "aperfmperf") is False:

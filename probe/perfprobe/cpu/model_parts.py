@@ -53,15 +53,14 @@ TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 
 # Later cores use these codes for other events, so no base row has them.
 LEVELS = {
-    "license_0": Event(0x28, 0x07, counters=4),
-    "license_1": Event(0x28, 0x18, counters=4),
-    "license_2": Event(0x28, 0x20, counters=4),
+    "license_1": Event(0x28, 0x18),
+    "license_2": Event(0x28, 0x20),
 }
-LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40, counters=4)}
+LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40)}
 LICENSES = {
-    "license_1": Event(0x28, 0x02, counters=4),
-    "license_2": Event(0x28, 0x04, counters=4),
-    "license_3": Event(0x28, 0x08, counters=4),
+    "license_1": Event(0x28, 0x02),
+    "license_2": Event(0x28, 0x04),
+    "license_3": Event(0x28, 0x08),
 }
 
 SOFT = ("traced", "bounds")
@@ -69,9 +68,9 @@ SINGLE = ("single",)
 
 # --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
 
-INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F, 0x38E)
+INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F)
 CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
-RAPL = Rapl(0x606, limits=0x610, info=0x614, throttled=0x613)
+RAPL = Rapl(0x606, limits=0x610, throttled=0x613)
 
 THERMAL = Thermal(
     0x19C,
@@ -137,7 +136,6 @@ C3 = Residency("c3", "core", 0x3FC)
 C6 = Residency("c6", "core", 0x3FD)
 C7 = Residency("c7", "core", 0x3FE)
 C6_KNL = Residency("c6", "core", 0x3FF)
-C6_MODULE = Residency("c6", "module", 0x664, "unknown")
 PC = tuple(
     Residency(name, "package", msr)
     for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))

@@ -136,7 +136,7 @@ _SIERRA = replace(
     methods=parts.SINGLE,
     events=parts.TSC_ONLY,
     budget=None,
-    residencies=(parts.C1, parts.C6, parts.C6_MODULE, *parts.PC),
+    residencies=(parts.C1, parts.C6, *parts.PC),
     limits=None,
     crystals_hz=(),
     restrictions=event_counters.GRACEMONT,
@@ -254,15 +254,14 @@ _ZEN1 = Uarch(
     methods=parts.SOFT,  # no event of any Zen sees the sibling
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
-    bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301, 0xC0000300),
+    bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
     clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
-    rapl=Rapl(0xC0010299, package=0xC001029B, core=0xC001029A),
+    rapl=Rapl(0xC0010299, package=0xC001029B),
     restrictions=event_counters.ZEN,
 )
 _ZEN2 = replace(
     _ZEN1,
     events={**_ZEN1.events, "smi": Event(0x2B)},
-    clocks=Clocks(0xC00000E7, 0xC00000E8, irperf=0xC00000E9),  # Zen 1: erratum 1054
 )
 # The event counts at the P0 rate, which is the TSC's.
 _ZEN4 = replace(

@@ -24,8 +24,6 @@ class Event:
     any_thread: bool = False
     fixed: int | None = None
     """The fixed counter that can count it; the only one if the code is 0."""
-    counters: int | None = None
-    """Number of general counters, from the first on, that can count it; None: all."""
 
     @property
     def config(self) -> int:
@@ -61,9 +59,8 @@ class Turbo:
 @frozen
 class Residency:
     name: str
-    scope: Literal["core", "module", "package"]
+    scope: Literal["core", "package"]
     msr: int
-    tick: Tick = "tsc"
 
 
 @frozen
@@ -90,9 +87,7 @@ class Thermal:
 class Rapl:
     unit: int
     package: int | None = None
-    core: int | None = None
     limits: int | None = None
-    info: int | None = None
     throttled: int | None = None
 
 
@@ -104,14 +99,12 @@ class Bank:
     counter: int
     step: int
     control: int | None
-    status: int | None
 
 
 @frozen
 class Clocks:
     mperf: int
     aperf: int
-    irperf: int | None = None
     shift: int = 0
     """MPERF and APERF count units of 2**shift cycles."""
 

@@ -257,8 +257,7 @@ def test_zen(
     assert found.events["instructions"].config == 0xC0
     assert ("ref" in found.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
     assert ("smi" in found.events) is (name != "Zen 1")
-    irperf = None if name == "Zen 1" else 0xC00000E9  # erratum 1054
-    assert found.clocks == Clocks(0xC00000E7, 0xC00000E8, irperf)
+    assert found.clocks == Clocks(0xC00000E7, 0xC00000E8)
     assert found.bank is not None
     assert (found.bank.select, found.bank.counter, found.bank.step) == (0xC0010200, 0xC0010201, 2)
     assert (found.bank.control is not None) is (leaf22 == (1, 6, 0, 0))
@@ -279,7 +278,7 @@ def test_zen_without_cpuid_driver_is_what_the_family_says() -> None:
     hygon = find("HygonGenuine", 0x18, 0x00, 1, epyc(None))
     assert (hygon.name, hygon.budget) == ("Zen 1", Budget(6, 0, 48, 0))
     assert hygon.events == find(AMD, 0x17, 0x01, 1).events
-    assert find(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8, 0xC00000E9)
+    assert find(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8)
 
 
 def test_zen_in_a_guest_that_hides_its_clocks() -> None:

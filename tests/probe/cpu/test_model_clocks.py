@@ -91,7 +91,7 @@ def test_xeon_phi() -> None:
     assert {m.counter for m in multipliers(found, leaves, 14 << 8)} == {"ref_p", "any_thread"}
     assert found.budget == Budget(2, 3, 40, 40)
     assert find(INTEL, 6, 0x57, 1, unreadable).budget == Budget(2, 3, 40, 40)
-    assert found.clocks == Clocks(0xE7, 0xE8, None, shift=10)
+    assert found.clocks == Clocks(0xE7, 0xE8, shift=10)
     assert found.turbo is not None
     assert found.turbo.layout == "knl"
 

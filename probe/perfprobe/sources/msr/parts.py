@@ -212,7 +212,7 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
     return [
         Reading(Counter(f"{scope}_{r.name}", f"{scope} {r.name}", "cycles", msr.name(r.msr)), r.msr)
         for r in uarch.residencies
-        if r.scope == scope and r.tick == "tsc"
+        if r.scope == scope
     ]
 
 
