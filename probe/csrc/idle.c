@@ -234,37 +234,6 @@ int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *ou
     return pp_idle_value(idle->base, kind, index, out);
 }
 
-int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out)
-{
-    struct bpf_prog_info info = {0};
-    union bpf_attr attr;
-    int rc;
-
-    memset(&attr, 0, sizeof attr);
-    attr.info.bpf_fd = (uint32_t)idle->program;
-    attr.info.info = (uintptr_t)&info;
-    attr.info.info_len = sizeof info;
-    rc = bpf(BPF_OBJ_GET_INFO_BY_FD, &attr);
-    if (rc)
-        return rc;
-    *out = (pp_idle_stats){.missed = info.recursion_misses};
-    for (uint32_t i = 0; i < idle->cpus; i++) {
-        const struct pp_idle_cpu *cpu = pp_idle_cpu(idle->base, i);
-
-        if (cpu) {
-            out->clamped += pp_read_once(&cpu->clamped);
-            out->clamped_ns += pp_read_once(&cpu->clamped_ns);
-        }
-    }
-    for (uint32_t i = 0; i < idle->cores; i++) {
-        const struct pp_idle_core *core = pp_idle_core(idle->base, i);
-
-        if (core)
-            out->dropped += pp_read_once(&core->dropped);
-    }
-    return 0;
-}
-
 const void *pp_idle_base(const pp_idle *idle)
 {
     return idle->base;

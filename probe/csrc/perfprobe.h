@@ -257,14 +257,6 @@ typedef struct pp_idle_states {
     uint32_t known;      /* the state of both LPs is known now */
 } pp_idle_states;
 
-/* Cumulative, over all CPUs. On a working machine only the first two are not 0. */
-typedef struct pp_idle_stats {
-    uint64_t clamped;    /* transitions whose clock was behind the other CPU's ... */
-    uint64_t clamped_ns; /* ... and by how much: by this the sums of core and CPU differ */
-    uint64_t dropped;    /* updates given up; the core was unknown until the CPU's next one */
-    uint64_t missed;     /* runs of the program that the kernel suppressed */
-} pp_idle_stats;
-
 typedef struct pp_idle pp_idle;
 
 /* On failure `log` (never NULL) has the call that failed, and the verifier's words after it. */
@@ -285,8 +277,6 @@ int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 /* As a slot reads it: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the others of a CPU. Also
  * -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
-
-int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out);
 
 /* The arg of a slot PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);

@@ -42,10 +42,9 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     struct toggler two[2] = {{.idle = idle, .cpu = A, .stop = &stop},
                              {.idle = idle, .cpu = B, .stop = &stop}};
     uint64_t start = ((const struct pp_idle_head *)idle->base)->start_ns;
-    pp_idle_stats stats;
     pp_idle_states s;
     int64_t off0, off1, slack;
-    uint64_t unknown;
+    uint64_t unknown, dropped;
 
     event(idle, A, IDLE);
     event(idle, B, IDLE);
@@ -65,16 +64,17 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
         CHECK(pthread_join(two[i].thread, NULL) == 0);
     event(idle, A, IDLE);
     event(idle, B, IDLE);
-    CHECK(pp_idle_get_stats(idle, &stats) == 0);
     s = read_core(idle);
-    CHECK(stats.dropped == two[0].unknown + two[1].unknown);
-    CHECK(stats.dropped || s.unknown_ns == unknown);
-    slack = (int64_t)(stats.clamped_ns + s.unknown_ns - unknown);
+    dropped = pp_idle_core(idle->base, CORE)->dropped;
+    CHECK(dropped == two[0].unknown + two[1].unknown);
+    CHECK(dropped || s.unknown_ns == unknown);
+    slack = (int64_t)(pp_idle_cpu(idle->base, A)->clamped_ns +
+                      pp_idle_cpu(idle->base, B)->clamped_ns + s.unknown_ns - unknown);
     off0 = (int64_t)(s.ns[1] + s.ns[3] - busy(idle, A));
     off1 = (int64_t)(s.ns[2] + s.ns[3] - busy(idle, B));
     CHECK(llabs(off0) <= slack && llabs(off1) <= slack);
     pp_idle_close(idle);
-    return stats.dropped;
+    return dropped;
 }
 
 /* Both CPUs do nothing else here, while real transitions are microseconds apart. Even so hardly any

@@ -114,12 +114,6 @@ class IdleTrace:
         checked(lib.pp_idle_get(self._open(), kind, cpu, out))
         return int(out[0])
 
-    def stats(self) -> Any:
-        """A pp_idle_stats: cumulative, over all CPUs."""
-        out = ffi.new("pp_idle_stats *")
-        checked(lib.pp_idle_get_stats(self._open(), out))
-        return out
-
     def base(self) -> int:
         """Address of the rows for slots of the sampler; valid until close."""
         return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
