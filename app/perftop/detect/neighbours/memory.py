@@ -9,13 +9,15 @@ blames nobody.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.detect.neighbours.programs import Programs
+from perftop.detect.neighbours.programs import Programs, told
 from perftop.detect.neighbours.work import busy_cpus
 from perftop.samples import memory
 from perftop.samples.cores import Cores, extended
@@ -48,7 +50,24 @@ _BYTES, _WORK, _BOTH, _TIME = range(3, 7)
 others' work, share beside a running sibling, and that time itself."""
 
 
-_Look = tuple[Floats, Floats, Bools, Floats, Floats, Floats]
+class _Look(NamedTuple):
+    """What CPUs did, by position, or, with a leading axis, in each of several samples."""
+
+    rate: Floats
+    """Traffic of the package in bytes per second."""
+    util: Floats
+    """0 where the work does not matter."""
+    work: Floats
+    """Utilisation, 0 where it is not known."""
+    known: Bools
+    """There is something to learn: IPC, traffic and what the sibling did."""
+    cycles: Floats
+    ipc: Floats
+    both: Floats
+    """Share of the running time in which the sibling ran; 0 without one."""
+    sums: Floats
+    """What is learned of it, all but what others did; by running time, where it is weighted by
+    that."""
 
 
 class Memory:
@@ -68,8 +87,8 @@ class Memory:
         self._programs = Programs(self.losses, self._names, company, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
         second times those."""
-        self._program: Ints = np.zeros(n, np.int64)
-        """A number for each name of a program that runs now; 0: not known."""
+        self._inside: Bools = groups >= 0
+        self._run_by(np.zeros(n, np.int64))
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
         one may have the first of those that came."""
@@ -85,20 +104,26 @@ class Memory:
             if own is None
             else self._look(sample.delta, sample.values, sample.split, seen.cores, busy)
         )
-        rate, util, counted, cycles, ipc, both = look
-        run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
-        others = self._others(sample.values["util"])
+        run_s, learned = look.util * ((seen.time_ns - seen.since_ns) / 1e9), self._programs.learned
+        others = self._others(look.work)
         with np.errstate(invalid="ignore", divide="ignore"):
             # What was learned while it was quiet; NaN where nothing was.
-            before = self._programs.learned[_BYTES:_TIME] / self._programs.learned[_TIME]
-        crowded = (rate > MORE * before[0]) & (others > before[1] + WORK)
-        over = self._compare(seen, rate, ipc, cycles, run_s, both, before[2], crowded)
-        quiet = counted & ~crowded & np.isfinite(both)
+            before = learned[_BYTES:_TIME] / learned[_TIME]
+        crowded = (look.rate > MORE * before[0]) & (others > before[1] + WORK)
+        calm = self.losses.quiet and not crowded.any()
+        over = [] if calm else self._compare(seen, look, run_s, before[2], crowded)
+        quiet = look.known if calm else look.known & ~crowded
         # Much less traffic than before: quiet is what comes nearest to it.
-        self._programs.learned[:, quiet & (rate * MORE < before[0])] = 0.0
-        more = run_s * rate, run_s * others, run_s * both, run_s
-        self._programs.learn(quiet, ipc, cycles, run_s, *more)
-        self._end(seen, busy, own or set())
+        learned[:, quiet & (look.rate * MORE < before[0])] = 0.0
+        parts = look.sums.copy()
+        parts[_WORK] = others
+        parts[_BYTES:] *= run_s
+        self._programs.learn(quiet, run_s, parts)
+        news = self._company.time_ns == seen.time_ns
+        if news:
+            self._identify(busy)
+        if not calm:
+            self._end(seen, own or set(), news=news)
         return over
 
     # --- what a sample shows
@@ -107,61 +132,64 @@ class Memory:
         """What the CPUs that are busy did in each sample."""
         busy = among.once(busy_cpus)
         look = self._look(among.delta, among.values, among.split, among.cores, busy)
-        return [*zip(*look, strict=True)]
+        return [_Look(*each) for each in zip(*look, strict=True)]
 
     def _look(self, delta: Delta, values: Values, split: Split, cores: Cores, busy: Bools) -> _Look:
-        """By position, or, with a leading axis, in each of several samples: traffic of the package
-        in bytes per second; utilisation, 0 where the work does not matter; whether IPC is known;
-        cycles; IPC; and the share of the running time in which the sibling ran, 0 without one."""
         found = memory.moved(self._sieve.counters, delta)
         assert found is not None
         at, util = INDEX["ipc"], values["util"]
         top, bottom = values.top[..., at, :], values.bottom[..., at, :]
-        util = np.where(busy & np.isfinite(util), util, 0.0)
+        work = np.where(np.isfinite(util), util, 0.0)
+        util = np.where(busy, work, 0.0)
         cycles = np.where(util > 0, bottom, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             rate = extended(found[0] / found[1], np.nan)[..., self._package]
             both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
+        both = np.where(cores.alone, 0.0, both)
         counted = np.isfinite(top) & (cycles > 0) & np.isfinite(rate)
         cycles = np.where(counted, cycles, 0.0)
         ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
-        return rate, util, counted, cycles, ipc, np.where(cores.alone, 0.0, both)
+        sums = [*told(ipc, cycles), rate, rate, both, np.ones(util.shape)]
+        known = counted & np.isfinite(both)
+        return _Look(rate, util, work, known, cycles, ipc, both, np.stack(sums, axis=-2))
 
-    def _others(self, util: Floats) -> Floats:
+    def _run_by(self, program: Ints) -> None:
+        """`program`: by position, a number for each name of a program that runs now; 0: not
+        known."""
+        self._program, self._count = program, int(program.max()) + 1
+        self._key = self._package * self._count + program
+        """A number for each program of each package."""
+
+    def _others(self, work: Floats) -> Floats:
         """By position: how many CPUs of the package's worth of work other programs do."""
-        work = np.where(np.isfinite(util), util, 0.0)
-        count = int(self._program.max()) + 1
-        key = self._package * count + self._program
-        inside = self._package >= 0
-        of = np.bincount(key[inside], work[inside], (self._package.max() + 1) * count)
+        count, inside = self._count, self._inside
+        of = np.bincount(self._key[inside], work[inside], (self._package.max() + 1) * count)
         whole = of.reshape(-1, count).sum(axis=1)
-        mine = np.where(self._program > 0, of[np.maximum(key, 0)], work)
+        mine = np.where(self._program > 0, of[np.maximum(self._key, 0)], work)
         return np.where(inside, whole[self._package] - mine, 0.0)
 
     # --- losses
 
-    def _compare(self, seen: Seen, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
-                 both: Floats, both_before: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
+    def _compare(self, seen: Seen, look: _Look, run_s: Floats, both_before: Floats,
+                 crowded: Bools) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC before."""
+        rate, ipc, cycles = look.rate, look.ipc, look.cycles
         best = extended(self._sieve.memory.rate, np.nan)[self._package]
         before, shares, spread = self._programs.compared(ipc)
         near = ~(rate < NEAR * best)
         unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
-        unlike = ~(np.abs(both - both_before) <= ALIKE)
+        unlike = ~(np.abs(look.both - both_before) <= ALIKE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
-        told = self.losses.open & crowded & np.isfinite(ipc * before)
+        lost = self.losses.open & crowded & np.isfinite(ipc * before)
         parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
-        self._programs.lose(told, *parts)
+        self._programs.lose(lost, *parts)
         return over
 
-    def _end(self, seen: Seen, busy: Bools, own: set[int]) -> None:
+    def _end(self, seen: Seen, own: set[int], *, news: bool) -> None:
         """Tell what was found; with a new record of who runs, look whether it is still the same."""
-        news = self._company.time_ns == seen.time_ns
-        if news:
-            self._identify(busy)
         sound = self._programs.sound(self._programs.learned[_TIME])
         begun = self.losses.begin(sound, self._names, seen.time_ns)
         for loss in self.losses.running:
@@ -171,7 +199,7 @@ class Memory:
         tasks = self._company.firsts([cpu for (cpu,) in self._names])
         names = dict.fromkeys([task[1] for task in tasks if task])
         numbers = {name: number for number, name in enumerate(names, 1)}
-        self._program[:] = [numbers[task[1]] if task else 0 for task in tasks]
+        self._run_by(np.array([numbers[task[1]] if task else 0 for task in tasks], np.int64))
         self._programs.identify(busy)
         lost = {*self._package[self.losses.open].tolist()}
         for package, cpus in enumerate(self._sieve.hello.packages):

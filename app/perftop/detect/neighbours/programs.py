@@ -21,6 +21,11 @@ CYCLES = 1
 """Row of the sums."""
 
 
+def told(ipc: Floats, cycles: Floats) -> tuple[Floats, Floats, Floats]:
+    """What samples add to the first sums of what is learned."""
+    return ipc * cycles, cycles, ipc**2 * cycles
+
+
 class Programs:
     """Arrays are by position of the CPU."""
 
@@ -37,11 +42,10 @@ class Programs:
         self.proven: Bools = np.zeros(len(names), bool)
         """The loss is one of the program that was seen undisturbed."""
 
-    def learn(self, quiet: Bools, ipc: Floats, cycles: Floats, run_s: Floats,
-              *more: Floats) -> None:  # fmt: skip
-        """Take a sample of the CPUs that were undisturbed in it."""
-        parts = np.array([ipc * cycles, cycles, ipc**2 * cycles, *more])[:, quiet]
-        self.learned[:, quiet] = self.learned[:, quiet] * np.exp(-run_s[quiet] / KEPT_S) + parts
+    def learn(self, quiet: Bools, run_s: Floats, parts: Floats) -> None:
+        """Take a sample of the CPUs that were undisturbed in it; `parts` as in `learned`."""
+        faded = self.learned * np.exp(-run_s / KEPT_S)
+        self.learned = np.where(quiet, faded + parts, self.learned)
 
     def compared(self, ipc: Floats) -> tuple[Floats, Floats, Floats]:
         """The undisturbed IPC; by what share of it the IPC is lower now; and the share by which it

@@ -7,6 +7,7 @@ both; and it must lose more than it wavers by when it is alone.
 from __future__ import annotations
 
 from math import nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.detect.neighbours.programs import CYCLES, Programs
+from perftop.detect.neighbours.programs import CYCLES, Programs, told
 from perftop.detect.neighbours.work import busy_cpus
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
@@ -39,7 +40,21 @@ OLD_NS = 60_000_000_000
 """Age from which a baseline may be of another phase of the program."""
 
 
-_Look = tuple[Floats, Bools, Floats, Floats, Floats]
+class _Look(NamedTuple):
+    """What CPUs did, by position, or, with a leading axis, in each of several samples."""
+
+    util: Floats
+    """0 where the work does not matter."""
+    alone: Bools
+    """IPC is known, and the sibling hardly ran."""
+    together: Bools
+    """The sibling mostly ran."""
+    cycles: Floats
+    ipc: Floats
+    overlap: Floats
+    """Of the running time, the share in which the sibling ran; 0 without one."""
+    sums: Floats
+    """What is learned alone."""
 
 
 class Siblings:
@@ -81,20 +96,20 @@ class Siblings:
         if not (busy.any() and len(self._pairs)) and self.losses.quiet:
             return []
         sample = seen.sample
-        util, counts, cycles, ipc, overlap = (
+        look = (
             sample.part(self._of_busy)
             if own is None
             else self._look(sample.values, sample.split, busy)
         )
-        run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
-        alone = counts & (overlap < ALONE)
+        run_s = look.util * ((seen.time_ns - seen.since_ns) / 1e9)
+        alone = look.alone
         if alone.any():
-            self._programs.learn(alone, ipc, cycles, run_s)
+            self._programs.learn(alone, run_s, look.sums)
             self._alone_s[alone] += run_s[alone]
             self._alone_ns[alone] = seen.time_ns
-        together, over = (overlap >= TOGETHER) & (self._programs.learned[CYCLES] > 0), []
+        together, over = look.together & (self._programs.learned[CYCLES] > 0), []
         if together.any() or not self.losses.quiet:
-            over = self._compare(seen, ipc, cycles, run_s, overlap, together, own or set())
+            over = self._compare(seen, look, run_s, together, own or set())
         if self._company.time_ns == seen.time_ns:
             self._alone_s[self._programs.identify(busy)] = 0.0
         return over
@@ -105,9 +120,11 @@ class Siblings:
         instructions, cycles = self._programs.learned[:2, at].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
 
-    def _compare(self, seen: Seen, ipc: Floats, cycles: Floats, run_s: Floats, overlap: Floats,
-                 together: Bools, own: set[int]) -> list[Episode]:  # fmt: skip
+    def _compare(
+        self, seen: Seen, look: _Look, run_s: Floats, together: Bools, own: set[int]
+    ) -> list[Episode]:
         """The episodes that this sample ended, by what is lost against the IPC alone."""
+        ipc, cycles, overlap = look.ipc, look.cycles, look.overlap
         alone, shares, spread = self._programs.compared(ipc)
         # Nothing is lost to a sibling that is not there, nor by one that has left.
         unread = np.isnan(seen.sample.values["util"])
@@ -119,9 +136,9 @@ class Siblings:
         given = np.zeros(len(cycles))
         if self._given:
             given = cycles * np.nan_to_num(seen.sample.values[CONTENTION])
-        told = self.losses.open & np.isfinite(ipc * alone * overlap)
+        lost = self.losses.open & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
-        self._programs.lose(told, *parts)
+        self._programs.lose(lost, *parts)
         sound = self._programs.sound(self._alone_s)
         begun = self.losses.begin(sound, self._names, seen.time_ns)
         news = self._company.time_ns == seen.time_ns
@@ -131,12 +148,10 @@ class Siblings:
 
     def _of_busy(self, among: Verdicts) -> list[_Look]:
         """What the CPUs that are busy did in each sample."""
-        return [*zip(*self._look(among.values, among.split, among.once(busy_cpus)), strict=True)]
+        look = self._look(among.values, among.split, among.once(busy_cpus))
+        return [_Look(*each) for each in zip(*look, strict=True)]
 
     def _look(self, values: Values, split: Split, busy: Bools) -> _Look:
-        """By position, or, with a leading axis, in each of several samples: utilisation, 0 where
-        the work does not matter; whether IPC is known; cycles; IPC; and of the running time, the
-        share in which the sibling ran. Without a sibling there is none."""
         at = INDEX["ipc"]
         top, bottom = values.top[..., at, :], values.bottom[..., at, :]
         util = np.where(busy, values["util"], 0.0)
@@ -148,7 +163,9 @@ class Siblings:
         both = split.states[..., self._pairs, 3]
         with np.errstate(invalid="ignore", divide="ignore"):
             overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
-        return util, counts, cycles, ipc, overlap
+        alone, together = counts & (overlap < ALONE), overlap >= TOGETHER
+        sums = np.stack(told(ipc, cycles), axis=-2)
+        return _Look(util, alone, together, cycles, ipc, overlap, sums)
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode
