@@ -44,8 +44,7 @@ from perfprobe.wire import (
 MOST_BEHIND_NS = 10_000_000_000
 GRACE_NS = 1_000  # due() is a float, and may be rounded down
 BATCH = 16
-TASKS_CPUS = 256  # with more CPUs only every TASKS_EVERY-th frame has tasks
-TASKS_EVERY = 10
+TASKS_NS = 1_000_000_000  # from one look at the tasks to the next, as with a real probe
 LEAST_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
 STAT_WIDTH_NS = 30_000
@@ -105,6 +104,9 @@ class Sim:
         self._base = np.zeros((len(Row), cpus), np.int64)
         """Integrals at the CPU's last return, from which its counters start."""
         self._last: Ints | None = None
+        self._looked: tuple[int, int, Ints] | None = None
+        """The last look at the tasks: when and in which stage it was, and the integrals by then, or
+        by the last frame of that stage where another task runs since."""
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
 
@@ -170,7 +172,7 @@ class Sim:
             blocks["package"] = self._of_packages(self._packages, time_ns, head, totals)
         if whole:
             blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
-        records = self._records(stage, totals)
+        records = self._records(time_ns, stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
         self._last = totals
@@ -240,15 +242,25 @@ class Sim:
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 
-    def _records(self, stage: int, totals: Ints) -> dict[str, object]:
-        if self._last is None or (
-            self._machine.cpus > TASKS_CPUS and self._number % TASKS_EVERY != 0
-        ):
+    def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
+        """Who ran since the last look, once a second. Of a task that came since then what it ran
+        since it came."""
+        if self._last is None or self._looked is None:
+            self._looked = time_ns, stage, totals
             return {}
-        busy_ns = totals[Row.BUSY] - self._last[Row.BUSY]
-        shares = np.minimum(busy_ns / self._sample_ns, 1.0)
-        sleeps = (totals[Row.ENTRIES] - self._last[Row.ENTRIES]) / (self._sample_ns / 1e9)
-        return self._tasks.records(self._schedule.tables.crews[stage], shares, sleeps)
+        crews = self._schedule.tables.crews
+        since_ns, before, base = self._looked
+        if stage != before:
+            both = zip(crews[stage], crews[before], strict=True)
+            goes_on = [[one.comm for one in now] == [one.comm for one in old] for now, old in both]
+            base = np.where(goes_on[: self._machine.cpus], base, self._last)
+        self._looked = since_ns, stage, base
+        if since_ns and time_ns - since_ns < TASKS_NS:  # the first look is told at once
+            return {}
+        self._looked = time_ns, stage, totals
+        shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / (time_ns - since_ns), 1.0)
+        sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / ((time_ns - since_ns) / 1e9)
+        return self._tasks.records(crews[stage], shares, sleeps)
 
 
 def _columns(machine: Machine, spec: Spec) -> list[SimCounter]:

@@ -88,7 +88,7 @@ def test_the_same_again() -> None:
 
 def test_tasks() -> None:
     _, frames, _ = run("smt-mix", 12)
-    tasks = frames[50].records["tasks"]
+    tasks = frames[51].records["tasks"]
     assert tasks["0"] == [4000, "stream", 1.0]
     assert tasks["4"][1] == "postgres"
     assert 0.3 < tasks["4"][2] < 0.55
@@ -96,8 +96,15 @@ def test_tasks() -> None:
     assert all(
         0 < share <= 1 for f in frames for _, _, share in f.records.get("tasks", {}).values()
     )
-    _, big, _ = run("steady,cpus=512", 3)
-    assert [f.seq for f in big if f.records] == [10, 20, 30]
+    assert [f.seq for f in frames if f.records][:3] == [1, 11, 21], "once a second"
+
+
+def test_a_task_that_came_within_the_second_is_told_with_what_it_ran_of_it() -> None:
+    _, frames, _ = run("smt-mix", 16)
+    told = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
+    assert [tasks["1"][1] for tasks in told] == ["lmp", "stream", "stream"]
+    assert 0.1 < told[1]["1"][2] < 0.21, "0.1 s, and the sample in which it came"
+    assert told[1]["0"][2] == told[2]["1"][2] == 1.0
 
 
 def test_tasks_of_one_cpu_wait_for_each_other() -> None:
