@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import started
 from read_back import faults, story
 from screen import LIMIT_S, Screen
 from simulated import lasting
@@ -69,14 +70,8 @@ def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
-@contextlib.contextmanager
-def going(*command: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command, stderr=subprocess.PIPE, **more) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+def going(*command: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return started.going(command, stderr=subprocess.PIPE, **more)
 
 
 def awaited(condition: Callable[[], object]) -> None:

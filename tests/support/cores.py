@@ -23,21 +23,6 @@ Script = Callable[[Machine, int], None]
 KEYS = {"back": "esc", "window": "[ ]"}
 
 
-class Walk(Machine):
-    """A machine whose CPUs can change what they do; their counters go on from where they are."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._sums: dict[int, dict[str, int]] = {}
-
-    def _cells(self, cpu: int, _ns: int, _ticks: int) -> dict[str, int]:
-        moved = super()._cells(cpu, made.SAMPLE_NS, int(made.TSC_HZ / 10))
-        sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
-        for key, value in moved.items():
-            sums[key] += value
-        return dict(sums)
-
-
 def lived(
     machine: Machine, script: Script = lambda _, __: None, samples: int = 50, **more: Any
 ) -> tuple[Session, Interval]:

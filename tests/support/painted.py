@@ -59,13 +59,13 @@ class Terminal(HeadlessDriver):
         return self.drawn.lines(*self.size)
 
 
-class Told(PerfTopApp):
-    """The app, which is told messages instead of reading a stream."""
+class Painted(PerfTopApp):
+    """An app on such a terminal."""
 
-    CSS_PATH = str(Path(app.__file__).with_name(PerfTopApp.CSS_PATH))
+    CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
 
-    def __init__(self) -> None:
-        super().__init__(_silent, SAMPLE_NS, cpu_clock=lambda: 0.0)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.driver_class = Terminal
         # As in all tests: rich's styles remember the codes of the first system that they meet.
         self.console._color_system = ColorSystem.TRUECOLOR
@@ -77,8 +77,16 @@ class Told(PerfTopApp):
 
     def composed(self) -> list[str]:
         """What Textual's compositor would draw on the whole screen."""
-        strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
+        with self._context():
+            strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+class Told(Painted):
+    """The app, which is told messages instead of reading a stream."""
+
+    def __init__(self) -> None:
+        super().__init__(_silent, SAMPLE_NS, cpu_clock=lambda: 0.0)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client import parser
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as of_openmetrics
+from prometheus_client.samples import Sample, Timestamp
 
 from perfprobe import wire
 from perftop.output.exporter.page import Detail, Page
@@ -50,6 +51,21 @@ def series(text: bytes, *, openmetrics: bool = True) -> Series:
             assert (sample.name, *labels) not in found, sample
             found[sample.name, *labels] = sample.value
     return found
+
+
+def by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
+    """Samples with times, by name and labels."""
+    found: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
+    for family in families(data):
+        for sample in family.samples:
+            key = tuple(sorted(sample.labels.items()))
+            found.setdefault(sample.name, {}).setdefault(key, []).append(sample)
+    return found
+
+
+def unix_s(sample: Sample) -> float:
+    assert isinstance(sample.timestamp, float | Timestamp)
+    return float(sample.timestamp)
 
 
 def shown(page: Page) -> Series:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 
 from command import argv
+from started import going
 from waiting import MOST_S
 
 READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
@@ -45,20 +46,12 @@ class Running:
         return self.process.wait(MOST_S), self.process.communicate()[1]
 
 
-@contextlib.contextmanager
 def started(
     command: Sequence[str], pass_fds: Sequence[int] = ()
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A program; killed at the end if need be."""
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """A program whose output is heard."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+    return going(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds)
 
 
 @contextlib.contextmanager

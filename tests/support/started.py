@@ -5,31 +5,34 @@ from __future__ import annotations
 import contextlib
 import select
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from command import argv
 from waiting import MOST_S
 
 
 @contextlib.contextmanager
-def started(
-    *command: str, program: str = "perftop", heard: bool = False
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A program with unbuffered pipes; at the end it is killed if need be and reaped, also if the
-    test fails."""
-    with subprocess.Popen(
-        argv(*command, program=program),
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if heard else subprocess.DEVNULL,
-    ) as process:
+def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program; at the end it is killed if need be and reaped, also if the test fails."""
+    with subprocess.Popen(command, **more) as process:
         try:
             yield process
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def started(
+    *command: str, program: str = "perftop", heard: bool = False
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of ours with unbuffered pipes."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return going(
+        argv(*command, program=program), bufsize=0, stdin=pipe, stdout=pipe,
+        stderr=pipe if heard else null,
+    )  # fmt: skip
 
 
 def some(process: subprocess.Popen[bytes]) -> bytes:

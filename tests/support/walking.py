@@ -13,18 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drawn_cells import Cells
-from painted import Told
-from rich.color import ColorSystem
+from painted import Painted, Told
 from textual import events
-from textual.drivers.headless_driver import HeadlessDriver
-from textual.geometry import Size
 from waiting import MOST_S
 
 from perfprobe import wire
 from perftop.recording.file import Recording
-from perftop.tui import app
-from perftop.tui.app import PerfTopApp
 from perftop.tui.replay_app import ReplayApp
 from perftop.tui.shared import keys
 
@@ -36,44 +30,12 @@ LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 """Keys that end the walk, stop the process or write files; and the one that `colon` is for."""
 
 
-class Sheet(HeadlessDriver):
-    """A terminal of any size that keeps what is drawn on it."""
-
-    _size: Any
+class _Walked(Painted):
+    """An app whose errors are to be told."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{**options, "size": LARGEST})
-        self._cells = Cells()
-
-    @property
-    def is_headless(self) -> bool:
-        return False
-
-    def write(self, data: str) -> None:
-        self._cells.write(data, self._size[0])
-
-    def lines(self) -> list[str]:
-        return self._cells.lines(*self._size)
-
-    def resize(self, size: tuple[int, int]) -> None:
-        self._size = size
-        self.process_message(events.Resize(Size(*size), Size(*size)))
-
-
-class _Walked(PerfTopApp):
-    """What both kinds of walked apps have: the terminal, and the errors that are to be told."""
-
-    CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
-
-    def prepare(self) -> None:
-        self.driver_class = Sheet
-        self.console._color_system = ColorSystem.TRUECOLOR
+        super().__init__(*args, **options)
         self.errors: list[str] = []
-
-    @property
-    def sheet(self) -> Sheet:
-        assert isinstance(self._driver, Sheet)
-        return self._driver
 
     def _handle_exception(self, error: Exception) -> None:
         self.errors.append("".join(traceback.format_exception(error)))
@@ -81,25 +43,18 @@ class _Walked(PerfTopApp):
 
     def differs(self) -> str:
         """A line of the terminal that is not what the compositor would draw; '' if none is."""
-        with self._context():
-            strips = self.screen._compositor.render_strips(self.size)
-        for y, (shown, strip) in enumerate(zip(self.sheet.lines(), strips, strict=False)):
-            wanted = "".join(segment.text for segment in strip)
+        for y, (shown, wanted) in enumerate(
+            zip(self.terminal.lines(), self.composed(), strict=False)
+        ):
             if shown != wanted:
                 return f"line {y} at {self.size}:\n  {shown!r} is shown\n  {wanted!r} is meant"
         return ""
 
 
-class Live(_Walked, Told):
-    def __init__(self) -> None:
-        super().__init__()
-        self.prepare()
+class Live(_Walked, Told): ...
 
 
-class Replayed(_Walked, ReplayApp):
-    def __init__(self, recording: Recording, clock: Callable[[], float]) -> None:
-        super().__init__(recording, 200_000_000, clock=clock)
-        self.prepare()
+class Replayed(_Walked, ReplayApp): ...
 
 
 # --- steps
@@ -124,7 +79,7 @@ class Walk:
     def _press(self, name: str) -> None:
         self.steps.append(name)
         sign = keys.NAMES.get(name, name)
-        self._app.sheet.process_message(events.Key(name, sign if len(sign) == 1 else None))
+        self._app.terminal.process_message(events.Key(name, sign if len(sign) == 1 else None))
 
     def _key(self) -> None:
         name = self._rng.choice([*self._keys, *"123456", "4", "enter", "escape", "tab"])
@@ -144,7 +99,7 @@ class Walk:
             self._press({"-": "minus", "+": "plus"}.get(name, name))
 
     def _click(self) -> None:
-        columns, lines = self._app.sheet._size
+        columns, lines = self._app.terminal.size
         x, y = self._rng.randrange(columns), self._rng.randrange(lines)
         self.steps.append(f"click {x},{y}")
         kind = self._rng.choice(["click"] * 4 + ["down", "up", "move"])
@@ -156,7 +111,7 @@ class Walk:
         }[kind]
         for event in mouse:
             button = 1 if kind == "click" else 0
-            self._app.sheet.process_message(
+            self._app.terminal.process_message(
                 event(None, x, y, 0, 0, button, False, False, False, screen_x=x, screen_y=y)
             )
 
@@ -168,7 +123,7 @@ class Walk:
         if not self._rng.randrange(4):
             size = self._rng.choice([SMALLEST, LARGEST, (34, 40), (120, 3), (80, 24)])
         self.steps.append(f"size {size[0]}x{size[1]}")
-        self._app.sheet.resize(size)
+        self._app.terminal.resize(size)
 
 
 async def walk(
@@ -176,7 +131,7 @@ async def walk(
 ) -> list[str]:
     """Walks; returns what went wrong, with the steps before it."""
     walker = Walk(app, rng)
-    running = asyncio.ensure_future(app.run_async())
+    running = asyncio.ensure_future(app.run_async(size=LARGEST))
     while not app._up and not running.done():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     wrong: list[str] = []
@@ -228,4 +183,6 @@ async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
         clock[0] += rng.choice([0.1, 0.5, 3.0, 30.0])
 
     with Recording(path) as recording:
-        return await walk(Replayed(recording, lambda: clock[0]), rng, steps, advance)
+        return await walk(
+            Replayed(recording, 200_000_000, clock=lambda: clock[0]), rng, steps, advance
+        )

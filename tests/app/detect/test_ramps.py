@@ -8,9 +8,9 @@ from functools import partial
 import made
 import numpy as np
 import pytest
-from cores import Walk as Stream
 from cores import lived
 from fakes import Does, Machine
+from turning import Turning
 
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.ramp_climb import BUSY, GAIN
@@ -250,7 +250,7 @@ def ramps(machine: Machine) -> list[Episode]:
 
 @pytest.mark.parametrize("ceiling_hz", [None, 3.0e9])
 def test_a_session_tells_it_with_or_without_a_ceiling(ceiling_hz: float | None) -> None:
-    (ramp,) = ramps(Stream(cores=1, ceiling_hz=ceiling_hz))
+    (ramp,) = ramps(Turning(cores=1, ceiling_hz=ceiling_hz))
     assert ramp.start_ns / S == pytest.approx(20, abs=0.02)
     assert ramp.depth == pytest.approx(1.8 * GHZ, rel=0.01)
     assert ramp.evidence["steady_s"] == pytest.approx(0.2, abs=0.002)
@@ -258,4 +258,4 @@ def test_a_session_tells_it_with_or_without_a_ceiling(ceiling_hz: float | None) 
 
 
 def test_where_no_clock_is_counted_there_is_no_ramp() -> None:
-    assert ramps(Stream(cores=1, counted=False)) == []
+    assert ramps(Turning(cores=1, counted=False)) == []

@@ -5,18 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from fakes import Machine
+from far import Far
 from playing import running
 from waiting import until
 
 from perftop.process.link import Link
-
-
-class Far:
-    def echo(self, number: int) -> None: ...
-
-    def again(self) -> None: ...
-
-    def end(self) -> None: ...
 
 
 async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:

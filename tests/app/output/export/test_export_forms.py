@@ -11,8 +11,8 @@ import made
 import pytest
 from exported import counted, export, record, rows
 from pyarrow import parquet
+from scraped import by_name
 from taped import written
-from timed_series import by_name
 
 from perfprobe import wire
 from perftop.process.identity import Identity

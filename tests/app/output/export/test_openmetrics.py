@@ -9,7 +9,7 @@ from pathlib import Path
 
 import made
 from exported import counted, export, record
-from timed_series import by_name, families, unix_s
+from scraped import by_name, families, unix_s
 
 from perfprobe import wire
 

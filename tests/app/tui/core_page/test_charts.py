@@ -8,10 +8,11 @@ import random
 import made
 import numpy as np
 import pytest
-from cores import SECOND, Walk, busy, charts, column, line, lived, panel, text
+from cores import SECOND, busy, charts, column, line, lived, panel, text
 from fakes import Does, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turning import Turning
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme
@@ -29,7 +30,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
         for cpu in (0, 1):
             machine.does[cpu] = Does(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
 
-    session, interval = lived(Walk(cores=1), script)
+    session, interval = lived(Turning(cores=1), script)
     episode = Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, 0.7e9, "power-pl1")
     session.ended[:] = [episode]
     session.detector.running.clear()
@@ -78,7 +79,7 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
         machine.does[0] = Does(0.01 if asleep else 0.9, 0.8e9 if asleep else 3.1e9)
         machine.does[1] = Does(0.0)
 
-    session, interval = lived(Walk(cores=1), script)
+    session, interval = lived(Turning(cores=1), script)
     of = charts(session, interval)
     assert _where(of, "clock")
     assert min(_where(of, "faint")) > max(_where(of, "clock"))
@@ -92,7 +93,7 @@ def test_states_are_stacked_over_time() -> None:
         machine.does[0] = alone if seq <= 25 else both
         machine.does[1] = Does(0.0, alone=0.0) if seq <= 25 else both
 
-    session, interval = lived(Walk(cores=1), script)
+    session, interval = lived(Turning(cores=1), script)
     top = panel(charts(session, interval), "smt")[0].lstrip()
     assert top == theme.LP0 * (len(top) // 2) + theme.BOTH * (len(top) // 2)
 
@@ -183,7 +184,7 @@ def restless() -> tuple[Session, Interval]:
     def script(machine: Machine, seq: int) -> None:
         machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
 
-    return lived(Walk(cores=1), script)
+    return lived(Turning(cores=1), script)
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
@@ -211,7 +212,7 @@ def raised() -> tuple[Session, Interval]:
     def script(machine: Machine, seq: int) -> None:
         machine.ceiling_hz = 3.5e9 if 15 < seq <= 32 else 3.2e9
 
-    session, interval = lived(Walk(cores=1), script)
+    session, interval = lived(Turning(cores=1), script)
     session.ended.clear()
     session.detector.running.clear()
     return session, interval
@@ -230,7 +231,7 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
 
 
 def test_without_a_ceiling_there_is_no_mark() -> None:
-    no_ceiling = charts(*lived(Walk(cores=1, ceiling_hz=None)))
+    no_ceiling = charts(*lived(Turning(cores=1, ceiling_hz=None)))
     assert theme.STEP not in strips.text(no_ceiling.foot()[0])
 
 
@@ -250,7 +251,7 @@ def test_the_ipc_of_a_core_is_that_of_the_thread_that_loses() -> None:
 @pytest.mark.parametrize("ascii_", [False, True])
 def test_charts_that_are_kept_are_those_drawn_anew(ascii_: bool) -> None:
     """What the core does changes with each refresh; now and then it climbs, or an alarm ends."""
-    machine, rng = Walk(cores=2), random.Random(3)
+    machine, rng = Turning(cores=2), random.Random(3)
     session, seq, scales = Session(machine.hello, History(machine.hello)), 0, Scales()
     climb = Episode("ramp", [0, 1], 0, 0, evidence={"t90_s": 0.3, "t99_s": 0.5})
     steal = Episode("turbo-drop", [0, 1], SECOND, None, 0.7e9, "power-pl1")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from cores import KNOWN, Walk, busy, charts, line, lived, text
+from cores import KNOWN, busy, charts, line, lived, text
 from fakes import Does, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import Run, running
+from turning import Turning
 from waiting import until
 
 from perftop.tui.core_page import layout
@@ -109,7 +110,7 @@ def panel_text(run: Run, label: str) -> str:
 
 
 async def test_the_page_follows_what_comes() -> None:
-    machine = Walk(cores=1)
+    machine = Turning(cores=1)
 
     async with running(machine) as run:
         await run.pilot.press("enter")
