@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from perfprobe import __main__ as command
+from perfprobe import serve
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import rights
 
@@ -54,3 +60,29 @@ def test_a_selection_of_cpus_that_is_empty_is_told(
     monkeypatch.setattr(rights, "keep", lambda *_: None)
     assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
     assert "the selection is empty" in capsys.readouterr().err
+
+
+def test_nothing_is_collected_until_the_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    collects: list[bool] = []
+
+    def served(*_: object, begun: Callable[[], None]) -> None:
+        collects.append(gc.isenabled())
+        begun()
+        collects.append(gc.isenabled())
+
+    monkeypatch.setattr(rights, "keep", lambda *_: None)
+    monkeypatch.setattr(serve, "serve", served)
+    with Path(os.devnull).open("r+", encoding="utf-8") as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        monkeypatch.setattr(sys, "stdout", nothing)
+        assert command.main(["stream", "--source", "sim"]) == 0
+    assert collects == [False, True]
+    assert gc.isenabled()
+
+
+def test_a_stream_that_cannot_begin_leaves_the_collector_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rights, "keep", lambda *_: None)
+    assert command.main(["stream", "--source", "nowhere"]) == 2
+    assert gc.isenabled()
