@@ -31,7 +31,6 @@ class CorePage(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("core")]
     HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
 
-    _seen: tuple[Session, Interval] | None = None
     _laid: tuple[Place, Page] | None = None
     """The core that lines are laid out for; None if there is none to show."""
     _seen_who = False
@@ -46,7 +45,7 @@ class CorePage(Canvas):
         changed = self.settle(session, interval)
         who = self._seen_who or bool(interval.tasks)
         changed |= who != self._seen_who
-        self._seen, self._seen_who = (session, interval), who
+        self._seen_who = who
         if changed or self._laid is None or self.choice.cpu not in self._laid[0].cpus:
             self.lay_out()
             return
@@ -59,7 +58,6 @@ class CorePage(Canvas):
     # --- lines
 
     def build(self) -> None:
-        assert self._seen is not None
         chosen = self.choice.cpu
         place = next((place for place in self.places.places if chosen in place.cpus), None)
         self._track = self._scales = None
@@ -67,7 +65,7 @@ class CorePage(Canvas):
             self._laid = None
             self._lines = [[(" no CPU matches the filter", "dim")]]
         else:
-            told = known(self._seen[0], place, who=self._seen_who)
+            told = known(self.session, place, who=self._seen_who)
             self._laid = place, page(told, self.size.width, self.size.height)
             self._keys = self._captions()
             self._draw()
@@ -76,9 +74,9 @@ class CorePage(Canvas):
 
     def _draw(self) -> None:
         """Draw all lines anew, as each may change with time."""
-        assert self._seen is not None
         assert self._laid is not None
-        (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
+        (place, page_), choice = self._laid, self.choice
+        session, interval = self.session, self.interval
         columns, first_ns = page_.columns, session.past.first_ns
         time = time_axis.fitted(interval.time_ns, choice.window_s, columns, first_ns)
         scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
@@ -99,10 +97,11 @@ class CorePage(Canvas):
 
     def action_neighbour(self, by: int) -> None:
         """Move by this many cores, in the order of rows in other views."""
-        if self._seen is None or self._laid is None:
+        if self._laid is None:
             return
         places = self.places.places
-        cpus = [places[row].cpus[0] for row in arranged(self.places, self.choice, *self._seen)]
+        rows = arranged(self.places, self.choice, self.session, self.interval)
+        cpus = [places[row].cpus[0] for row in rows]
         at = cpus.index(self._laid[0].cpus[0]) + by
         self.choice.cpu = cpus[max(0, min(len(cpus) - 1, at))]
         self.lay_out()

@@ -187,7 +187,7 @@ def _ceiling(scene: Scene) -> list[Run] | None:
     if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
-    number = _amount(hz * scale, digits)
+    number = strips.number(hz * scale, digits, VALUE - 1)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
     return _common(scene, name, number, origin)
 
@@ -219,7 +219,7 @@ def _states(scene: Scene) -> list[list[Run]]:
     if not paired:
         active = float(scene.interval.split.active_threads[scene.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(scene, runs, _amount(active, 2)))
+        found.append(_common(scene, runs, strips.number(active, 2, VALUE - 1)))
     how = method(scene)
     if len(how) > scene.size:  # then a note tells the rest
         how = how.rpartition(" ")[0]
@@ -287,11 +287,8 @@ def _shared(scene: Scene, key: str) -> list[Run] | None:
     row, session = scene.place.rows[0], scene.session
     value = sum(float(of_cpus(session, scene.interval, each)[row]) for each in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
-    return _common(scene, [(label, "dim")], _amount(value * scale, digits), origin)
-
-
-def _amount(value: float, digits: int) -> Run:
-    return (MISSING, "faint") if isnan(value) else (f"{value:.{digits}f}", "text")
+    number = strips.number(value * scale, digits, VALUE - 1)
+    return _common(scene, [(label, "dim")], number, origin)
 
 
 _OTHERS = {"ceiling": _ceiling, "smi": _smi}

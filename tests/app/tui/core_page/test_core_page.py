@@ -133,10 +133,9 @@ async def test_a_filter_that_nothing_matches_is_told() -> None:
     async with running(Machine(cores=2)) as run:
         await run.pilot.press("enter")
         view = core_page(run)
-        assert view._seen is not None
         for mask in (frozenset[int](), None):
             view.choice.mask = mask
-            view.show(*view._seen)
+            view.show(view.session, view.interval)
             assert (shown(run)[0] == " no CPU matches the filter") is (mask is not None)
         assert "core 0" in shown(run)[0]
 
@@ -148,6 +147,5 @@ async def test_lines_that_stay_the_same_are_not_made_again() -> None:
         await run.intervals(1)
         view = core_page(run)
         before = view.built
-        assert view._seen is not None
-        view.show(*view._seen)
+        view.show(view.session, view.interval)
         assert view.built == before
