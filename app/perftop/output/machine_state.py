@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.text import ranges, safe
 from perftop.output.stat_json import Line, number
@@ -18,56 +17,44 @@ MOST, MOST_VALUE = 60, 200
 MOST_SETTINGS = 64
 EQUAL = 0.002
 """Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
-
-
-@frozen
-class State:
-    key: str
-    label: str
-    show: Callable[[float], str] = str
-
-
-def _watts(value: float) -> str:
-    return f"{value:g} W"
-
-
-def _hz(value: float) -> str:
-    return f"{value / 1e9:.2f} GHz"
-
-
-STATES: dict[str, State] = {
-    one.key: one
-    for one in (
-        State("power_limit_w", "power limit PL1", _watts),
-        State("power_limit2_w", "power limit PL2", _watts),
-        State("turbo", "turbo"),
-        State("governor", "governor"),
-        State("energy_performance_preference", "energy preference"),
-        State("max_perf_pct", "clock limit", lambda value: f"{value:g} %"),
-        State("max_hz", "highest clock", _hz),
-        State("hwp_epp", "EPP"),
-        State("cpus", "CPUs"),
-        State("selected", "CPUs looked at"),
-        State("smt", "SMT"),
-        State("host", "host"),
-        State("model", "model"),
-        State("microcode", "microcode"),
-        State("kernel", "kernel"),
-        State("virtualisation", "hypervisor"),
-        State("boot_id", "boot"),
-        State("base_hz", "base clock", _hz),
-        State("packages", "packages"),
-        State("source", "counters from"),
-        State("sample_s", "sample", lambda value: f"{value:g} s"),
-        State("command", "command"),
-    )
+STATES = {
+    "power_limit_w": "power limit PL1",
+    "power_limit2_w": "power limit PL2",
+    "turbo": "turbo",
+    "governor": "governor",
+    "energy_performance_preference": "energy preference",
+    "max_perf_pct": "clock limit",
+    "max_hz": "highest clock",
+    "hwp_epp": "EPP",
+    "cpus": "CPUs",
+    "selected": "CPUs looked at",
+    "smt": "SMT",
+    "host": "host",
+    "model": "model",
+    "microcode": "microcode",
+    "kernel": "kernel",
+    "virtualisation": "hypervisor",
+    "boot_id": "boot",
+    "base_hz": "base clock",
+    "packages": "packages",
+    "source": "counters from",
+    "sample_s": "sample",
+    "command": "command",
 }
-"""The states by key, the most important first. Others are told by their own name."""
+"""Labels of the states by key, the most important first. Others are told by their own name."""
+_SHOWS: dict[str, Callable[[float], str]] = {
+    "power_limit_w": "{:g} W".format,
+    "power_limit2_w": "{:g} W".format,
+    "max_perf_pct": "{:g} %".format,
+    "max_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
+    "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
+    "sample_s": "{:g} s".format,
+}
+"""Numbers in words, by key; others stand as they are."""
 
 
 def label(key: str) -> str:
-    known = STATES.get(key)
-    return key.replace("_", " ") if known is None else known.label
+    return STATES.get(key) or key.replace("_", " ")
 
 
 def shown(key: str, value: object) -> str:
@@ -75,7 +62,7 @@ def shown(key: str, value: object) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
-        return STATES[key].show(value) if key in STATES else f"{value:g}"
+        return _SHOWS.get(key, "{}".format if key in STATES else "{:g}".format)(value)
     text = safe(str(value), MOST)
     return text.partition("-")[0] if key == "boot_id" else text
 
