@@ -254,11 +254,12 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
             there = near or [field.key for field in MEASURES if field.kind != "count"]
             text = f"--metrics: no {name!r}; there is {', '.join(dict.fromkeys(there))}"
             raise Failed(text, USAGE)
-    return tuple(
-        field
-        for field in MEASURES
-        if field.name in names or (field.key in names and field.kind != "count")
-    )
+    return _asked(MEASURES, names)
+
+
+def _asked(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
+    """Those with these names or keys; a count has the key of its rate, so it goes by its name."""
+    return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
 def with_events(
@@ -277,8 +278,7 @@ def with_events(
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
             there = ", ".join(session.evaluator.registry.counters) or "none: they come by -e"
             raise Failed(f"--metrics: no event {name!r} here; there is {there}", USAGE)
-    asked = [f for f in events if f.name in names or (f.key in names and f.kind != "count")]
-    return (*measures, *asked)
+    return (*measures, *_asked(events, names))
 
 
 def _of_event(key: str) -> tuple[Field, ...]:
@@ -290,5 +290,5 @@ def _of_event(key: str) -> tuple[Field, ...]:
               lambda now: now.of_cpu(now.interval.values[per_ki]), per_ki),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
-              lambda now: now.shares(key), key, explained=False),
+              lambda now: now.of_cpu(now.interval.shares.get(key)), key, explained=False),
     )  # fmt: skip

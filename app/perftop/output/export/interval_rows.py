@@ -38,10 +38,6 @@ class IntervalRows:
             return [None] * len(self.rows)
         return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
 
-    def shares(self, key: str) -> list[object]:
-        """Share of the time for which a chosen event was counted."""
-        return self.of_cpu(self.interval.shares.get(key))
-
     def methods(self) -> list[object]:
         """The method that gave the SMT states of each row's core."""
         found: Sequence[object] = [*self.interval.split.method, None]
