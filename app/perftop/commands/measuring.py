@@ -200,7 +200,7 @@ def _record(options: argparse.Namespace) -> int:
     with held(options) as job:
         each = machines(options, sample_ns, RECORD_BATCH_NS, job)
         with lean():
-            from perftop.verbs import record, several
+            from perftop.verbs import record, run_headless
 
         box = None
         if options.ring is not None or options.on is not None:
@@ -209,7 +209,7 @@ def _record(options: argparse.Namespace) -> int:
 
         start, paths = shared(job, each), [options.output]
         if len(each) > 1:
-            paths = several.paths(options.output, options.hosts)
+            paths = run_headless.paths(options.output, options.hosts)
         return record.run([
             record.Options(
                 argv, path, sample_ns, options.duration, options.force, job, start, name, box,

@@ -31,8 +31,7 @@ from perftop.samples.episode import KINDS
 from perftop.session import marks
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
-from perftop.verbs import several
-from perftop.verbs.run_headless import attend_all
+from perftop.verbs.run_headless import attend_all, told
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -313,4 +312,4 @@ def run(each: Sequence[Options]) -> int:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if each[0].job is None:
         status = 0  # a signal is a usual end
-    return several.told(status or max(record.status for record in records), failed)
+    return told(status or max(record.status for record in records), failed)

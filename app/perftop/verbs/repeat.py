@@ -17,8 +17,7 @@ from perftop.output import stat_json
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json, repeat
 from perftop.process.command_window import HEEDED
 from perftop.process.job import Job
-from perftop.verbs.destination import destination
-from perftop.verbs.run_headless import attend
+from perftop.verbs.run_headless import attend, destination
 from perftop.verbs.stat import Options, Stat
 
 ENDED_BY = frozenset(128 + number for number in HEEDED)

@@ -1,19 +1,31 @@
-"""Runs a verb without a screen until its stream ends, a signal comes, or its command has ended."""
+"""What verbs without a screen share: how they run, until their stream ends, a signal comes or their
+command has ended; how that went on several machines; and where they write to."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import os
+import re
 import signal
+import sys
 from collections.abc import Sequence
 from math import inf
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TextIO
 
-from perftop.base.errors import Failed
+from perftop.base import new_file
+from perftop.base.errors import USAGE, Failed, complain
 from perftop.process.command_window import HEEDED, Bracket
 from perftop.process.launch import started
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed, ignore
+
+ENDING = ".perftop"
+MOST_NAME = 64
+MOST = 64
+"""Machines at once."""
 
 
 class Work(Protocol):
@@ -125,3 +137,51 @@ def _heed(tasks: list[asyncio.Task[None]], bracket: Bracket | None) -> list[int]
         numbers.remove(signal.SIGHUP)
     heed(numbers, stop)
     return caught
+
+
+def told(status: int, failed: Sequence[Failed | None]) -> int:
+    """Says what failed; returns the exit status: 0 only if nothing did."""
+    lines = [str(each) for each in failed if each is not None]
+    for line in dict.fromkeys(lines):
+        complain(line)
+    if len(lines) > 1 or (lines and len(failed) > 1):
+        complain(f"{len(lines)} of {len(failed)} machines failed")
+    statuses = {each.status for each in failed if each is not None}
+    if status or not statuses:
+        return status
+    return statuses.pop() if len(lines) == len(failed) and len(statuses) == 1 else 1
+
+
+def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
+    """A file for each machine, in a directory that is made if need be. Raises Failed."""
+    if len(hosts) > MOST:
+        raise Failed(f"{len(hosts)} machines: {MOST} at once are possible", USAGE)
+    if len(set(hosts)) != len(hosts):
+        raise Failed("a machine is named twice", USAGE)
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        text = f"-o {directory}: several machines need a directory: {error.strerror or error}"
+        raise Failed(text) from None
+    found: list[Path] = []
+    for host in hosts:
+        name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MOST_NAME].lstrip(".-") or "host"
+        path, number = directory / f"{name}{ENDING}", 2
+        while path in found:
+            path, number = directory / f"{name}-{number}{ENDING}", number + 1
+        found.append(path)
+    return found
+
+
+def destination(
+    output: Path | None, *, force: bool, job: bool
+) -> contextlib.AbstractContextManager[TextIO]:
+    """A new file; `-` is stdout. `job`: there is a command, which has stdout for itself, so that
+    without a file numbers go to stderr."""
+    to_stdout = output == Path("-")
+    if output is not None and not to_stdout:
+        return io.TextIOWrapper(new_file.create(output, force=force), encoding="utf-8")
+    standard = sys.stdout if not job or to_stdout else sys.stderr
+    if standard is None:  # it was closed; the job must run nevertheless
+        return Path(os.devnull).open("w", encoding="utf-8")
+    return contextlib.nullcontext(standard)

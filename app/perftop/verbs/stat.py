@@ -29,9 +29,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.registry import EVENT, RARE
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
-from perftop.verbs import several
-from perftop.verbs.destination import destination
-from perftop.verbs.run_headless import attend, attend_all
+from perftop.verbs.run_headless import attend, attend_all, destination, told
 
 
 @frozen
@@ -217,7 +215,7 @@ def run(each: Sequence[Options]) -> int:
             if len(stats) == 1:
                 return asyncio.run(attend(stat, options.argv, most_s))
             works = [(one, each[i].argv) for i, one in enumerate(stats)]
-            return several.told(*asyncio.run(attend_all(works, most_s)))
+            return told(*asyncio.run(attend_all(works, most_s)))
     except BrokenPipeError:
         if stat is None or stat.run is None:
             raise

@@ -23,8 +23,7 @@ from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.recording.source import ended, opened
 from perftop.session.session import Session
-from perftop.verbs.destination import destination
-from perftop.verbs.run_headless import attend
+from perftop.verbs.run_headless import attend, destination
 
 LONGEST_NS = 10_000_000_000
 """How long we look without a command."""

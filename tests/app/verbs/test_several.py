@@ -12,7 +12,7 @@ from command import here, lines, run
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording import file
-from perftop.verbs import several
+from perftop.verbs import run_headless
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
 
@@ -139,14 +139,14 @@ def test_other_verbs_take_one(verb: str) -> None:
 
 def test_names_of_machines_are_safe_as_names_of_files(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
-    found = several.paths(tmp_path, wild)
+    found = run_headless.paths(tmp_path, wild)
     assert len({*found}) == len(wild)
     for path in found:
         assert path.parent == tmp_path
         assert path.name[0] not in ".-"
         assert len(path.name.encode()) < 100
     with pytest.raises(Failed, match="twice"):
-        several.paths(tmp_path, ["a", "a"])
+        run_headless.paths(tmp_path, ["a", "a"])
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(Failed, match="directory"):
-        several.paths(tmp_path / "file", ["a", "b"])
+        run_headless.paths(tmp_path / "file", ["a", "b"])
