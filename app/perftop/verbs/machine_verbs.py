@@ -134,14 +134,13 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perftop.verbs import doctor
-    from perftop.verbs.next_step import Asked
 
     host, program = options.host, None
     below = None if options.sysroot is None else str(options.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
-    asked = Asked(host, options.remote, below, root, options.sudo, program)
+    asked = doctor.Asked(host, options.remote, below, root, options.sudo, program)
     return _drawn(options, "doctor", functools.partial(doctor.draw, asked=asked))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import command
 import pytest
 
-from perftop.verbs import doctor, next_step
-from perftop.verbs.next_step import Asked
+from perftop.verbs import doctor
+from perftop.verbs.doctor import Asked
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
@@ -73,7 +73,7 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_it_ends_with_what_to_do(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
-    have, does, types = next_step.sentences({"checks": checks}, Asked())
+    have, does, types = doctor.sentences({"checks": checks}, Asked())
     assert have.startswith("You have ")
     assert does.startswith(step)
     assert types == f"Type: {typed}"
@@ -98,7 +98,7 @@ def test_the_command_is_for_who_asked_and_for_that_machine(
     asked: Asked, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:
-        return next_step.sentences({"checks": checks}, asked)[-1]
+        return doctor.sentences({"checks": checks}, asked)[-1]
 
     assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
     assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
