@@ -12,18 +12,19 @@ from importlib import resources
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base.errors import complain
+from perftop.base import new_file
+from perftop.base.errors import Failed, complain, unwritten
 from perftop.output.exporter.http import Door
 from perftop.output.exporter.listening import listening, public, told
 from perftop.output.exporter.page import Detail, Page
-from perftop.output.exporter.text_file import TextFile
 from perftop.process.probe_stream import Stream
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend
 
-FILE_S = 10.0
-"""Seconds between two versions of the text file."""
+FILE_S, FILE_MODE = 10.0, 0o644
+"""Seconds between two versions of the text file; the collector of node_exporter that reads it runs
+as another user, and nothing in it is a secret."""
 STALE_S, STALE_SAMPLES = 10.0, 5
 """After the longer of both without a sample the page is not handed out: counters that stand still
 would look like a machine at rest."""
@@ -39,7 +40,7 @@ class Exporter:
         text_file: Path | None = None,
     ) -> None:  # fmt: skip
         self._sockets, self._detail = sockets, detail
-        self._file = None if text_file is None else TextFile(text_file)
+        self._file = text_file
         self._door = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._session: Session | None = None
         self._page: Page | None = None
@@ -59,8 +60,9 @@ class Exporter:
 
     def finish(self) -> None:
         self._door.close()
-        if self._file is not None:
-            self._file.remove()
+        if self._file is not None and self._written_s > -FILE_S:  # else it is not ours
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
     def _take(self, messages: list[wire.Message]) -> bool:
         """Returns whether samples were among them."""
@@ -108,14 +110,20 @@ class Exporter:
 
     def _write(self, now_s: float) -> None:
         if self._file is not None and self._page is not None and now_s - self._written_s >= FILE_S:
+            try:
+                new_file.replace(self._file, self._page.text(openmetrics=False), FILE_MODE)
+            except OSError as error:
+                raise unwritten(str(self._file), error) from None
             self._written_s = now_s
-            self._file.write(self._page.text(openmetrics=False))
 
 
 def run(argv: list[str], listen: str | None, detail: Detail, text_file: Path | None) -> int:
     """Runs the verb until a signal; returns the exit status. Raises Failed. `argv`: the probe's
     command line. `listen`: None is what the service manager hands over, else the usual port;
     nothing at all if only a text file is asked for."""
+    if text_file is not None and text_file.is_dir():
+        raise Failed(f"cannot write {text_file}: it is a directory; name a file in it, such as "
+                     "perftop.prom")  # fmt: skip
     only_file = text_file is not None and listen is None
     with contextlib.ExitStack() as held:
         sockets = [] if only_file else held.enter_context(listening(listen))
