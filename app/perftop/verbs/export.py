@@ -18,12 +18,12 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.cpu_selection import selected
-from perftop.output.export.csv_table import Delimited
 from perftop.output.export.fields import Field, chosen, with_events
 from perftop.output.export.form import Form, Out
 from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
+from perftop.output.export.table import Delimited
 from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, ended, opened, same
 from perftop.session.session import MOST_TOGETHER, Session
