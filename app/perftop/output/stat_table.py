@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perftop.base.format import percent, rough
 from perftop.base.text import safe
 from perftop.base.times import when
-from perftop.output import package_lines
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
 from perftop.output.stat_json import estimates, multiplexed
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.smt import STATES
 from perftop.session.columns import Tabular
 from perftop.session.interval import Interval
@@ -21,6 +21,8 @@ SCREENFUL = 24
 NAME_WIDTH, TIME_WIDTH = 5, 10
 MOST_NAME, MOST_TASK = 15, 24
 SHARE_WIDTH = len(" (100 %)")
+MOST_CACHES = 8
+"""L3s that are told, those that move most."""
 
 
 class StatTable:
@@ -63,7 +65,7 @@ class StatTable:
         session, shown = self._session, self.columns
         length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
         head = ["", length + _suspects(interval) + _turns(interval)]
-        head += package_lines.lines(session, interval) + package_lines.caches(session, interval)
+        head += _packages(session, interval) + _caches(session, interval)
         head += _watched(session, interval)
         rows = [self._row("all", self._of_all(interval))]
         first = {session.cores[i][0]: i for i in session.shown_cores()}
@@ -157,3 +159,53 @@ def _turns(interval: Interval) -> str:
         return ""
     least = percent(min(shares.values()))
     return f"  counters shared: counted {least} % of the time at least, and scaled"
+
+
+# --- lines of packages and of their L3s, above the table
+
+
+def _packages(session: Session, interval: Interval) -> list[str]:
+    """A line for each package: its power and its traffic to memory, as far as they are known."""
+    found = []
+    for at, cpus in enumerate(session.hello.packages):
+        values = {name: float(found[at]) for name, found in interval.packages.items()}
+        told = [_power(values), _memory(values)]
+        if any(told):
+            number = session.topology[session.position[cpus[0]]].package
+            found.append(f"package {number}: {' · '.join(filter(None, told))}")
+    return found
+
+
+def _power(values: Mapping[str, float]) -> str:
+    power, limit = (values.get(name, math.nan) for name in ("power_w", "power_limit_w"))
+    dram = values.get("power_dram_w", math.nan)
+    if math.isnan(power):
+        return "" if math.isnan(dram) else f"{dram:.1f} W for memory"
+    of = "" if math.isnan(limit) else f" of {limit:.0f}"
+    more = "" if math.isnan(dram) else f" and {dram:.1f} W for memory"
+    return f"{power:.1f}{of} W{more}"
+
+
+def _memory(values: Mapping[str, float]) -> str:
+    rates = [values.get(name, math.nan) for name in MEMORY]
+    if any(map(math.isnan, rates)):
+        return ""
+    text = "memory {:.1f} GB/s read, {:.1f} written".format(*(rate / 1e9 for rate in rates))
+    share = values.get(OF_BEST, math.nan)
+    return text if math.isnan(share) else f"{text}, {percent(share)} % of the best seen"
+
+
+def _caches(session: Session, interval: Interval) -> list[str]:
+    """The L3s that move most, and how much of each is in use."""
+    traffic, held = (
+        interval.caches.get(name) for name in ("memory_bytes_per_s", "occupancy_bytes")
+    )
+    if traffic is None:
+        return []
+    known = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+    known.sort(key=lambda at: -float(traffic[at]))
+    found = []
+    for at in sorted(known[:MOST_CACHES]):
+        used = "" if held is None or math.isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
+        found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+    return found
