@@ -1,10 +1,11 @@
-"""The fleet's screen: its lines from top to bottom, for one size."""
+"""The fleet's screen: its lines from top to bottom, for one size, and what its keys are called."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from perftop.draw.strips import BLANK, Line, Run, fit, width
 from perftop.tui.fleet import detail, head, heat, rows, side, timeline
-from perftop.tui.fleet.fleet_keys import helped, labelled
 from perftop.tui.fleet.look import Look
 
 WIDE = 150
@@ -120,21 +121,68 @@ def _episodes(look: Look, body: int, _: int) -> list[Line]:
 
 
 def _help(look: Look, body: int, _: int) -> list[Line]:
+    keys = [(" ".join(look.captions[name] for name in key.ids), key.help) for key in KEYS]
     lines: list[Line] = []
-    for key, text in helped(look.captions):
+    for key, text in (*keys, ("", ""), *NUMBERS):
         told = fit(text, look.width - 18).rstrip()
         runs: list[Run] = [(f" {key:<16}", "key"), (told, "text")]
         lines.append((runs, "calm"))
     return lines[:body]
 
 
+class Told(NamedTuple):
+    """A key, or two with opposite effects, which share a line of the help."""
+
+    ids: tuple[str, ...]
+    label: str
+    """In the last line, which names the first key; '': only the help names it."""
+    help: str
+
+
+KEYS = (
+    Told(("machines",), "machines", "a row a machine"),
+    Told(("heat",), "heat", "a cell a machine"),
+    Told(("time",), "time", "a number of each machine over ten minutes"),
+    Told(("fleet_episodes",), "episodes", "what happened on all machines"),
+    Told(("open",), "open", "the selected machine alone; quit comes back"),
+    Told(("why",), "why", "what costs the selected machine most, in a dozen lines"),
+    Told(("next_episode", "previous_episode"), "next episode",
+         "to the next machine with an episode, and the one before"),
+    Told(("filter",), "filter", "only machines that match; esc shows all"),
+    Told(("sort_next", "sort_before"), "sort",
+         "by the next column, and the one before; a click on a title does it too"),
+    Told(("metric", "metric_back"), "number", "another number in heat map and time view"),
+    Told(("pause",), "pause", "the screen stands still"),
+    Told(("help",), "help", "these lines"),
+    Told(("quit",), "quit", "quit"),
+    Told(("up", "down"), "", "select a machine"),
+    Told(("step_back", "step_on"), "",
+         "back and on in time, where there is a past; in the heat map a cell aside"),
+    Told(("leap_back", "leap_on"), "", "ten steps back and on in time"),
+    Told(("first", "last"), "", "the first and the last machine"),
+    Told(("page_up", "page_down"), "", "twenty machines up and down"),
+    Told(("reverse",), "", "reverse the order"),
+    Told(("theme",), "", "next theme"),
+    Told(("back",), "", "back: from a prompt, a filter, the help"),
+)  # fmt: skip
+NUMBERS = (
+    ("lost %", "share of the time that working CPUs did not get: clock, halts, steal"),
+    ("below %", "share of the working time with a clock below its ceiling"),
+    ("both %", "share of the time in which both threads of a core ran"),
+    ("inv %", "halted although there was work"),
+    ("▼ ≁", "episodes that run; samples in which a counter was doubted"),
+    ("age s", "since the newest numbers came; all times are of their arrival here"),
+    ("○", "does not answer, and why"),
+    ("numbers", "cover ten seconds, or what the server was asked for"),
+)
 _SHOWN = {"rows": "machines", "episodes": "fleet_episodes"}
 """Ids of the keys of views that are called otherwise."""
 
 
 def _fitting(look: Look) -> list[tuple[str, str, str]]:
     """The keys that fit, with help and quit at the end in any case."""
-    *keys, help_, leave = labelled(look.captions)
+    told = [(look.captions[key.ids[0]], key.label, key.ids[0]) for key in KEYS if key.label]
+    *keys, help_, leave = told
     kept: list[tuple[str, str, str]] = []
     for key in keys:
         if sum(len(c) + len(label) + 3 for c, label, _ in [*kept, key, help_, leave]) <= look.width:

@@ -20,7 +20,7 @@ from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, fleet_keys, head
+from perftop.tui.fleet import detail, head, page
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.screen import FleetScreen
 from perftop.tui.fleet_app import FleetApp
@@ -242,7 +242,7 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
     for key in fleet:
         name = key.action.partition("(")[0]
         assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
-    told = [name for key in fleet_keys.KEYS for name in key.ids]
+    told = [name for key in page.KEYS for name in key.ids]
     assert sorted([*told, "interrupt", "suspend"]) == sorted(keys.FLEET)
 
 
