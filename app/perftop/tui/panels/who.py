@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import isnan, nan
+from weakref import WeakKeyDictionary
 
 from perfprobe.frozen import frozen
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
-from perftop.samples.running_tasks import Ran
+from perftop.samples.running_tasks import Look, Ran
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
@@ -42,7 +43,6 @@ class Runner:
     """Share of its own time that it waited for a CPU; NaN if unknown."""
     switches: float = nan
     """How often a second it gave up or lost its CPU; NaN if unknown."""
-    job: str = ""
 
     @property
     def share(self) -> float:
@@ -70,13 +70,14 @@ def lines(session: Session, interval: Interval, width: int, height: int) -> list
         told = [[(" " * INDENT + part, "dim")] for part in why]
         return sized([title("who runs", "", width), *told], width, height)
     waits = interval.look.waits is not None
-    columns = _columns(session, found, width, height, told=waits)
+    jobs = {one.pid: job(session, one.pid) for one in found} if width >= _JOBS else {}
+    columns = _columns(session, width, height, told=waits, jobs=any(jobs.values()))
     if height < LOW:
         heads = [title("who runs", "", width, _over(columns, width))]
     else:
         heads = [title("who runs", "% of a CPU", width), _headings(columns, names=True)]
     ipc = _ipc(session, interval, found) if columns.ipc else {}
-    rows = [_line(one, columns, ipc) for one in found[: max(0, height - len(heads))]]
+    rows = [_line(one, columns, ipc, jobs) for one in found[: max(0, height - len(heads))]]
     return sized([*heads, *rows], width, height)
 
 
@@ -88,26 +89,38 @@ def cpus(session: Session, interval: Interval, height: int) -> list[int | None]:
     return [*heads, *tasks, *[None] * height][:height]
 
 
+_KEPT: WeakKeyDictionary[Session, tuple[Look, list[int], list[Runner]]] = WeakKeyDictionary()
+"""By session, a look, the CPUs asked for and who runs there: a look is shown for a second."""
+
+
 def runners(session: Session, interval: Interval) -> list[Runner]:
     """The tasks on the CPUs that the user asked for, the busiest first. Threads of one process that
     have one name are one."""
+    look, shown, found = _KEPT.get(session, (None, None, []))
+    if look is not interval.look or shown is not session.shown:
+        found = _runners(session, interval.look)
+        _KEPT[session] = interval.look, session.shown, found
+    return found
+
+
+def _runners(session: Session, look: Look) -> list[Runner]:
     shown = {str(session.topology[row].cpu) for row in session.shown}
     found: dict[tuple[int, str], list[tuple[int, Ran]]] = {}
-    for cpu in (interval.look.others or interval.look.tasks).keys() & shown:
-        for ran in interval.look.on(cpu):
+    for cpu in (look.others or look.tasks).keys() & shown:
+        for ran in look.on(cpu):
             found.setdefault((ran.task.pid, ran.task.comm), []).append((int(cpu), ran))
-    made = [_runner(session, pid, comm, ran) for (pid, comm), ran in found.items()]
+    made = [_runner(pid, comm, ran) for (pid, comm), ran in found.items()]
     return sorted(made, key=lambda one: (-round(one.share, 3), one.pid, one.comm))
 
 
-def _runner(session: Session, pid: int, comm: str, ran: list[tuple[int, Ran]]) -> Runner:
+def _runner(pid: int, comm: str, ran: list[tuple[int, Ran]]) -> Runner:
     """The waits of several threads are their mean, and their switches are added up."""
     shares: dict[int, float] = {}
     for cpu, one in ran:
         shares[cpu] = shares.get(cpu, 0.0) + one.task.share
     waits = [one.wait for _, one in ran]
     switches = sum(one.switches for _, one in ran)
-    return Runner(pid, comm, shares, len(ran), sum(waits) / len(waits), switches, job(session, pid))
+    return Runner(pid, comm, shares, len(ran), sum(waits) / len(waits), switches)
 
 
 def job(session: Session, pid: int) -> str:
@@ -137,11 +150,9 @@ def _folded(text: str, room: int, lines: int) -> list[str]:
     return [*parts[:last], *([fit(" ".join(parts[last:]), room)] if parts[last:] else [])]
 
 
-def _columns(
-    session: Session, found: list[Runner], width: int, height: int, *, told: bool
-) -> _Columns:
+def _columns(session: Session, width: int, height: int, *, told: bool, jobs: bool) -> _Columns:
     """The columns that fit, the most important first; the bar and the names take what is left.
-    `told`: the stream tells how long tasks wait."""
+    `told`: the stream tells how long tasks wait. `jobs`: some job is known."""
     indent = 0 if height < LOW else INDENT
     shown = sorted(session.topology[row].cpu for row in session.shown)
     least = indent + _NAME[0] + _PID
@@ -153,7 +164,7 @@ def _columns(
     counted = bool(session.evaluator.chosen["ipc"])
     ipc = _IPC if counted and room >= _IPC else 0
     room -= ipc
-    job = _JOB if width >= _JOBS and any(one.job for one in found) else 0
+    job = _JOB if jobs else 0
     room -= job
     switches = _SWITCHES if told and height >= LOW and room >= _SWITCHES + _BAR[0] + 4 else 0
     room -= switches
@@ -192,12 +203,14 @@ def _over(c: _Columns, width: int) -> list[Run]:
     return [*runs, (" " * max(0, width - before - strips.width(runs)), "dim")]
 
 
-def _line(one: Runner, c: _Columns, ipc: dict[tuple[int, str], float]) -> list[Run]:
+def _line(
+    one: Runner, c: _Columns, ipc: dict[tuple[int, str], float], jobs: dict[int, str]
+) -> list[Run]:
     key = "text" if one.share >= _LITTLE else "dim"
     name = fit(foreign(one.comm), c.name)
     runs: list[Run] = [(" " * c.indent, "text"), (name, key), (f"{one.pid:>{_PID}}", "dim")]
     if c.job:
-        runs.append((f"  {fit(foreign(one.job), c.job - 2)}", "dim"))
+        runs.append((f"  {fit(foreign(jobs[one.pid]), c.job - 2)}", "dim"))
     if c.each:
         runs += [_share(one.shares.get(cpu, 0.0), _SHARE + 1, key) for cpu in c.each]
     else:
