@@ -19,7 +19,7 @@ from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
-from perftop.tui.shared import episode_style
+from perftop.tui.shared import episode_style, past_sentences
 
 Told = tuple[list[Run], Episode | None]
 """A line, and the episode that it belongs to."""
@@ -140,11 +140,12 @@ def _sentence(
     """What happened in exactly `room` cells: as a sentence, or in a few words if it is too long."""
     if room <= 0:
         return []
-    names = losers(session, alike, interval.tasks) if going else ()
-    parts = sentence(session.topology, alike, names, over=not going, most=room)
     if not going:
+        parts = past_sentences.over(session, alike, room)
         plain = "text" if episode_style.wrong(alike[0]) else "dim"
     else:
+        names = losers(session, alike, interval.tasks)
+        parts = sentence(session.topology, alike, names, most=room)
         plain = "bright" if episode_style.wrong(alike[0]) else "text"
     red = "alarm" if going and episode_style.wrong(alike[0]) else plain
     runs = [(foreign(part.text), red if part.role == "lost" else plain) for part in parts]
