@@ -82,7 +82,7 @@ class Past:
         values = self._ring[key] if metric is None else self._ring["cpus"][:, metric]
         if span.wide > 1:
             values = np.repeat(values, span.wide, axis=0)
-        found: Floats = np.moveaxis(values, 0, -1)
+        found: Floats = values.transpose(*range(1, values.ndim), 0)
         missing = span.columns - found.shape[-1]
         if missing:
             blank = np.full((*found.shape[:-1], missing), np.nan)

@@ -283,4 +283,4 @@ def of_core(key: str, values: Floats, lead: Ints) -> Floats:
     the CPU with the index `lead`."""
     if key in _WORST:
         return np.asarray(np.fmax.reduce(values, axis=-1))
-    return np.take_along_axis(values, np.expand_dims(lead, -1), axis=-1)[..., 0]
+    return np.take_along_axis(values, lead[..., None], axis=-1)[..., 0]
