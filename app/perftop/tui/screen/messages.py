@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for i
 
 
 @dataclass(eq=False)
-class Refreshed(Message):
+class Refreshed(Message, bubble=False):
     """There is something new to show. A newer message replaces one not yet handled."""
 
     session: Session | None
