@@ -15,6 +15,7 @@ from perftop.draw.charts import RATES, top
 from perftop.draw.kept import Columns, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.samples.episode import Episode
+from perftop.samples.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, busier, lost
@@ -64,11 +65,7 @@ class Drawing:
         if self._pairs:
             pairs = [cores[i] for i in self._pairs]
             lookups["states"] = lambda history, at: history.states(pairs, at)
-            if _may_be_bounds(session):  # the lowest shares of the states, then the highest
-                lookups["bounds"] = lambda history, at: np.concatenate(
-                    history.bounds(pairs, at), axis=2
-                )
-        self._bounded = "bounds" in lookups
+        self._bounded = _may_be_bounds(session)
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
         self._kept_states, self._kept_account = Kept(), Kept()
@@ -116,14 +113,15 @@ class Drawing:
     def _states(self, rows: int, look: Look) -> list[list[Row]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
-        open_ = np.zeros_like(both)
-        if self._bounded:
-            bounds = self.past.of("bounds").swapaxes(0, 1)
-            unknown = np.isnan(both)
-            open_ = np.where(unknown, bounds[7] - bounds[3], 0.0)
+        open_, unknown = np.zeros_like(both), np.isnan(both)
+        if self._bounded and unknown.any():
+            util = self.past.of("util")
+            first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
+            low, high = bounds(util[first], util[second])
+            open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
-                np.where(unknown, low, value)
-                for low, value in zip(bounds[1:4], (lp0, lp1, both), strict=True)
+                np.where(unknown, low[..., at], value)
+                for at, value in enumerate((lp0, lp1, both), 1)
             )
 
         draw = apart(partial(areas.states, rows=rows, look=look))
