@@ -165,6 +165,15 @@ async def test_charts_that_move_on_the_terminal_look_as_if_drawn_anew() -> None:
             await until(lambda: not differs(app), "the same screen")
 
 
+async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_anew() -> None:
+    """It has lost lines, and is as large as before when Textual looks."""
+    async with shown(messages(2, SAMPLES)) as app:
+        await quiet()
+        app.terminal.drawn = Cells()
+        app.terminal.resize(app.terminal.size)
+        await until(lambda: not differs(app), "the same screen")
+
+
 async def test_of_charts_that_move_little_is_written_unless_something_else_was() -> None:
     """Charts do not move with each sample: so this holds for many samples."""
     feed = messages(2, 740, "guest")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from textual import events
 from textual._compositor import CompositorUpdate
 from textual.geometry import Region
 from textual.screen import Screen
@@ -72,6 +73,12 @@ class Direct(Screen[None]):
     """The lines that were written last."""
     _displays = 0
     """How often the app had drawn by then; if it has since, what is shown is not known."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Textual calls this before it lays out. A terminal that is as large as before may have
+        been smaller in between, and have lost what it showed; Textual would leave it so."""
+        if event.size == self.outer_size:
+            self.refresh()
 
     @contextmanager
     def together(self) -> Iterator[None]:
