@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.05
 """Seconds between two looks at a terminal that takes no text."""
+MOST_WAITING = 2
+"""Texts that wait for a slow terminal; a refresh is one or a few. The answer to a key comes behind
+them, which with Textual's 30 may be half a minute later."""
 LAST_WORDS_S = 1.0
 """Longest wait for a terminal that takes no text, once perftop is to end."""
 TICK_S = 0.1
@@ -59,6 +62,8 @@ class Terminal(LinuxDriver):
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._writer_thread is None:  # it vanished before
             self._vanished()
+        else:
+            self._writer_thread._queue.maxsize = MOST_WAITING  # noqa: SLF001
 
     # The two handlers of signals may have interrupted a write. Whatever writes there would wait for
     # good for a lock that is held below it, so the event loop does it.

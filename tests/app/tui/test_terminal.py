@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from textual import events
+from textual.drivers._writer_thread import WriterThread
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
@@ -54,6 +58,21 @@ def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> No
     assert not reading.gone
     reading.exit_event.clear()
     assert not reading.exit_event.is_set()
+
+
+def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed is answered behind it."""
+
+    def start(terminal: Any) -> None:
+        terminal._writer_thread = WriterThread(sys.stdout)  # it does not run: nobody takes text
+
+    monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
+    terminal: Any = Terminal.__new__(Terminal)
+    terminal.start_application_mode()
+    terminal._gone, terminal._until_s = threading.Event(), float("inf")
+    for _ in range(2):
+        terminal.write("a refresh")
+    assert terminal._writer_thread._queue.full()
 
 
 def test_a_terminal_that_vanishes_ends_the_reading_thread() -> None:
