@@ -6,6 +6,30 @@ import os
 import subprocess
 import sys
 
+from waiting import MOST_S
+
+PALETTE = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+from perftop.base.importing import lean
+with lean():
+    from perftop.tui import app
+assert not {"textual.command", "textual.widgets._input"} & sys.modules.keys()
+async def stream():
+    await asyncio.Event().wait()
+    yield []
+@asynccontextmanager
+async def opener():
+    yield stream()
+async def main():
+    of = app.PerfTopApp(opener, 10**9)
+    async with of.run_test() as pilot:
+        await pilot.press("ctrl+p")
+        while not of.screen.query_one("CommandList").option_count:
+            await pilot.pause()
+asyncio.run(main())
+"""
+
 
 def test_asyncio_comes_without_ssl_which_can_be_imported_later() -> None:
     code = (
@@ -18,6 +42,10 @@ def test_asyncio_comes_without_ssl_which_can_be_imported_later() -> None:
         "assert ssl.OPENSSL_VERSION\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_palette_comes_when_it_is_opened() -> None:
+    subprocess.run([sys.executable, "-c", PALETTE], check=True, timeout=MOST_S)
 
 
 def test_numpy_comes_without_threads_and_a_command_is_not_told() -> None:
