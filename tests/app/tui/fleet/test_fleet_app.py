@@ -20,7 +20,7 @@ from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, head, page
+from perftop.tui.fleet import detail, head, heat, page
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.screen import FleetScreen
 from perftop.tui.fleet_app import FleetApp
@@ -233,6 +233,14 @@ async def test_unknown_numbers_are_told_as_such() -> None:
     row = next(text for text in lines if "ci-2" in text)
     assert row.count("n/a") >= 4
     assert "no PMU" in row
+
+
+def test_rows_of_racks_have_one_order_also_where_numbers_are_equal() -> None:
+    """As 2 and 02 are. A set of texts has another order in each process."""
+    numbers = [f"{zeros}{number}" for number in range(1, 6) for zeros in ("", "0", "00")]
+    machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
+    rows = heat.grid(machines, 120, 40).labels
+    assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 
 def test_no_two_keys_clash_and_each_has_its_action() -> None:
