@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from math import inf
 from pathlib import Path
@@ -202,7 +202,7 @@ class Record:
 
     def _tell_of_command(self, *, over: bool) -> None:
         if self._command is not None:
-            for note in self._command.notes(self._now_ns, over=over):
+            for note in self._command.notes.due(self._now_ns, over=over):
                 self._write(note)
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
@@ -245,7 +245,7 @@ class _Command:
         self._job = job
         self.measurement = Beside(job, start)
         self._session: Session | None = None
-        self._notes = RunNotes(job, self.measurement.bracket)
+        self.notes = RunNotes(job, self.measurement.bracket)
 
     @property
     def runs(self) -> bool:
@@ -268,9 +268,6 @@ class _Command:
         assert self._session is not None
         self._session.apply(message)
         self.measurement.take(self._session, message)
-
-    def notes(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        return self._notes.due(now_ns, over=over)
 
     def summary(self) -> list[str]:
         if self._session is None or self.never_was:

@@ -124,20 +124,16 @@ class Why:
 def run(options: Options) -> int:
     """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
     closed."""
-    if options.output in {None, Path("-")}:
-        return _run(options)
     try:
-        return _run(options)
+        with destination(options.output, force=options.force, job=options.job is not None) as out:
+            why = Why(options, out)
+            if options.file is not None:
+                return _read(why, options.file)
+            return asyncio.run(attend(why, options.argv))
     except OSError as error:
+        if options.output in {None, Path("-")}:
+            raise
         raise unwritten(str(options.output), error) from None
-
-
-def _run(options: Options) -> int:
-    with destination(options.output, force=options.force, job=options.job is not None) as out:
-        why = Why(options, out)
-        if options.file is not None:
-            return _read(why, options.file)
-        return asyncio.run(attend(why, options.argv))
 
 
 def _read(why: Why, path: Path) -> int:
