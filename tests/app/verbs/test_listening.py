@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.output.exporter.listening import listening, public, told
 from perftop.process.unix_socket import inherited
+from perftop.verbs.exporter import listening, public, told
 
 
 def status(asked: str) -> tuple[int, str]:
