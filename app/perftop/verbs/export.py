@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
-from perftop.output.export.cpu_selection import selected
 from perftop.output.export.fields import Field, chosen, with_events
 from perftop.output.export.form import Form, Out
 from perftop.output.export.json_lines import JsonLines
@@ -26,6 +26,7 @@ from perftop.output.export.parquet import Parquet, pyarrow
 from perftop.output.export.table import Delimited
 from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, ended, opened, same
+from perftop.session import filter as filters
 from perftop.session.session import MOST_TOGETHER, Session
 
 EVERY_NS = 1_000_000_000
@@ -59,7 +60,7 @@ def run(options: Options) -> int:
     with opened(options.source) as source:
         every_ns = _every_ns(options.every_ns, source.hello)
         session = Session(source.hello)
-        cpus = None if options.cpus is None else selected(session, options.cpus)
+        cpus = None if options.cpus is None else _selected(session, options.cpus)
         if cpus is not None:
             session = Session(dataclasses.replace(source.hello, selected=cpus))
         target = _target(options)
@@ -123,6 +124,52 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
         raise Failed(f"{path} is the input: it cannot be the output as well", USAGE)
     return new_file.create(path, force=options.force)
 
+
+# --- which CPUs, by the text of -c/--cpus
+
+_PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
+_OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
+
+
+def _selected(session: Session, text: str) -> list[int]:
+    """Ascending numbers of the CPUs that `text` names, out of those selected for the recording.
+    Raises Failed."""
+    shown = set(session.shown)
+    found: set[int] = set()
+    for term in text.split(","):
+        rows = shown & _rows(session, term.strip())
+        if not rows:
+            raise Failed(f"--cpus: the recording has no CPU {term.strip()!r}", USAGE)
+        found |= rows
+    return sorted(session.topology[row].cpu for row in found)
+
+
+def _rows(session: Session, term: str) -> set[int]:
+    """Positions of the CPUs that a term names."""
+    try:
+        wanted = filters.parse(_as_filter(term))
+    except filters.FilterError as error:
+        raise Failed(f"--cpus: {error}", USAGE) from None
+    assert wanted is not None
+    return set(wanted.cpus(session, None).nonzero()[0].tolist())
+
+
+def _as_filter(term: str) -> str:
+    """The term in the syntax of the screen's filter, which supports all of these selections."""
+    place = _PLACE.fullmatch(term.lower())
+    if term and place:
+        package, core = place.groups()
+        parts = (("pkg", package), ("core", core))
+        return " ".join(f"{name}:{number}" for name, number in parts if number)
+    if _OTHER.fullmatch(term):
+        return term
+    raise Failed(
+        f"--cpus: {term!r} is not understood: CPUs are named like "
+        "0-15, 32, pkg0, core3, pkg1core3 or type:P", USAGE,
+    )  # fmt: skip
+
+
+# --- progress
 
 QUIET_S = 2.0
 """No progress is shown for the first 2 s."""
