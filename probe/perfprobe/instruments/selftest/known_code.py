@@ -66,14 +66,10 @@ class Run:
         return low + (stamp - marks[low]) / (marks[high] - marks[low])
 
 
-def turn(kind: int) -> int:
-    """Instructions that one turn executes in user space."""
-    return lib.pp_known_turn(kind)
-
-
-def chain(kind: int) -> int:
-    """Instructions of one turn that form a chain: each waits for the one before."""
-    return lib.pp_known_chain(kind)
+turn = lib.pp_known_turn
+"""Instructions that one turn of a kind executes in user space."""
+chain = lib.pp_known_chain
+"""Instructions of one turn that form a chain: each waits for the one before."""
 
 
 def run(kind: int, turns: int, marks: int) -> Run:

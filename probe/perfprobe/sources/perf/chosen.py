@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from perfprobe.frozen import frozen
@@ -154,19 +154,20 @@ class Opener:
                 found.close()
             return next(iter(opening.refused.values()), UNFIT)
         try:
-            trial = self._kernel.trial(found, row.cpu, TRIAL_NS)
-        except OSError:
-            return None
+            trial = self._trial(found, row.cpu)
         finally:
             found.close()
-        return sound(trial.counts) if trial.running else None
+        return sound(trial.counts) if trial and trial.running else None
 
     def _share(self, group: Group, cpu: int) -> float:
-        try:
-            trial: Trial = self._kernel.trial(group, cpu, TRIAL_NS)
-        except OSError:
-            return 1.0
-        return trial.running
+        trial = self._trial(group, cpu)
+        return 1.0 if trial is None else trial.running
+
+    def _trial(self, group: Group, cpu: int) -> Trial | None:
+        """None: it cannot be tried there."""
+        with suppress(OSError):
+            return self._kernel.trial(group, cpu, TRIAL_NS)
+        return None
 
     # --- opening them
 

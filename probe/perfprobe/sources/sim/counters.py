@@ -112,12 +112,7 @@ def stat_columns() -> list[SimCounter]:
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS
 
-    def system(t: Ints) -> Ints:
-        return np.asarray(t[Row.SYSTEM] // 1000)
-
-    def iowait(t: Ints) -> Ints:
-        return np.asarray(t[Row.IOWAIT] // 1000)
-
+    system, iowait = _thousandth(Row.SYSTEM), _thousandth(Row.IOWAIT)
     amounts: list[tuple[str, Callable[[Ints], Any]]] = [
         ("stat_user_s", lambda t: ticks(t[Row.BUSY] - system(t))),
         ("stat_nice_s", lambda t: 0 * t[Row.BUSY]),

@@ -77,19 +77,14 @@ class Events:
         self.missing = [Missing(asked.key, why) for asked, _ in hard] if guest else []
         soft = [pair for pair in each if not pair[1].hardware]
         counted = [] if guest else [hard] if len(hard) <= FREE else [[pair] for pair in hard]
-        self._names: list[str] = []
-        self._tables: list[list[SimCounter]] = []
+        self.blocks: list[Block] = []
+        self.banks: list[tuple[str, CounterBank]] = []
+        """By the name of the block."""
         for i, group in enumerate(filter(None, [soft, *counted]), 1):
             share = (FREE, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
-            self._names.append(f"events.{i}")
-            self._tables.append(_columns(group, *share))
-        banks = [CounterBank(table, cpus) for table in self._tables]
-        self.banks = [*zip(self._names, banks, strict=True)]
-
-    @property
-    def blocks(self) -> list[Block]:
-        pairs = zip(self._names, self._tables, strict=True)
-        return [block(name, table) for name, table in pairs]
+            table = _columns(group, *share)
+            self.blocks.append(block(f"events.{i}", table))
+            self.banks.append((f"events.{i}", CounterBank(table, cpus)))
 
 
 def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[SimCounter]:
