@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cores import lived
 from fakes import Does, Machine
+from stepped import S, Stepped
 from turning import Turning
 
 from perftop.detect.engine.hysteresis import GAP_NS
@@ -19,22 +20,20 @@ from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
-S = made.SAMPLE_NS
 GHZ = 1e9
 NAN = float("nan")
 REST, HOLD = REST_NS // S, HOLD_NS // S
 Each = float | Sequence[float]
 
 
-class Walk:
+class Walk(Stepped):
     """Cores that do what a test says, sample by sample."""
 
     def __init__(self, cores: int = 1, packages: int = 1) -> None:
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
         hello = made.hello(cores=cores, packages=cpus)
+        super().__init__()
         self.ramps, self.cores = Ramps(Sieve(hello)), cores
-        self.ended: list[Episode] = []
-        self.now_ns = 0
 
     def go(
         self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
@@ -43,8 +42,7 @@ class Walk:
         for _ in range(samples):
             hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
             clocks = Clocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
-            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
-            self.ended += self.ramps.step(clocks, since_ns, self.now_ns)
+            self.ended += self.ramps.step(clocks, *self.step_of(ns))
         return self
 
     def climbing(self) -> bool:

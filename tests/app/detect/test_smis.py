@@ -5,39 +5,29 @@ from __future__ import annotations
 import made
 import numpy as np
 import pytest
+from stepped import S, Stepped
 
-from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.smis import QUIET_NS, Smis
-from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
-S = made.SAMPLE_NS
 PAUSE = QUIET_NS // S
 SMI = made.counter("smi", "1", bits=32)
 
 
-class Walk:
+class Walk(Stepped):
     def __init__(self) -> None:
-        self.detector = Detector()
+        super().__init__()
         self.smis = Smis(Sieve(made.hello([made.REF, SMI], cores=2)), self.detector)
-        self.ended: list[Episode] = []
-        self.now_ns = 0
 
     def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
            spans: list[int] | None = None) -> Walk:  # fmt: skip
         """`spans`: samples that each CPU's row covers; 0: not read."""
         for _ in range(samples):
-            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
             moved = np.broadcast_to(np.array(count, float), 4)
             span_ns = np.array(spans or [1] * 4) * float(ns)
-            self.ended += self.smis.step(moved, span_ns, since_ns, self.now_ns)
+            self.ended += self.smis.step(moved, span_ns, *self.step_of(ns))
         return self
-
-    def spans(self) -> list[tuple[float, float | None]]:
-        """In samples."""
-        found = [*self.ended, *self.detector.running]
-        return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in found]
 
 
 def test_it_lasts_from_the_first_to_the_last_and_is_as_deep_as_they_are_many() -> None:

@@ -5,37 +5,27 @@ from __future__ import annotations
 import made
 import numpy as np
 import pytest
+from stepped import S, Stepped
 
-from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.steals import Steals
-from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
-S = made.SAMPLE_NS
 NAN = float("nan")
 
 
-class Walk:
+class Walk(Stepped):
     """So many ticks on the first CPU in each sample, none on the other three."""
 
     def __init__(self) -> None:
-        self.detector = Detector()
+        super().__init__()
         self.steals = Steals(Sieve(made.hello(cores=2)), self.detector)
-        self.ended: list[Episode] = []
-        self.now_ns = 0
 
     def go(self, *ticks: float, others: float = 0, ns: int = S) -> Walk:
         for n in ticks:
-            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
             stolen_s = np.array([n, *[others] * 3]) * 0.01
-            self.ended += self.steals.step(stolen_s, since_ns, self.now_ns)
+            self.ended += self.steals.step(stolen_s, *self.step_of(ns))
         return self
-
-    def spans(self) -> list[tuple[int, int | None]]:
-        """In samples."""
-        found = [*self.ended, *self.detector.running]
-        return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in found]
 
 
 @pytest.mark.parametrize(("ticks", "spans"), [

@@ -12,6 +12,7 @@ import made
 import numpy as np
 import pytest
 from fakes import Does, Machine, seen
+from stepped import S, Stepped
 from truths import SECOND, found, scripted
 
 from perfprobe import wire
@@ -25,14 +26,13 @@ from perftop.samples.evidence import Cap
 from perftop.samples.sample_reader import Sieve
 from perftop.session.session import Session
 
-S = made.SAMPLE_NS
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 HZ = 3.0e9
 PAUSE = PAUSE_NS // S
 NAN = float("nan")
 
 
-class Walk:
+class Walk(Stepped):
     """Cores at a ceiling of 3 GHz, two threads each, that do what a test says, sample by sample."""
 
     def __init__(
@@ -40,9 +40,8 @@ class Walk:
     ) -> None:
         hello = made.hello([made.REF, made.CYCLES, *cpu], cores=cores)
         hello.blocks.append(Block("package", "package", [CEILING, *package]))
-        self.detector = Detector()
-        self.ended: list[Episode] = []
-        self.cores, self.now_ns = cores, 0
+        super().__init__()
+        self.cores = cores
         self.sieve = Sieve(hello)
         self.drops = Drops(self.sieve, self.detector)
 
@@ -57,13 +56,8 @@ class Walk:
             run_s = np.nan_to_num(use) * ns / 1e9
             cycles = run_s * HZ * (1 - np.asarray(depth))
             clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
-            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
-            self.ended += self.drops.step(clocks, since_ns, self.now_ns)
+            self.ended += self.drops.step(clocks, *self.step_of(ns))
         return self
-
-    @property
-    def running(self) -> list[Episode]:
-        return self.detector.running
 
 
 def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:

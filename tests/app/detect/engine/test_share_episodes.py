@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import made
 import numpy as np
 import pytest
+from stepped import S, Stepped
 
-from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.engine.share_episodes import Spells
-from perftop.samples.episode import Episode
 
-S = made.SAMPLE_NS
 NAN = float("nan")
 START, END = 0.2, 0.1
 NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
-class Walk:
+class Walk(Stepped):
     """Three positions: two of one group, one of another."""
 
     def __init__(self, *, after: int = 1, pause: int = 0) -> None:
-        self.detector = Detector()
+        super().__init__()
         self.spells = Spells(self.detector, "made", START, END, S, after=after, pause_ns=pause * S)
-        self.ended: list[Episode] = []
-        self.now_ns = 0
 
     def go(
         self,
@@ -39,23 +34,13 @@ class Walk:
         names: Sequence[list[int]] = NAMES,
     ) -> Walk:
         for _ in range(samples):
-            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
             share, weight = (
                 np.broadcast_to(np.array(v, float), len(names)) for v in (shares, weights)
             )
             groups = np.array([0, 0, 1])[: len(names)]
-            times = since_ns, self.now_ns
+            times = self.step_of(ns)
             self.ended += self.spells.step(share, weight, groups, names, *times, [weight * 7])
         return self
-
-    @property
-    def running(self) -> list[Episode]:
-        return self.detector.running
-
-    def spans(self) -> list[tuple[int, int | None]]:
-        """In samples."""
-        found = [*self.ended, *self.running]
-        return [(e.start_ns // S, None if e.end_ns is None else e.end_ns // S) for e in found]
 
 
 ONE = [0.5, 0, 0]

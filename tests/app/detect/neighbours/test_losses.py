@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from stepped import Stepped
 
-from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Losses, accused
-from perftop.samples.episode import Episode
 from perftop.samples.evidence import Ran
 from perftop.samples.running_tasks import Task
 
@@ -18,30 +17,23 @@ START, END = 0.1, 0.05
 UNKNOWN = float("nan")
 
 
-class Steps:
+class Steps(Stepped):
     """Losses of some positions, each of which is a CPU; what has ended."""
 
     def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
-        self.detector = Detector()
+        super().__init__()
         self.losses = Losses(self.detector, "made", np.array(groups), SAMPLE_NS,
                              start=START, end=END, least=least)  # fmt: skip
         self.names = [[cpu] for cpu in range(len(groups))]
-        self.now_ns = 0
-        self.ended: list[Episode] = []
 
     def step(self, *shares: float, times: int = 1, weight: float = 1.0, proven: bool = True,
              may_begin: bool = True, span_ns: int = SAMPLE_NS) -> None:  # fmt: skip
         n = len(self.names)
         for _ in range(times):
-            since_ns, self.now_ns = self.now_ns, self.now_ns + span_ns
             self.ended += self.losses.step(
-                np.array(shares), np.full(n, weight), np.full(n, may_begin), since_ns, self.now_ns
+                np.array(shares), np.full(n, weight), np.full(n, may_begin), *self.step_of(span_ns)
             )
             self.losses.begin(np.full(n, proven), self.names, self.now_ns)
-
-    @property
-    def running(self) -> list[Episode]:
-        return self.detector.running
 
 
 def test_one_sample_is_no_loss() -> None:
