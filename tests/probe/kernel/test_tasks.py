@@ -9,26 +9,13 @@ from typing import Any
 
 import pytest
 import trees
-from hypothesis import given
-from hypothesis import strategies as st
 
-from perfprobe.kernel import process_stat, tasks
+from perfprobe.kernel import tasks
 from perfprobe.kernel.process_stat import BATCH, TICK_NS
 from perfprobe.kernel.tasks import COST, PERIOD_NS, Tasks
 
 S = 1_000_000_000
 CPUS = range(64)
-
-
-def line(
-    pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500
-) -> bytes:
-    """As the kernel prints it."""
-    before = b"R 1 1 1 0 -1 4194304 95 0 0 0"
-    after = b"12582912 210 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17"
-    return b"%d (%b) %b %d %d 0 0 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (
-        pid, comm, before, ticks // 3, ticks - ticks // 3, threads, start, after, cpu,
-    )  # fmt: skip
 
 
 class Machine:
@@ -48,10 +35,10 @@ class Machine:
         return self.spent_ns
 
     def runs(self, pid: int, ticks: int, cpu: int = 0, **more: Any) -> None:
-        trees.put(self.root, f"proc/{pid}/stat", line(pid, ticks, cpu, **more))
+        trees.put(self.root, f"proc/{pid}/stat", trees.process(pid, ticks, cpu, **more))
 
     def thread(self, pid: int, tid: int, ticks: int, cpu: int, **more: Any) -> None:
-        trees.put(self.root, f"proc/{pid}/task/{tid}/stat", line(tid, ticks, cpu, **more))
+        trees.put(self.root, f"proc/{pid}/task/{tid}/stat", trees.process(tid, ticks, cpu, **more))
 
     def scan(self, after_ns: int = S) -> Any:
         """The tasks that a scan tells of; None if it tells nothing."""
@@ -61,44 +48,17 @@ class Machine:
             if self.tasks.due() > 0:
                 return self.tasks.take().get("tasks")
 
+    def records(self) -> dict[str, Any]:
+        """All that a scan after a second tells, if it is done at once."""
+        self.now_ns += S
+        self.tasks.work()
+        return self.tasks.take()
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     (tmp_path / "proc").mkdir()
     return Machine(tmp_path)
-
-
-# --- stat files ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "comm",
-    [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
-)
-def test_any_name(comm: bytes) -> None:
-    stat = process_stat.parse(line(7, 31, 5, comm, threads=3, start=99))
-    name = comm.decode(errors="replace")
-    assert stat == process_stat.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
-
-
-def test_what_is_no_stat_file() -> None:
-    whole = line(7, 31)
-    halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
-    for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):
-        assert process_stat.parse(data) is None
-
-
-@given(comm=st.binary(max_size=64), ticks=st.integers(0, 10**12), cpu=st.integers(0, 8191))
-def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
-    stat = process_stat.parse(line(4194304, ticks, cpu, comm)[: process_stat.LIMIT])
-    assert stat is not None
-    assert (stat.ticks, stat.cpu) == (ticks, cpu)
-
-
-@given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: line(7, 31)[:n])))
-def test_garbage_is_nobody(data: bytes) -> None:
-    stat = process_stat.parse(data)
-    assert stat is None or data.count(b" ") > 30
 
 
 # --- who is told ---------------------------------------------------------------------------------
@@ -156,9 +116,7 @@ def test_how_long_a_task_waited_is_told_from_the_second_look_on(machine: Machine
         trees.put(machine.root, f"{at}/schedstat", f"{ms}000000 {waited_ms}000000 7\n")
         status = "Name:\tjob\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n"
         trees.put(machine.root, f"{at}/status", status.format(*switches))
-        machine.now_ns += S
-        machine.tasks.work()
-        return machine.tasks.take()
+        return machine.records()
 
     run(0, 0, (0, 0))
     first = run(404, 100, (10, 1))
@@ -181,9 +139,7 @@ def test_a_kernel_that_counts_no_waits_leaves_them_unknown(machine: Machine) -> 
     for turn in range(3):
         machine.runs(10, 50 * turn, 2)
         trees.put(machine.root, "proc/10/schedstat", "0 0 0\n")
-        machine.now_ns += S
-        machine.tasks.work()
-    told = machine.tasks.take()
+        told = machine.records()
     assert told["tasks"] == {"2": [10, "job", 0.5]}
     assert told["waits"] == {"2": [[None, None]]}
 
@@ -193,9 +149,8 @@ def test_the_exact_share_decides_who_is_first(machine: Machine) -> None:
         for pid, ms in ((10, 300), (11, 309)):
             machine.runs(pid, turn * 30, 0)
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn * ms}000000 0 1\n")
-        machine.now_ns += S
-        machine.tasks.work()
-    assert machine.tasks.take()["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
+        told = machine.records()
+    assert told["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
 
 
 def test_waits_are_asked_of_the_busiest_only(
@@ -206,10 +161,8 @@ def test_waits_are_asked_of_the_busiest_only(
         for pid in (10, 11, 12):
             machine.runs(pid, turn * pid, pid)
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn}000000000 {turn}0000000 1\n")
-        machine.now_ns += S
-        machine.tasks.work()
-    waits = machine.tasks.take()["waits"]
-    assert waits == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
+        told = machine.records()
+    assert told["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
 def test_a_task_born_since_the_last_scan_is_told_at_once(machine: Machine) -> None:
@@ -220,9 +173,7 @@ def test_a_task_born_since_the_last_scan_is_told_at_once(machine: Machine) -> No
     machine.runs(12, 90, 2, threads=2)
     machine.thread(12, 12, 60, 2)
     machine.thread(12, 13, 30, 3)
-    machine.now_ns += S
-    machine.tasks.work()
-    told = machine.tasks.take()
+    told = machine.records()
     tasks_ = {"1": [11, "job", 0.4], "2": [12, "job", 0.6], "3": [12, "job", 0.3]}
     assert told["tasks"] == tasks_
     assert set(map(str, told["waits"].values())) == {"[[None, None]]"}
@@ -324,7 +275,7 @@ def test_files_that_cannot_be_read_hide_nobody_else(machine: Machine) -> None:
     (proc / "23").mkdir()
     os.mkfifo(proc / "23/stat")
     trees.put(machine.root, "proc/24/stat", b"\xff" * 5000)
-    trees.put(machine.root, "proc/25/stat", line(25, 10**400))
+    trees.put(machine.root, "proc/25/stat", trees.process(25, 10**400))
     machine.runs(26, 0, 1, threads=2)
     machine.thread(26, 27, 0, 1)
     (proc / "26/task/28").mkdir()
@@ -414,15 +365,11 @@ def test_details_come_with_who_is_shown_first(
     machine.runs(10, 50, 0)
     machine.runs(11, 50, 1)
     trees.put(machine.root, "proc/10/cgroup", "1:name=x:/\n0::/build.slice/job.scope\n")
-    machine.now_ns += S
-    machine.tasks.work()
-    records = machine.tasks.take()
+    records = machine.records()
     assert records["tasks"].keys() == {"0", "1"}
     assert records["details"] == {"10": {"user": "u10", "group": "/build.slice/job.scope"}}
     machine.runs(10, 99, 0)
-    machine.now_ns += S
-    machine.tasks.work()
-    assert machine.tasks.take().keys() == {"tasks", "others", "waits"}
+    assert machine.records().keys() == {"tasks", "others", "waits"}
 
 
 def test_a_task_has_the_name_of_its_parent(
@@ -438,7 +385,5 @@ def test_a_task_has_the_name_of_its_parent(
     machine.scan()
     for pid in (20, 21):
         machine.runs(pid, pid, 0)
-    machine.now_ns += S
-    machine.tasks.work()
     known = {"threads": 1, "parent": "make"}
-    assert machine.tasks.take()["details"] == {"21": known, "20": known}
+    assert machine.records()["details"] == {"21": known, "20": known}

@@ -7,35 +7,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import time
 from array import array
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import command
 import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.instruments import tsc_offsets
 from perfprobe.instruments.selftest import (
     beyond,
     clocks,
-    declared,
     known_code,
     load,
     run,
     verdict,
-    working,
 )
 from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.instruments.selftest.load import Chain, Times
 from perfprobe.instruments.selftest.results import Stopped
-from perfprobe.instruments.selftest.tape import Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
-from perfprobe.instruments.tsc_offsets import Exchange
-from perfprobe.kernel.idle_trace import States
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
 SAMPLE = 20_000_000
@@ -238,59 +230,6 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
     assert machine.tries == 3  # nothing had to be done again
 
 
-def test_what_a_tick_of_mperf_may_be() -> None:
-    machine = Machine()
-    for changes, expected in (
-        ({}, [1.0]),
-        ({"base_hz": Rate(8e8, "made up")}, [1.0, 1.25]),
-        ({"multipliers": [wire.Multiplier("mperf", 2.0, "made up")]}, [2.0]),
-        ({"base_hz": Rate(8e8, "made up"), "tsc_hz": None}, [1.0]),
-    ):
-        machine.hello = dataclasses.replace(machine.hello, **changes)
-        assert working.factors(Tape(machine), "mperf") == expected
-        assert working.factors(Tape(machine), "ref") == [1.0]
-        machine = Machine()
-
-
-def test_the_rate_is_held_against_a_longer_time() -> None:
-    hello = dataclasses.replace(Machine().hello, tsc_hz=Rate(2.0e9, "made up"))
-    ((check, seen),) = clocks.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
-    assert seen.expected == pytest.approx(2.0002e9)
-    assert seen.measured == 2.0e9
-    assert verdict.judge(check, seen) == "close"
-    assert not [*clocks.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
-
-
-@pytest.mark.parametrize(("lp1", "expected"), [(1.0, "trusted"), (0.5, "unusable")])
-def test_cpus_taken_for_siblings(
-    monkeypatch: pytest.MonkeyPatch, lp1: float, expected: str
-) -> None:
-    """The first works from 1 to 3 s, the second from 2 to 5 s; the trace says so or not."""
-    at = {0.0: (0, 0, 0, 0), 5.0: (0, 5e9, 0, 0), 15.0: (6e9, 6e9, 2e9 * lp1, 1e9)}
-    now = 0.0
-
-    class Trace:
-        def __init__(self, _: object) -> None:
-            pass
-
-        def states(self, _: int) -> States:
-            neither, lp0, lp1_, both = map(int, at[now])
-            return States(neither, lp0, lp1_, both, unknown=0, known=True)
-
-    monkeypatch.setattr(declared, "IdleTrace", Trace)
-    monkeypatch.setattr(time, "monotonic_ns", lambda: int(now * 1e9))
-    it = declared.Declared((4, 6))
-    now = 5.0
-    it.begin()
-    now = 15.0
-    spans = {4: (10**9, 3 * 10**9), 6: (2 * 10**9, 5 * 10**9)}
-    spells = {cpu: [Spell(*span, *span, span[1] - span[0], cpu)] for cpu, span in spans.items()}
-    assert not [*it.see(Times({4: spells[4]}, {4: 0.0}))]
-    found = {c.counter: verdict.judge(c, s) for c, s in it.see(Times(spells, {4: 0.01, 6: 0.01}))}
-    right = {"neither_s": "trusted", "lp0_s": "trusted", "both_s": "trusted"}
-    assert found == right | {"lp1_s": expected}
-
-
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize(
     "key",
@@ -422,55 +361,6 @@ def test_it_stops_when_asked(tested: Tested, monkeypatch: pytest.MonkeyPatch) ->
 
 
 CHECK = Check("x", "", "", 0.01, "")
-
-
-@pytest.mark.parametrize(
-    ("measured", "less", "more", "expected"),
-    [(100.9, 0, 0, "trusted"), (102, 0, 0, "close"), (104, 0, 0, "unusable"),
-     (104, 0, 5, "disturbed"), (105.9, 0, 5, "disturbed"), (104, 5, 0, "unusable"),
-     (96, 5, 0, "disturbed"),
-     (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
-)  # fmt: skip
-def test_judged(measured: float, less: float, more: float, expected: str) -> None:
-    assert verdict.judge(CHECK, Seen(0, 100, measured, 100, less, more)) == expected
-
-
-def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
-    tries = [Seen(0, 100, 100, 100), Seen(1, 100, 130, 100, more=50), Seen(2, 100, 102, 100)]
-    result = verdict.conclude(CHECK, tries, [0, 1, 2, 3], "o")
-    assert (result.verdict, result.cpu, result.cpus) == ("close", 2, [2])
-    assert result.disturbed == [1, 3]
-    assert verdict.conclude(CHECK, [], [0], "o").verdict == "disturbed"
-
-
-def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message takes 300 ns, and the CPUs' counters are set apart."""
-    home = min(os.sched_getaffinity(0))
-    for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
-        there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
-        monkeypatch.setattr(tsc_offsets, "exchanged", lambda *_, there=there: there)
-        ((check, seen),) = clocks.same([home, home + 1], 1e9)
-        assert verdict.judge(check, seen) == expected
-        assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
-        if abs(apart) > 1000:
-            assert seen.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
-
-
-@pytest.mark.parametrize(("niceness", "measured"), [(0, 0.01), (10, 0.13)])
-def test_user_time_of_a_nice_process_is_nice_time(
-    niceness: int, measured: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
-    tape = SimpleNamespace(columns=told, moved=lambda key, *_, **__: Moved(0, 10**9, told[key]))
-    spell = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
-    window = SimpleNamespace(
-        load=SimpleNamespace(run=SimpleNamespace(spell=spell)), tape=tape, row=0, cpu=0,
-        lost_s=0.0, seconds=lambda _: 0.14,
-    )  # fmt: skip
-    monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    seen = working._user(cast(working.Window, window))
-    assert seen is not None
-    assert seen.measured == pytest.approx(measured)
 
 
 # --- the command ---------------------------------------------------------------------------------

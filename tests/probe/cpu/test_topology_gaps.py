@@ -1,0 +1,219 @@
+"""topology.read where files are missing or garbled."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe.cpu import identity, topology
+from perfprobe.wire import Cpu
+
+# --- what is missing -----------------------------------------------------------------------------
+
+
+def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
+    assert topology.read(tmp_path) == []
+    assert topology.cores([]) == topology.packages([]) == []
+
+
+def test_without_sys_cpuinfo_tells_cores(tmp_path: Path) -> None:
+    trees.cpuinfo_only(tmp_path)
+    assert topology.read(tmp_path) == [
+        Cpu(0, True, 0, None, 0, 0, None, None, None, [0, 2]),
+        Cpu(1, True, 0, None, 1, 0, None, None, None, [1, 3]),
+        Cpu(2, True, 0, None, 0, 1, None, None, None, [0, 2]),
+        Cpu(3, True, 0, None, 1, 1, None, None, None, [1, 3]),
+    ]
+
+
+def test_proc_stat_tells_which_cpus_there_are(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/stat", "cpu  9 9\ncpu0 1 2\ncpu3 1 2\nintr 5\n")
+    rows = topology.read(tmp_path)
+    assert [(row.cpu, row.online, row.siblings) for row in rows] == [(0, True, [0]), (3, True, [3])]
+
+
+def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
+    trees.sparse(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/possible", "0-63\n")
+    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("name", ["present", "possible", "online"])
+def test_each_list_stands_in_for_the_others(tmp_path: Path, name: str) -> None:
+    trees.put(tmp_path, f"{trees.CPU}/{name}", "0-1,3\n")
+    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 3]
+
+
+def test_directories_stand_in_for_all_lists(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    for name in ("present", "possible", "online"):
+        (tmp_path / trees.CPU / name).write_text("0-\x00,x")
+    (tmp_path / trees.CPU / "cpufreq").mkdir()
+    rows = topology.read(tmp_path)
+    assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
+
+
+def test_the_older_name_of_the_siblings(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        for name in ("core_cpus_list", "core_id"):  # without ids, the list alone tells
+            (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
+    assert topology.read(tmp_path)[0].siblings == [0, 48]
+
+
+def test_a_node_link_stands_in_for_the_node_directory(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    (tmp_path / trees.CPU / "cpu0/node3").mkdir()
+    assert topology.read(tmp_path)[0].node == 3
+
+
+@pytest.mark.parametrize("idents", [(0, 0), (None, None), (24, None), (None, 0)])
+def test_l3_groups_are_told_apart_across_packages(
+    tmp_path: Path, idents: tuple[int | None, int | None]
+) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        file = tmp_path / trees.CPU / f"cpu{n}/cache/index3/id"
+        ident = idents[n % 48 // 24]
+        file.unlink() if ident is None else file.write_text(str(ident))
+    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [24] * 24) * 2
+
+
+def test_l3_ids_tell_groups_where_lists_are_missing(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
+    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [1] * 24) * 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [("0-95", ([0] * 24 + [1] * 24) * 2), ("0", [0, *[1] * 23, *[24] * 24, *[1] * 24, *[24] * 24])],
+)
+def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu0/cache/index3/shared_cpu_list", claim)
+    assert [row.l3 for row in topology.read(tmp_path)] == expected
+
+
+# --- what is garbled -----------------------------------------------------------------------------
+
+GARBAGE = [b"", b"\n", b"x", b"\xff\x00\xfe", b"9" * 5000, b"-1", b"0-999999999", b"3-1", b"0x1"]
+
+
+def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for garbage in GARBAGE:
+        trees.put(tmp_path, f"{trees.CPU}/cpu48/topology/core_id", garbage)
+        rows = topology.read(tmp_path)
+        assert rows[48] == Cpu(48, True, 0, 0, None, 1, 0, 0, None, [0, 48]), garbage
+        assert topology.cores(rows) == [[n, n + 48] for n in range(48)], garbage
+
+
+def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for garbage in (*GARBAGE, b"7"):
+        for name in ("core_cpus_list", "thread_siblings_list"):
+            trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/{name}", garbage)
+        rows = topology.read(tmp_path)
+        assert rows[0].siblings == [0, 48], garbage
+        assert topology.cores(rows) == [[n, n + 48] for n in range(48)], garbage
+
+
+def test_a_list_that_claims_too_many_siblings_is_not_believed(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-95")
+    rows = topology.read(tmp_path)
+    assert (rows[0].thread, rows[0].siblings) == (0, [0, 48])
+    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+
+
+def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
+    trees.lists(tmp_path, "0-2")
+    rows = topology.read(tmp_path)
+    assert [(row.thread, row.siblings) for row in rows] == [(0, [0]), (0, [1]), (0, [2])]
+    assert topology.packages(rows) == [[0, 1, 2]]
+
+
+def test_core_ids_repeat_across_dies_and_packages() -> None:
+    rows = [Cpu(n, True, package=n // 4, die=n // 2 % 2, core=0) for n in range(8)]
+    assert topology.cores(rows) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_core_never_spans_packages() -> None:
+    rows = [Cpu(0, True, siblings=[0, 1, 2])]
+    rows += [Cpu(n, True, package=n, core=0, siblings=[0, n]) for n in (1, 2)]
+    assert topology.cores(rows) == [[0, 1], [2]]
+    assert topology.packages(rows) == [[0, 1], [2]]
+
+
+def test_directories_fifos_and_long_files_do_no_harm(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    at = tmp_path / trees.CPU
+    (at / "cpu0/topology/core_id").unlink()
+    (at / "cpu0/topology/core_id").mkdir()
+    (at / "cpu0/topology/die_id").unlink()
+    os.mkfifo(at / "cpu0/topology/die_id")
+    (at / "possible").write_bytes(b"1," * 10_000_000)
+    row = topology.read(tmp_path)[0]
+    assert (row.core, row.die, row.package) == (None, None, 0)
+
+
+FILES = [
+    *(f"{trees.CPU}/{name}" for name in ("present", "possible", "online", "cpu0/online")),
+    *(
+        f"{trees.CPU}/cpu{n}/{name}"
+        for n in range(3)
+        for name in (
+            "topology/physical_package_id",
+            "topology/die_id",
+            "topology/core_id",
+            "topology/core_cpus_list",
+            "topology/thread_siblings_list",
+            "cache/index3/level",
+            "cache/index3/id",
+            "cache/index3/shared_cpu_list",
+            "cpu_capacity",
+        )
+    ),
+    "sys/devices/system/node/node0/cpulist",
+    "sys/devices/cpu_core/cpus",
+    "proc/stat",
+    "proc/cpuinfo",
+]
+CONTENTS = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"0", b"1", b"2", b"3", b"-1", b"0-2", b"0,2", b"1-2", b"0-9", b"cpu1 2"]),
+    st.builds(
+        "processor: {}\nphysical id: {}\ncore id: {}\n\n".format,
+        *[st.integers(-1, 3)] * 3,
+    ).map(str.encode),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
+def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        for path, content in contents.items():
+            trees.put(root, path, content)
+        rows = topology.read(root)
+        identity.identity(root)
+        identity.virtualisation(root)
+    numbers = [row.cpu for row in rows]
+    assert numbers == sorted(set(numbers))
+    due = sorted(row.cpu for row in rows if row.online or row.core is not None or row.siblings)
+    for groups in (topology.cores(rows), topology.packages(rows)):
+        grouped = [cpu for group in groups for cpu in group]
+        assert len(grouped) == len(set(grouped))
+        assert set(due) <= set(grouped) <= set(numbers)
+        assert all(group == sorted(group) for group in groups)
+    ids = {row.cpu: row for row in rows}
+    for core in topology.cores(rows):
+        assert len({ids[cpu].package for cpu in core} - {None}) <= 1
