@@ -1,4 +1,4 @@
-"""Writes messages as a recording."""
+"""Writes messages as a recording, and reads one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.recording.codec import Recorder, Timed
+from perftop.recording.file import Recording
 
 
 def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bool = True) -> Path:
@@ -17,3 +18,12 @@ def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bo
         if end:
             recorder.end()
     return path
+
+
+def read(path: Path, *, ended: bool = True) -> list[Timed]:
+    """All messages of a recording that is whole, but for its end where it was not `ended`."""
+    with Recording(path) as recording:
+        found = list(recording.messages())
+        at = path.stat().st_size
+        assert recording.damage == (None if ended else f"cut at byte {at}: it has no end")
+        return found

@@ -12,6 +12,7 @@ import pytest
 from fakes import Machine
 from made import SAMPLE_NS
 from playing import Run, running
+from taped import read
 from textual.pilot import Pilot
 from waiting import until, wait
 
@@ -19,7 +20,6 @@ from perfprobe import wire
 from perftop.recording import background, codec, writer
 from perftop.recording.background import Deck, named
 from perftop.recording.codec import Timed
-from perftop.recording.file import Recording
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
@@ -31,14 +31,6 @@ GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def read(path: Path, *, ended: bool = True) -> list[Timed]:
-    with Recording(path) as opened:
-        found = list(opened.messages())
-        at = path.stat().st_size
-        assert opened.damage == (None if ended else f"cut at byte {at}: it has no end")
-        return found
 
 
 class Played:

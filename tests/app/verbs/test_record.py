@@ -15,25 +15,17 @@ from pathlib import Path
 
 import made
 from command import argv, here, run
+from taped import read
 from waiting import MOST_S, wait
 
 from perfprobe import wire
 from perftop.process.job import Job, raw_ns
-from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.verbs.record import Options, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
 TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
-
-
-def read(path: Path, *, ended: bool = True) -> list[Timed]:
-    with Recording(path) as recording:
-        found = list(recording.messages())
-        at = path.stat().st_size
-        assert recording.damage == (None if ended else f"cut at byte {at}: it has no end")
-        return found
 
 
 def begun(path: Path) -> set[str]:
