@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.summary import text
@@ -61,7 +61,10 @@ def run(
         phases = Phases(divided, "", [])
         there = _play(source.messages(), whole, phases, span, by_mark=by_mark)
     if not there or whole.frames < 2:
-        raise Failed(f"{file}: no sample lies in that time", USAGE)
+        if since is not None or until is not None:
+            raise Failed(f"{file}: no sample lies in that time", USAGE)
+        why = f": {source.damage}" if source.damage else ""
+        raise Failed(f"{file}: there are no two samples in it{why}", DAMAGED if why else 1)
     if by_mark and not phases.found:
         raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
     _print(whole, phases.found, as_json=as_json)

@@ -9,6 +9,7 @@ from typing import Any
 import exported
 import pytest
 from simulated import messages
+from taped import written
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -117,6 +118,22 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
     path = exported.record(tmp_path / "run.perftop", [*_flat()])
     with pytest.raises(Failed, match="no mark"):
         run(path, by_mark=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "why"), [(True, 1, "in it$"), (False, 4, "in it: cut at byte .* no end$")]
+)
+def test_one_that_holds_no_samples_is_told_so(
+    tmp_path: Path, end: bool, status: int, why: str
+) -> None:
+    """Nobody has asked for a time."""
+    hello, first, *_ = _flat()
+    assert isinstance(hello, wire.Hello)
+    assert isinstance(first, wire.Frame)
+    path = written(tmp_path / "run.perftop", hello, [first], end=end)
+    with pytest.raises(Failed, match=f"there are no two samples {why}") as failed:
+        run(path)
+    assert failed.value.status == status
 
 
 def _flat() -> list[wire.Message]:
