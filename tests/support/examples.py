@@ -69,7 +69,8 @@ def texts() -> dict[str, str]:
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         found[topic] = path.read_text(encoding="utf-8")
     begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in help_pages.BEGINNING.splitlines())
-    told = [part for verb in verbs(cli._parser()) for part in (verb.description, verb.epilog)]
+    parsers = [verb.parser for verb in verbs(cli._parser())]
+    told = [part or "" for one in parsers for part in (one.description, one.epilog)]
     return found | {"help": "\n".join([begins, *told])}
 
 

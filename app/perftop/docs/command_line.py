@@ -39,14 +39,10 @@ class Option:
 class Verb:
     name: str
     help: str
-    description: str
-    epilog: str
-    usage: str
+    parser: argparse.ArgumentParser
     options: tuple[Option, ...]
     positionals: tuple[Option, ...]
     """Their names are what stands in the usage."""
-    runs: bool
-    """It takes a command after `--`."""
 
 
 def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
@@ -101,16 +97,7 @@ def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
             tuple(action.option_strings), shown, action.help or "", _values(name, action, shown)
         )
         (options if action.option_strings else positionals).append(found)
-    return Verb(
-        name,
-        text,
-        parser.description or "",
-        parser.epilog or "",
-        " ".join(parser.format_usage().removeprefix("usage: ").split()),
-        tuple(options),
-        tuple(positionals),
-        bool(parser.get_default("runs")),
-    )
+    return Verb(name, text, parser, tuple(options), tuple(positionals))
 
 
 def _metavar(action: argparse.Action) -> str:

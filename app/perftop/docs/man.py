@@ -22,7 +22,7 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
     """The text of each man page, by the name of its file."""
     main, *rest = verbs(parser)
     pages = [read(topic) for topic in topics()]
-    found = {"perftop.1": _main(main, rest, pages, parser.description or "")}
+    found = {"perftop.1": _main(main, rest, pages)}
     for verb in rest:
         found[f"perftop-{verb.name}.1"] = _verb(verb, pages)
     for page in pages:
@@ -52,10 +52,10 @@ def _head(name: str, version: str, date: str) -> str:
     return f"{heading}\n.nh\n.ad l"
 
 
-def _main(main: Verb, rest: list[Verb], pages: list[Page], description: str) -> list[str]:
+def _main(main: Verb, rest: list[Verb], pages: list[Page]) -> list[str]:
     lines = [*_name("perftop", "live counters of Linux CPUs: clock, halts, SMT states, lost time")]
-    lines += [".SH SYNOPSIS", *_synopsis(main), ".SH DESCRIPTION", *_text(description)]
-    lines += _text(main.epilog, apart=True)
+    lines += [".SH SYNOPSIS", *_synopsis(main), ".SH DESCRIPTION", *_text(main.parser.description)]
+    lines += _text(main.parser.epilog, apart=True)
     lines += [".SH VERBS"]
     for verb in rest:
         lines += [".TP", f".BR perftop\\-{_escaped(verb.name)} (1)", *_text(verb.help)]
@@ -71,8 +71,8 @@ def _main(main: Verb, rest: list[Verb], pages: list[Page], description: str) -> 
 def _verb(verb: Verb, pages: list[Page]) -> list[str]:
     named = [page for page in pages if any(_names(verb.name, block) for block in page.blocks)]
     lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
-    lines += [".SH DESCRIPTION", *_text(verb.description)]
-    lines += _text(verb.epilog, apart=True)
+    lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
+    lines += _text(verb.parser.epilog, apart=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
     lines += [".SH SEE ALSO", *(f".BR {each}{',' * (each != also[-1])}" for each in also)]
@@ -97,9 +97,10 @@ def _name(name: str, text: str) -> list[str]:
 
 def _synopsis(verb: Verb) -> list[str]:
     """The usage; options keep together with their values."""
-    parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", verb.usage)
+    usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
+    parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
     kept = [_escaped(part).replace(" ", "\\~") for part in parts]
-    tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.runs else []
+    tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
     words = [f"\\fB{word}\\fR" for word in bold] + kept[len(bold) :] + tail
     return [" ".join(words)]
@@ -147,9 +148,9 @@ def _table(rows: list[list[str]]) -> list[str]:
     return [*lines, ".TE"]
 
 
-def _text(text: str, *, apart: bool = False) -> list[str]:
+def _text(text: str | None, *, apart: bool = False) -> list[str]:
     """A paragraph; `apart`: with a gap before it."""
-    words = " ".join(text.replace("%%", "%").split())
+    words = " ".join((text or "").replace("%%", "%").split())
     return [*([".PP"] * apart), _line(_inline(words))] if words else []
 
 

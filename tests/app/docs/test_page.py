@@ -89,8 +89,8 @@ def test_help_of_a_verb_says_what_it_does() -> None:
     choices = cli._parser().get_default("verbs")
     for verb in verbs(cli._parser())[1:]:
         usage, said, *_ = choices[verb.name].format_help().split("\n\n")
-        assert " ".join(said.split()) == verb.description != ""
-        assert usage.endswith("[-- CMD [ARG ...]]") is verb.runs
+        assert " ".join(said.split()) == verb.parser.description != ""
+        assert usage.endswith("[-- CMD [ARG ...]]") is bool(verb.parser.get_default("runs"))
 
 
 def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) -> None:
