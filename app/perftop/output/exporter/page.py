@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -184,25 +184,18 @@ class Page:
         known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
         told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in told for cause in CAUSES}
-        by_cause: tuple[tuple[Heading, Mapping[tuple[int, str], float]], ...] = (
+        by_place = (
             (family.BELOW, below | happened.below_s),
             (family.BELOW_CYCLES, happened.below_cycles),
         )
-        for heading, found in by_cause:
+        for heading, found in by_place:
             places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
             yield several(heading, places)
-        by_kind: tuple[tuple[Heading, Mapping[tuple[int, str, str], float]], ...] = (
-            (family.EPISODES, happened.count),
-            (family.EPISODE_SECONDS, happened.seconds),
-        )
-        for heading, each in by_kind:
-            yield several(
-                heading,
-                (
-                    ({**packages[at], "kind": kind, "cause": cause}, n)
-                    for (at, kind, cause), n in each.items()
-                ),
-            )
+        counted = {key: float(count) for key, count in happened.count.items()}
+        for heading, each in (family.EPISODES, counted), (family.EPISODE_SECONDS, happened.seconds):
+            kinds = (({**packages[at], "kind": kind, "cause": cause}, n)
+                     for (at, kind, cause), n in each.items())  # fmt: skip
+            yield several(heading, kinds)
 
 
 def _package(session: Session, cpus: Sequence[int]) -> Labels:
