@@ -13,7 +13,7 @@ from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
-from perftop.output.machine_state import STATES, differs, label, shown
+from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.tui.pair.look import Look
 from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
@@ -83,7 +83,7 @@ def _header(look: Look) -> Line:
 
 def _differing(look: Look) -> Line:
     """What differs in the machines, the most important first, as far as there is room."""
-    a, b = (track.state() for track in look.tracks)
+    a, b = (state(track.session) for track in look.tracks)
     keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
     told = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip

@@ -12,8 +12,6 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.output.compare.course import Course
-from perftop.output.machine_state import state
-from perftop.output.stat_json import Line
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
@@ -66,9 +64,6 @@ class Track:
     @property
     def ends_ns(self) -> tuple[int, int]:
         return self.session.hello.raw_ns, self.session.now_ns
-
-    def state(self) -> Line:
-        return state(self.session)
 
     def events(self) -> list[Episode]:
         """Episodes and marks, by their starts."""
