@@ -16,6 +16,8 @@ from perftop.base.format import many
 from perftop.recording.codec import INDEX, Timed, Unpacking
 
 WINDOW = 1 << 20
+_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+"""Bytes of the length of a message, by its first byte."""
 PREFIX = 64
 """Bytes of a message that say what it is and when it was."""
 UNCHECKED = "not checked: it is older and has no checksum of its beginning"
@@ -137,7 +139,7 @@ class Recording:
     def _length(self, at: int) -> int | None:
         """Length of the whole message there; None: there is none."""
         head = self._bytes(at, 5) if at < self._size else b""  # it may have grown since
-        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(head[0]) if head else 0
+        width = _WIDTHS.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
@@ -233,7 +235,7 @@ def _cannot(path: Path, error: OSError) -> Failed:
 
 def _fields(prefix: bytes) -> dict[str, object]:
     """Fields of a message, as far as its first bytes have them."""
-    width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(prefix[0]) if prefix else None
+    width = _WIDTHS.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
