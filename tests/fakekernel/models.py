@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MHZ = 1_000_000
 Events = dict[tuple[int, int], str]
@@ -93,21 +93,14 @@ SKYLAKE_SP = Model(
     turbo={0x1AD: _packed(37, 35, 34, 33, 32, 30, 29, 28), **_GROUPS},
 )
 
-XEON_W = Model(
-    "Intel(R) Xeon(R) W-2155 CPU @ 3.30GHz",
-    (6, 0x55, 4),
-    max_leaf=0x16,
+XEON_W = replace(
+    SKYLAKE_SP,
+    brand="Intel(R) Xeon(R) W-2155 CPU @ 3.30GHz",
     tick_hz=24 * MHZ,
     ticks=138,
     base_mhz=3300,
     turbo_hz=4500 * MHZ,
-    events={**_ONE, **_LICENSE, (0x28, 0x40): "throttle"},
-    version=4,
-    any_thread=True,
     leaf15=(2, 276, 0),
-    limit_reasons=0x64F,
-    residency=((0x3FD, 6),),
-    hwp=True,
     turbo={0x1AD: _packed(45, 43, 42, 40, 40, 40, 40, 40), **_GROUPS},
 )
 
@@ -130,22 +123,16 @@ ICE_LAKE_SP = Model(
     turbo={0x1AD: _packed(35, 34, 33, 33, 32, 32, 31, 31), **_GROUPS},
 )
 
-SAPPHIRE_RAPIDS = Model(
-    "Intel(R) Xeon(R) Platinum 8352M",
-    (6, 0x8F, 8),
+SAPPHIRE_RAPIDS = replace(
+    ICE_LAKE_SP,
+    brand="Intel(R) Xeon(R) Platinum 8352M",
+    signature=(6, 0x8F, 8),
     max_leaf=0x20,
-    tick_hz=25 * MHZ,
     ticks=88,
     base_mhz=2200,
     turbo_hz=3800 * MHZ,
     events={**_ONE, **_SHARED, (0x3C, 0x01): "ref"},
-    version=5,
-    gp=8,
-    fixed=4,
     leaf15=(2, 176, 25 * MHZ),
-    limit_reasons=0x64F,
-    residency=((0x660, 1), (0x3FD, 6)),
-    hwp=True,
     turbo={0x1AD: _packed(38, 36, 35, 34, 33, 32, 31, 30), **_GROUPS},
 )
 

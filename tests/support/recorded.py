@@ -45,8 +45,11 @@ class Viewer(Run):
         await until(there, f"{at_s}, not {self.header}")
         await self.pilot.pause()
 
-    async def press(self, *keys: str) -> None:
+    async def press(self, *keys: str, to_s: float | None = None) -> None:
+        """The keys, and where they lead to."""
         await self.pilot.press(*keys)
+        if to_s is not None:
+            await self.comes_to(to_s)
 
 
 @asynccontextmanager

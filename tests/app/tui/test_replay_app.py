@@ -102,26 +102,20 @@ async def test_steps_and_leaps_forth_and_back(path: Path) -> None:
         for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
                           ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
                           ("right", 20.2), ("shift+left", 10.2), ("comma", 10.1)):  # fmt: skip
-            await viewer.press(key)
-            await viewer.comes_to(at_s)
+            await viewer.press(key, to_s=at_s)
             assert key.startswith("shift") or "paused" in viewer.header
 
 
 async def test_the_ends(path: Path) -> None:
     async with view(path) as viewer:
-        await viewer.press("dollar_sign")
-        await viewer.comes_to(100.0)
+        await viewer.press("dollar_sign", to_s=100.0)
         assert "1:40/1:40 · end" in viewer.header
-        await viewer.press("right")
-        await viewer.comes_to(100.0)
+        await viewer.press("right", to_s=100.0)
         await viewer.press("space")
         await viewer.sees("nothing after this moment")
-        await viewer.press("left")
-        await viewer.comes_to(99.9)
-        await viewer.press("0")
-        await viewer.comes_to(0.1)
-        await viewer.press("ctrl+end")
-        await viewer.comes_to(100.0)
+        await viewer.press("left", to_s=99.9)
+        await viewer.press("0", to_s=0.1)
+        await viewer.press("ctrl+end", to_s=100.0)
 
 
 async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
@@ -147,15 +141,13 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
         return (ends_ns[0] - viewer.app._reach_ns[0]) / S
 
     async with view(path) as viewer:
-        await viewer.press("space", "J", *"+95s", "enter")
-        await viewer.comes_to(95.1)
+        await viewer.press("space", "J", *"+95s", "enter", to_s=95.1)
         await until(lambda: first_s(viewer) <= 35.1, "a minute of the past")
         await viewer.press("right_square_bracket")
         viewer.app._watch()
         await until(lambda: first_s(viewer) <= 0.1, "all of the past")
         assert viewer.at_s == pytest.approx(95.1)
-        await viewer.press("shift+left")
-        await viewer.comes_to(85.1)
+        await viewer.press("shift+left", to_s=85.1)
 
 
 # --- episodes and marks
@@ -163,21 +155,15 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
 
 async def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
     async with view(path) as viewer:
-        await viewer.press("n")
-        await viewer.comes_to(12.0)
-        await viewer.press("n")
-        await viewer.comes_to(80.0)
+        await viewer.press("n", to_s=12.0)
+        await viewer.press("n", to_s=80.0)
         await viewer.press("n")
         await viewer.sees("no episode or mark after this moment")
         await viewer.comes_to(80.0)
-        await viewer.press("N")
-        await viewer.comes_to(12.0)
-        await viewer.press("dollar_sign")
-        await viewer.comes_to(100.0)
-        await viewer.press("N")
-        await viewer.comes_to(80.0)
-        await viewer.press("N")
-        await viewer.comes_to(12.0)
+        await viewer.press("N", to_s=12.0)
+        await viewer.press("dollar_sign", to_s=100.0)
+        await viewer.press("N", to_s=80.0)
+        await viewer.press("N", to_s=12.0)
         await viewer.press("N")
         await viewer.sees("no episode or mark before this moment")
 
@@ -190,17 +176,13 @@ async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path:
     before = digest(path)
 
     async with view(path) as viewer:
-        await viewer.press("space", "J", *"+50s", "enter")
-        await viewer.comes_to(50.1)
+        await viewer.press("space", "J", *"+50s", "enter", to_s=50.1)
         await viewer.press("m", *"here", "enter")
         await viewer.sees("the file does not change")
         for end, key in (("dollar_sign", "N"), ("0", "n")):
-            await viewer.press(end)
-            await viewer.comes_to(100.0 if end != "0" else 0.1)
-            await viewer.press(key)
-            await viewer.comes_to(80.0 if key == "N" else 12.0)
-            await viewer.press(key)
-            await viewer.comes_to(50.1)
+            await viewer.press(end, to_s=100.0 if end != "0" else 0.1)
+            await viewer.press(key, to_s=80.0 if key == "N" else 12.0)
+            await viewer.press(key, to_s=50.1)
     assert digest(path) == before
 
 
@@ -237,14 +219,10 @@ async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
 
 async def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
     async with view(away) as viewer:
-        await viewer.press("n")  # the first interval is one sample long, later ones two
-        await viewer.comes_to(20.2)
-        await viewer.press("dollar_sign")
-        await viewer.comes_to(100.0)
-        await viewer.press("N")  # back online
-        await viewer.comes_to(90.0)
-        await viewer.press("N")
-        await viewer.comes_to(20.3)
+        await viewer.press("n", to_s=20.2)  # the first interval is one sample long, later ones two
+        await viewer.press("dollar_sign", to_s=100.0)
+        await viewer.press("N", to_s=90.0)  # back online
+        await viewer.press("N", to_s=20.3)
         await viewer.press("N")
         await viewer.sees("no episode or mark before this moment")
 
@@ -271,8 +249,7 @@ async def test_the_header_says_how_far_the_episodes_are_found(
 
 async def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
     async with view(path) as viewer:
-        await viewer.press("n")
-        await viewer.comes_to(12.0)
+        await viewer.press("n", to_s=12.0)
         release = asyncio.Event()
 
         async def forever(_: int) -> None:
@@ -347,10 +324,8 @@ async def test_one_of_wire_1_is_played() -> None:
     async with view(GOLDEN) as viewer:
         assert "golden" in viewer.header
         await viewer.sees("the recording is not checked")
-        await viewer.press("n")
-        await viewer.comes_to(5.0)
-        await viewer.press("dollar_sign")
-        await viewer.comes_to(10.9)
+        await viewer.press("n", to_s=5.0)
+        await viewer.press("dollar_sign", to_s=10.9)
         assert viewer.interval.online.tolist() == [True, True, True, False]
     assert digest(GOLDEN) == before
 
