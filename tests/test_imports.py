@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import subprocess
-import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
+from command import python
 from roots import ROOT
-from waiting import MOST_S
 
 SHOWN = "base samples detect session output draw tui/shared wire"
 """What a view is made from."""
@@ -129,13 +127,7 @@ def upward(module: str, source: str) -> list[str]:
 def loaded(code: str) -> set[str]:
     """Top-level modules after this code."""
     show = "\nimport sys; print(' '.join({m.partition('.')[0] for m in sys.modules}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code + show],
-        capture_output=True,
-        text=True,
-        timeout=MOST_S,
-        check=True,
-    )
+    done = python(code + show)
     return set(done.stdout.split())
 
 
@@ -199,7 +191,7 @@ def test_the_first_numbers_wait_for_one_view_alone() -> None:
         "import perftop.tui.app, sys\n"
         "print(*(name for name in sys.modules if name.startswith('perftop.tui')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code)
     there = {folder(module) for module in done.stdout.split()}
     assert there & set(VIEWS.split()) == set()
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import Any
 
+from waiting import MOST_S
+
 from perftop import cli
 
 TIMEOUT_S = 60
@@ -30,6 +32,16 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
         env=os.environ | {"LC_ALL": "C.UTF-8"},
         **more,
     )
+
+
+def python(
+    code: str, *through: str, check: bool = True, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Code in an interpreter of its own; `through`: a program, with options, that starts it."""
+    return subprocess.run(
+        [*through, sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=MOST_S, check=check, **more,
+    )  # fmt: skip
 
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import python
 
 from perftop.base.errors import Failed
 from perftop.process import unix_socket
@@ -132,7 +132,7 @@ def test_systemd_may_hand_it_over(tmp_path: Path, changes: dict[str, object], sa
         "listen": "made.listen(5)", "other": 0, "count": 1,
     }  # fmt: skip
     code = ACTIVATED.format(**(usual | changes))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code)
     assert said in done.stdout
     if not changes:
         assert (tmp_path / "s").exists(), "it is systemd's"

@@ -9,14 +9,13 @@ import random
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import made
 import pytest
-from command import argv, here
+from command import argv, here, python
 from nights import by_day
 from waiting import MOST_S, wait
 
@@ -165,9 +164,7 @@ def test_no_room_left_costs_nothing_that_was_there(tmp_path: Path) -> None:
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
         f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', '{SOURCE[1]},speed=max']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=MOST_S, check=False
-    )
+    done = python(code, check=False)
     found, damage = read(path)
     assert damage == no_end(path)
     assert most - 2_000 < path.stat().st_size < most

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import made
-from command import argv, here, run
+from command import argv, here, python, run
 from taped import read
 from waiting import MOST_S, wait
 
@@ -227,9 +227,7 @@ def test_no_room_left_does_not_stop_it(tmp_path: Path) -> None:
         f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', 'sim:steady,speed=50',"
         f" '--', 'sleep', '0.5']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=MOST_S, check=False
-    )
+    done = python(code, check=False)
     assert done.returncode == 1
     full, *summary = done.stderr.splitlines()
     assert full.startswith("perftop: cannot go on recording: File too large; ")

@@ -6,15 +6,14 @@ import errno
 import json
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import python
 from roots import SUPPORT
-from waiting import MOST_S
 
 from perftop import cli
 from perftop.base import findings
@@ -257,10 +256,7 @@ from perftop.tui.frame.status import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
 print(strips.text(alert.line(session, None, Status(0), 80).runs))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=MOST_S,
-        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
-    )  # fmt: skip
+    done = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
     assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr
 
 

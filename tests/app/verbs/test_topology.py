@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from command import python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,5 +223,5 @@ def test_nothing_else_is_imported() -> None:
     code += (
         "print([m for m in sys.modules if m.partition('.')[0] in ('rich', 'textual', 'perfprobe')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code)
     assert done.stdout.strip() == "[]"

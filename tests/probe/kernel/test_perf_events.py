@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import fakeperf
 import pytest
 import trees
+from command import python
 from fakeperf import TICKS
-from waiting import MOST_S
 
 from perfprobe.kernel.perf_events import HARDWARE, LEADER, Event, Trial, shortage, trouble
 from perfprobe.kernel.perf_groups import SPINS_NS, Settled, settle
@@ -303,7 +301,7 @@ def test_descriptors_are_raised_to_the_hard_limit() -> None:
         "r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); raise_limit()\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=MOST_S)
+    python(code)
 
 
 def test_out_of_descriptors_is_told() -> None:
@@ -316,9 +314,7 @@ def test_out_of_descriptors_is_told() -> None:
         "except OSError as e:\n"
         "    t = trouble(e); print(t.why, '|', t.fix)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=MOST_S, capture_output=True, text=True
-    )
+    done = python(code)
     if "paranoid" in done.stdout or "refused" in done.stdout:
         pytest.skip(done.stdout)
     assert done.stdout.startswith("not enough file descriptors: the hard limit is 32 | raise it")

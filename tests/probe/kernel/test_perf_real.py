@@ -6,14 +6,14 @@ import itertools
 import os
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import command
 import pytest
-from waiting import MOST_S, whenever_due
+from command import python
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe._native import lib
@@ -265,7 +265,5 @@ def test_an_ordinary_user_is_told(system: System) -> None:
         "try: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e: print(trouble(e).why)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=MOST_S, capture_output=True, text=True
-    )
+    done = python(code)
     assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in done.stdout

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import python
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 from started import some, started
@@ -37,10 +37,7 @@ def run(code: str, *through: str) -> str:
     """A program that has kept what it needs for a source, which it names first. `through`: what
     starts it."""
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import rights\n"
-    done = subprocess.run(
-        [*through, sys.executable, "-c", head + code],
-        capture_output=True, text=True, timeout=MOST_S, check=False,
-    )  # fmt: skip
+    done = python(head + code, *through, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

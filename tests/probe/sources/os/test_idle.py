@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import python
 from nights import by_day
-from waiting import MOST_S, whenever_due
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.kernel.idle_trace import IdleTrace
@@ -116,8 +117,5 @@ def test_without_rights_the_reason_is_given() -> None:
         "from perfprobe.sources.os import idle\nfrom perfprobe.wire import Cpu\n"
         "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
-    done = subprocess.run(
-        [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=MOST_S, check=False,
-    )  # fmt: skip
+    done = python(code, setpriv, "--bounding-set=-all", "--inh-caps=-all", check=False)
     assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import trees
+from command import python
 from nights import by_day
 from waiting import heard
 
@@ -94,7 +94,7 @@ def test_psutil_waits_until_it_is_needed() -> None:
     code = (
         "import perfprobe.sources.os.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code)
     assert done.stdout == "set()\n"
 
 

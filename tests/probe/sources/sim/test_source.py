@@ -2,8 +2,6 @@
 
 import dataclasses
 import random
-import subprocess
-import sys
 import tracemalloc
 from itertools import islice
 from types import SimpleNamespace
@@ -11,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import python
 from nights import TELLING, by_day
 from simulated import SAMPLE_NS, column, polled, run
-from waiting import MOST_S
 
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
@@ -237,7 +235,5 @@ def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> N
 
 def test_numpy_is_not_loaded_for_other_sources() -> None:
     code = "import perfprobe.sources, perfprobe.wire, sys; print('numpy' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=MOST_S
-    )
+    done = python(code)
     assert done.stdout == "False\n"
