@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from simulated import messages
 from perftop.base.text import plain
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
+from perftop.samples.running_tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
@@ -172,6 +174,14 @@ def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, Line("package", 0), 160))
     calm = picture(Machine())
     assert "lose" not in strips.text(heading(calm, Line("package", 0), 160))
+
+
+def test_rows_name_the_tasks_of_each_look() -> None:
+    p = picture(Machine(), records=tasks(["make"]))
+    assert "make" in lines(p)[0]
+    p.sheet.interval = replace(p.sheet.interval, look=Look({"0": [7, "other", 0.9]}))
+    assert "other 7" in lines(p)[0]
+    assert "make" not in lines(p)[0]
 
 
 def test_a_low_clock_alone_is_no_episode() -> None:

@@ -12,6 +12,7 @@ from fakes import NO_PMU, Does, Machine, guest, seen
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
+from perftop.samples.running_tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import who
@@ -125,6 +126,14 @@ def test_threads_of_one_name_are_one_task() -> None:
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
     (one,) = who.runners(*seen(guest(), records=records(others=others, waits=waits)))
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
+
+
+def test_who_runs_is_worked_out_once_for_each_look() -> None:
+    session, interval = seen(guest(), records=records())
+    found = who.runners(session, interval)
+    assert who.runners(session, dataclasses.replace(interval, seq=interval.seq + 1)) is found
+    other = dataclasses.replace(interval, look=Look({"0": [7, "other", 0.5]}))
+    assert [one.comm for one in who.runners(session, other)] == ["other"]
 
 
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
