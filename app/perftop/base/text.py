@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 from unicodedata import category
 
@@ -159,6 +159,16 @@ def in_ascii(line: str) -> str:
     for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
     return plain(line)
+
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+def columns(counts: Sequence[int], signs: str) -> str:
+    """A character for each count: the highest has the last of the signs, none the first, and one
+    more than none is seen."""
+    highest, last = max(counts, default=0), len(signs) - 1
+    return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perftop.base.format import MISSING
-from perftop.base.text import in_ascii, machine, wrapped
+from perftop.base.text import EIGHTHS, columns, in_ascii, machine, wrapped
 from perftop.base.times import exact
 
 Answer = dict[str, Any]
@@ -17,7 +17,8 @@ LAST = 10
 """Cells of the last column, the step, which includes its unit."""
 WIDE = 112
 """Columns of the terminal from which costs are shown both in ticks and in ns."""
-BARS = 24
+BARS, SIGNS = 24, " .:-=+*#@"
+"""Bins of a histogram, and what they are drawn with in ASCII."""
 NARROWEST = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
 
@@ -128,7 +129,8 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
             first, counts = drawn["first_ticks"], drawn["counts"]
             last = first + drawn["width_ticks"] * len(counts)
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
-            line += f"{bars(counts, unicode=unicode):{BARS}} {number(last):<{COLUMN}}"
+            bars = columns(counts, EIGHTHS if unicode else SIGNS)
+            line += f"{bars:{BARS}} {number(last):<{COLUMN}}"
             far = method["far"]
             yield f"{line} {100 * far:.2g} % far out" if far else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
@@ -191,16 +193,3 @@ def _disturbances(answer: Answer, width: int) -> Iterator[str]:
     yield "what disturbed" if answer["disturbances"] else "no disturbance was seen"
     for seen in answer["disturbances"]:
         yield from _fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
-
-
-LEVELS = "▁▂▃▄▅▆▇█"
-ASCII_LEVELS = ".:-=+*#@"
-
-
-def bars(counts: Sequence[int], *, unicode: bool = True) -> str:
-    """A histogram with a character per bin, the fullest at full height. An empty bin is a space,
-    any other is visible."""
-    levels = LEVELS if unicode else ASCII_LEVELS
-    highest = max(counts, default=0)
-    heights = (-(-count * len(levels) // highest) if count else 0 for count in counts)
-    return "".join(f" {levels}"[height] for height in heights)

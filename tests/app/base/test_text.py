@@ -57,3 +57,11 @@ def test_words_stay_whole_where_lines_end() -> None:
     assert [line.startswith("    ") for line in lines] == [False, True]
     assert " ".join(lines).split() == mend.split()
     assert text.wrapped("x" * 50, 40, 10) == ["x" * 50]
+
+
+def test_columns_are_as_high_as_their_counts() -> None:
+    assert text.columns([0, 1, 40, 80], text.EIGHTHS) == " ▁▄█"
+    assert text.columns([1, 10**9], text.EIGHTHS) == "▁█"  # what is there is seen
+    assert text.columns([], text.EIGHTHS) == ""
+    assert text.columns([0, 0], text.EIGHTHS) == "  "
+    assert text.columns([8, 0, 1], " .:#") == "# ."

@@ -10,16 +10,6 @@ import json_page
 import pytest
 
 from perftop.verbs import timers
-from perftop.verbs.timers import bars
-
-
-def test_bars() -> None:
-    assert bars([0, 1, 40, 80]) == " ▁▄█"
-    assert bars([1, 10**9]) == "▁█"  # what is there is seen
-    assert bars([]) == ""
-    assert bars([0, 0]) == "  "
-    assert bars([8, 0, 1], unicode=False) == "@ ."
-    assert bars([8, 0, 1], unicode=False).isascii()
 
 
 def method(name: str, **more: Any) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from perftop.base.text import EIGHTHS, columns
 from perftop.output.compare.comparison import Comparison, Row
 from perftop.output.compare.reading import Reading
 
 BINS = 32
-EIGHTHS = " ▁▂▃▄▅▆▇█"
 STEPS = " .:-=+*#"
-"""The same where only ASCII can be drawn."""
+"""What is drawn where only ASCII can be."""
 MOST = 3
 """Numbers that are drawn: those that differ, and the run time."""
 FEWEST = 3
@@ -52,11 +52,9 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _bars(values: Sequence[float], low: float, high: float, signs: str) -> str:
-    """A cell a bin: its height is its count by that of the fullest one; a value more than none is
-    seen. What is beyond the ends counts in the last bin there."""
+    """A cell a bin. What is beyond the ends counts in the last bin there."""
     counts = [0] * BINS
     for value in values:
         place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
         counts[min(max(place, 0), BINS - 1)] += 1
-    top, last = max(counts), len(signs) - 1
-    return "".join(signs[-(-count * last // top)] for count in counts)
+    return columns(counts, signs)
