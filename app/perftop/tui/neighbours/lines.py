@@ -23,10 +23,6 @@ WAITS = 0.2
 """Share of waiting from which it is bold."""
 
 
-def _placed(title: str, width: int, *, left: bool = False) -> Placed:
-    return Placed("", title, width, left=left)
-
-
 def summary(pairs: int, width: int) -> list[Run]:
     rest = many(pairs, "pair") if pairs else ""
     return [(" ", "text"), *title("noisy neighbours", rest, max(1, width - 2))]
@@ -35,11 +31,12 @@ def summary(pairs: int, width: int) -> list[Run]:
 def runner_columns(width: int) -> list[Placed]:
     """The columns of a thread: CPU, name, runs, waits, a bar of both, IPC, preempted, beside it."""
     bar = 0 if width < BARS else 24
-    found = [_placed("CPU", 6), _placed("thread", 20 if width < BARS else 28, left=True),
-             _placed("runs %", 8), _placed("waits %", 8), _placed("", bar), _placed("IPC", 7),
-             _placed("preempted/s", 13)]  # fmt: skip
+    wide = 20 if width < BARS else 28
+    found = [Placed("", "CPU", 6), Placed("", "thread", wide, left=True), Placed("", "runs %", 8),
+             Placed("", "waits %", 8), Placed("", "", bar), Placed("", "IPC", 7),
+             Placed("", "preempted/s", 13)]  # fmt: skip
     room = width - 1 - sum(column.width for column in found)
-    return [*found, _placed("on the sibling", max(16, room), left=True)]
+    return [*found, Placed("", "on the sibling", max(16, room), left=True)]
 
 
 def heading(columns: list[Placed]) -> list[Run]:
