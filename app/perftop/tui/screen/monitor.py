@@ -76,9 +76,11 @@ class Monitor(Paned):
 
     def on_refreshed(self, message: Refreshed) -> None:
         before, self.last = self.last, message
+        if before.interval is None and message.interval is not None:
+            self._tell_machine()  # its lines have other heights than before
+            self.lay_out()
         with self.together():
-            self._top.show(message.session, message.interval, message.status)
-            self._missing.show(message.session)
+            self._tell_machine()
             stale = message.status.failed is not None
             if stale != self.choice.stale:
                 self.choice.stale = stale
@@ -88,6 +90,10 @@ class Monitor(Paned):
                 self._narrowing.sift(message.session, message.interval)
                 self._show()
             self._tell_keys()
+
+    def _tell_machine(self) -> None:
+        self._top.show(self.last.session, self.last.interval, self.last.status)
+        self._missing.show(self.last.session)
 
     def on_deepened(self, _: Deepened) -> None:
         self.again()

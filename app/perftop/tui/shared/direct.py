@@ -80,6 +80,12 @@ class Direct(Screen[None]):
         if event.size == self.outer_size:
             self.refresh()
 
+    def lay_out(self) -> None:
+        """Lays out now. Textual would collect messages of widgets whose height is another, and then
+        wait for a timer: 25 ms later."""
+        self._clear_arrangement_cache()
+        self._refresh_layout()
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """Collects the lines that are repainted in the block, and paints them at its end."""

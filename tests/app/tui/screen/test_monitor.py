@@ -11,6 +11,7 @@ from waiting import until
 
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen import views
+from perftop.tui.screen.messages import Refreshed
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 
@@ -21,6 +22,16 @@ def shown(run: Run) -> str:
     """All lines of the view that is looked at."""
     view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
+
+
+async def test_the_first_numbers_wait_for_no_timer() -> None:
+    async with running(Machine(), (160, 50)) as run:
+        monitor, first = run.monitor, run.monitor.last
+        monitor.last = Refreshed(None, None, first.status)
+        monitor._top.styles.height = 2
+        await until(lambda: monitor._top.size.height == 2, "another layout")
+        monitor.on_refreshed(first)
+        assert monitor._top.size.height == len(monitor._top.text()) > 2
 
 
 async def test_numbers_and_tab_lead_to_views() -> None:
