@@ -3,19 +3,17 @@ machine, and against this one under a known load."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import command
 import pytest
+from burning import burning
 from command import Line
 from nights import by_day
-from waiting import MOST_S, wait
+from waiting import MOST_S
 
 from perfprobe.sources.sim.truth import truth
 
@@ -104,26 +102,6 @@ def test_only_the_cpus_asked_for() -> None:
 
 
 # --- this machine ---------------------------------------------------------------------------------
-
-
-BURN = """
-import os, sys
-open("/proc/self/comm", "w").write(sys.argv[2])
-os.sched_setaffinity(0, {int(sys.argv[1])})
-while True: pass
-"""
-
-
-@contextlib.contextmanager
-def burning(cpu: int, name: str) -> Iterator[int]:
-    """The PID of a process of that name that would have this CPU for itself."""
-    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu), name])
-    try:
-        wait(lambda: os.sched_getaffinity(process.pid) == {cpu}, "it is pinned")
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
 
 
 def proc_stat_busy(cpu: int) -> tuple[int, int]:

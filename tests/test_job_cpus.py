@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import product
 
 import command
 import pytest
+from burning import burning
 from nights import by_day
 
 pytestmark = pytest.mark.machine
@@ -37,12 +37,8 @@ def cpus() -> tuple[int, int]:
 @pytest.fixture
 def other(cpus: tuple[int, int]) -> Iterator[int]:
     """A job on the last CPU. It ends with the test: others that need a quiet CPU may be next."""
-    argv = [sys.executable, "-c", SPIN, str(cpus[1]), "600"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process.pid
-        process.kill()
+    with burning(cpus[1]) as pid:
+        yield pid
 
 
 EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]

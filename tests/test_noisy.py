@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import command
 import pytest
+from burning import burning
 from nights import by_day
 from precedence import served_first
 
@@ -19,26 +16,6 @@ pytestmark = pytest.mark.machine
 
 OTHERS = 0.25
 """Share of the CPU: who takes more of it may rightly be named first."""
-BURN = """
-import os, sys
-os.sched_setaffinity(0, {int(sys.argv[1])})
-open("/proc/self/comm", "w").write(sys.argv[2])
-print(flush=True)
-while True: pass
-"""
-
-
-@contextmanager
-def burning(cpu: int, name: str) -> Iterator[int]:
-    """The PID of a process of that name that would have this CPU for itself."""
-    argv = [sys.executable, "-c", BURN, str(cpu), name]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield process.pid
-        finally:
-            process.kill()
 
 
 def run_and_waited_ns(pid: int) -> tuple[int, int]:

@@ -3,16 +3,13 @@ machine may have no siblings: two of its CPUs are declared to be some."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from burning import burning
 from command import python
 from nights import by_day
 from waiting import whenever_due
@@ -26,9 +23,6 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 CPUS = sorted(os.sched_getaffinity(0))[:2]
-BURN = (
-    "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: 0"
-)
 
 
 def unavailable() -> str:
@@ -42,18 +36,6 @@ def unavailable() -> str:
 
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be traced")
-
-
-@contextlib.contextmanager
-def burning(cpu: int) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu)], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()  # it is where it should be
-        yield
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def measure(seconds: float) -> tuple[Session, Interval]:
