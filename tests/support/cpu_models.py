@@ -19,6 +19,16 @@ V3_NARROW = (0x07280203, 0x503)
 V3_BONNELL = (0x07280203, 0x2501)
 
 
+class Fake:
+    """The leaves of a table, which has no subleaves."""
+
+    def __init__(self, leaves: dict[int, Registers]) -> None:
+        self.leaves = leaves
+
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return self.leaves.get(leaf) if subleaf == 0 else None
+
+
 def machine(
     perfmon: Perfmon | None = None,
     crystal: tuple[int, int, int] | None = None,
@@ -33,11 +43,7 @@ def machine(
         table[0x15] = (crystal[1], crystal[0], crystal[2], 0)
     table[0x16] = (mhz, 0, 0, 0)
     table.update({int(name[1:], 16): registers for name, registers in leaves.items()})
-
-    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
-        return table.get(leaf) if subleaf == 0 else None
-
-    return read
+    return Fake(table)
 
 
 def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = True) -> Leaves:
@@ -52,11 +58,7 @@ def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = T
     }
     if leaf22:
         table[0x80000022] = leaf22
-
-    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
-        return table.get(leaf) if subleaf == 0 else None
-
-    return read
+    return Fake(table)
 
 
 def factors(found: list[Multiplier], key: str) -> list[float]:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from cpu_models import Fake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,14 +31,6 @@ GENOA_GUEST: dict[int, Registers] = {
     0x80000008: (0x303030, 0x50020005, 0x7001, 0),
     0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),  # beyond the highest: must not be believed
 }
-
-
-class Fake:
-    def __init__(self, leaves: dict[int, Registers]) -> None:
-        self.leaves = leaves
-
-    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
-        return self.leaves.get(leaf) if subleaf == 0 else None
 
 
 def intel(**leaves: Registers) -> Fake:
