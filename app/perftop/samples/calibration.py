@@ -107,8 +107,7 @@ class Calibration:
         inside = np.array([candidate.explained(low, high) & known for candidate in self.candidates])
         some = inside.any(axis=0)
         counts = (
-            np.count_nonzero(part, axis=-1).T.tolist()
-            for part in (inside, inside & tight, some, tight & ~some)
+            part.sum(axis=-1).T.tolist() for part in (inside, inside & tight, some, tight & ~some)
         )
         return [Told(*each) for each in zip(*counts, strict=True)]
 

@@ -59,27 +59,28 @@ class SiblingGates:
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
             return None
-        told = [
-            calibration.told(np.where(group.uneven, np.nan, low), high)
-            for group in self._groups(key, delta, util, online)
-            for low, high in self._factor_bounds(key, group, delta)
-        ]
+        told: list[list[Told]] = []
+        for group in self._groups(key, delta, util, online):
+            low, high = self._factor_bounds(key, group, delta)
+            ways, cores = low.shape[1:]
+            low = np.where(group.uneven[:, None], np.nan, low)
+            every = calibration.told(low.reshape(-1, cores), high.reshape(-1, cores))
+            told += [every[way::ways] for way in range(ways)]
         return Evidence(calibration, [*zip(*told, strict=True)])
 
-    def _factor_bounds(
-        self, key: str, group: _Siblings, delta: Delta
-    ) -> Iterator[tuple[Floats, Floats]]:
+    def _factor_bounds(self, key: str, group: _Siblings, delta: Delta) -> tuple[Floats, Floats]:
+        """(samples, ways, cores): what each of two threads says, or all of them together."""
         counters, r = self._counters, group.r
         x = self._splitter.shares(key, delta)[..., group.rows]
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks[..., group.rows] / counters.stamp_hz
         if group.rows.shape[1] > 2:
-            yield _bounds_of_many(r, x, span_s[..., 0])
-            return
+            low, high = _bounds_of_many(r, x, span_s[..., 0])
+            return low[:, None], high[:, None]
         if key == "distributed":
             x = np.broadcast_to(x.sum(axis=-1, keepdims=True), x.shape)
-        for at, other in ((0, 1), (1, 0)):
-            yield factor_bounds(key, r[..., at], x[..., at], r[..., other], span_s[..., at])
+        low, high = factor_bounds(key, r, x, r[..., ::-1], span_s)
+        return low.swapaxes(1, 2), high.swapaxes(1, 2)
 
     def learn(self, evidence: Evidence, sample: int) -> None:
         """Use one of these samples as evidence."""
