@@ -33,6 +33,11 @@ AGREED = 0.02
 WAYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 """Each issue slot goes one of these ways."""
 CHECKED = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *WAYS}
+WITNESSES = {
+    "ref": ("cycles", "mperf"), "cycles": ("ref", "aperf"), "instructions": ("cycles",),
+    "kernel_cycles": ("cycles",), "kernel_instructions": ("instructions",),
+}  # fmt: skip
+"""Counters that show that a CPU worked, by the counter that must have moved then."""
 SLOTS_APART = 0.02
 """Share of the slots by which the four may miss them: four fields, each right to 1 in 255."""
 LEAST_SHARE = 0.1
@@ -72,6 +77,9 @@ class Gates:
                 continue
             apart = np.abs(mine - other)
             near = np.maximum(AGREED * np.maximum(mine, other), 4 * doubt.slack)
+            if self._agreed[key].all():  # mostly
+                doubt.note(key, Doubt.UNLIKE, apart > near)
+                continue
             agree = (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
             by_now = np.logical_or.accumulate(np.concatenate([self._agreed[key][None], agree]))
             doubt.note(key, Doubt.UNLIKE, by_now[:-1] & (apart > near))
@@ -145,21 +153,18 @@ class _Noted:
 def _standstill(doubt: _Noted) -> None:
     """Doubt counters that do not move while the CPU works: a hypervisor may answer every read with
     the same number, or another program may have put another event in a counter's place."""
-    ran: dict[str, Bools] = {}
-    busy = _busy_s(doubt.counters, doubt.delta)
-    if busy is not None:
-        ran["ref"] = busy > BUSY_S
-    signs = (
-        ("ref", "cycles"), ("ref", "mperf"), ("cycles", "ref"), ("cycles", "aperf"),
-        ("instructions", "cycles"), ("kernel_cycles", "cycles"),
-        ("kernel_instructions", "instructions"),
-    )  # fmt: skip
-    for key, sign in signs:
-        if (other := doubt.moved(sign)) is not None:
-            ran[key] = ran.get(key, np.zeros(other.shape, bool)) | (other > doubt.little)
-    for key, rows in ran.items():
-        if (moved := doubt.moved(key)) is not None:
-            doubt.note(key, Doubt.STILL, (moved == 0) & rows & (doubt.ticks > 0))
+    read = doubt.ticks > 0
+    for key, signs in WITNESSES.items():
+        moved = doubt.moved(key)
+        if moved is None or not (still := (moved == 0) & read).any():
+            continue
+        ran = np.zeros(moved.shape, bool)
+        if key == "ref" and (busy := _busy_s(doubt.counters, doubt.delta)) is not None:
+            ran |= busy > BUSY_S
+        for sign in signs:
+            if (other := doubt.moved(sign)) is not None:
+                ran |= other > doubt.little
+        doubt.note(key, Doubt.STILL, still & ran)
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
