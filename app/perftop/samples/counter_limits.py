@@ -49,12 +49,13 @@ class Limits:
         """The kernel's sums may step back a little, so they are signed."""
         self._turning = [*_turning(blocks)]
 
-    def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
+    def moved(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
         """Differences in base units (gauges: value times ticks), modulo the width of each counter,
-        so that a wrap needs no special case. `ticks`: of each value."""
+        so that a wrap needs no special case. `ticks`: of each row; `row_of`: the row of each
+        value."""
         plain = ((new - old) & self._mask).view(np.int64).astype(np.float64)
         if len(at := self._gauges):  # signed, and weighted with time
-            plain[:, at] = new[:, at].view(np.int64).astype(np.float64) * ticks[:, at]
+            plain[:, at] = new[:, at].view(np.int64).astype(np.float64) * ticks[:, row_of[at]]
         plain *= self._scale
         return plain
 

@@ -143,19 +143,17 @@ class Differences:
         ticks = (stamps - before.stamp).astype(np.float64)
         backwards = usable & ((stamps < before.stamp) | (now.head[..., 1] < stamps))
         both = now.valid & before.valid
-        spans = ticks[:, places.row_of]
-        moved = limits.moved(before.values, now.values, spans)
-        wrong = limits.wrong(moved, spans / self._stamp_hz) & both
+        moved = limits.moved(before.values, now.values, ticks, places.row_of)
+        wrong = limits.wrong(moved, (ticks / self._stamp_hz)[:, places.row_of]) & both
         good = usable & ~backwards
         some_wrong = bool(wrong.any())
         if some_wrong:  # where no single counter can be doubted, a row is left out
             good &= places.cpu_rows | ~places.any(wrong)
         moved = limits.scaled(moved)
         moved[~(both & ~wrong if some_wrong else both)] = np.nan
+        moved[~good[:, places.row_of]] = 0.0
         delta.write(
-            np.where(good, ticks, 0.0),
-            np.where(good[:, places.row_of], moved, 0.0),
-            np.where(good, before.width + now.width, 0.0),
+            np.where(good, ticks, 0.0), moved, np.where(good, before.width + now.width, 0.0)
         )
         delta.skew_ns = now.skew_ns(places)
         if some_wrong or backwards.any():
