@@ -80,6 +80,8 @@ class Happenings:
         return news, self._forgotten + len(self._ended)
 
     def _end(self, episodes: list[Episode]) -> None:
+        if not episodes:  # mostly
+            return
         self._ended += episodes
         self._forgotten += max(0, len(self._ended) - MOST_ENDED)
         del self._ended[:-MOST_ENDED]
