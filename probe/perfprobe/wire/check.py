@@ -138,14 +138,14 @@ def check_depth(value: object) -> None:
     raise WireError("a message whose lists and maps are nested too deep")
 
 
-BlockSize = tuple[str, set[int], list[int]]
+BlockSize = tuple[str, set[int], tuple[int, int]]
 """Name of a block; its bytes: of the heads, which may be one for all, of valid and of values."""
 
 
 def block_sizes(hello: Hello) -> list[BlockSize]:
     each = [(block, 8 * hello.rows(block.scope)) for block in hello.blocks]
     return [
-        (block.name, {8 * HEAD, n * HEAD}, [n * block.valid_words, n * block.columns])
+        (block.name, {8 * HEAD, n * HEAD}, (n * block.valid_words, n * block.columns))
         for block, n in each
     ]
 
@@ -168,13 +168,12 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
         if data is None:
             continue
         named = data if isinstance(data, dict) else {}
-        parts: list[Any] = [named.get(part) for part in ("head", "valid", "values")]
-        if not all(isinstance(part, bytes) for part in parts):
+        head, valid, values = named.get("head"), named.get("valid"), named.get("values")
+        if type(head) is not bytes or type(valid) is not bytes or type(values) is not bytes:
             raise WireError(f"frame {seq}: block {name} is not head, valid and values")
-        sizes = [len(part) for part in parts]
-        if sizes[0] not in heads or sizes[1:] != others:
+        if len(head) not in heads or (len(valid), len(values)) != others:
             raise WireError(f"frame {seq}: block {name} has not the size hello gave it")
-        blocks[name] = Rows(*parts)
+        blocks[name] = Rows(head, valid, values)
     frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
     check_frame(frame)
     return frame
