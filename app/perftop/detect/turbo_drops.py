@@ -15,7 +15,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect.engine.counted_shares import Facts, Tally
-from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.detector_input import Seen, ran
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
 from perftop.detect.engine.share_episodes import Running, Shown
@@ -93,6 +93,14 @@ def _some_ceiling(among: Verdicts) -> list[bool]:
     return known
 
 
+def _slow(among: Verdicts) -> list[bool]:
+    """Whether any core may be below its ceiling by END."""
+    cycles, run_s = among.once(ran).swapaxes(0, 1)
+    slow = cycles < (1 - END) * run_s * among.ceilings.low_hz
+    told: list[bool] = np.any(slow, axis=-1).tolist()
+    return told
+
+
 class Drops:
     """Begins and ends episodes of a detector."""
 
@@ -124,6 +132,11 @@ class Drops:
         ceiling = seen.sample.ceilings.low_hz
         if not self._drops.running and not seen.sample.part(_some_ceiling):
             return []
+        if not self._drops.running and not seen.sample.part(_slow):
+            if not self._drops.patience.gap(seen.since_ns, seen.time_ns):
+                self._held[:] = False
+                self._pass(seen.util(), ceiling, seen.time_ns - seen.since_ns)
+            return []
         cycles, run_s = seen.ran()
         clocks = Clocks(run_s, cycles, seen.util(), ceiling, seen.sample.delta)
         return self.step(clocks, seen.since_ns, seen.time_ns)
@@ -132,10 +145,10 @@ class Drops:
         """The same, of clocks."""
         if self._drops.patience.gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
-        self._work = np.where(np.isfinite(now.util), now.util, self._work)
         ceiling = self._certain(now.ceiling_hz)
-        known = self._settled(now.util, time_ns - since_ns) & (now.run_s > 0) & (ceiling > 0)
+        known = self._settled(now.util) & (now.run_s > 0) & (ceiling > 0)
         low = known & (now.cycles < (1 - END) * now.run_s * ceiling)
+        self._pass(now.util, now.ceiling_hz, time_ns - since_ns)
         if not self._drops.running and not low.any():
             self._held[:] = False
             return []
@@ -146,19 +159,21 @@ class Drops:
             self._begin(key, look, deep)
         return over
 
+    def _pass(self, util: Floats, ceiling_hz: Floats, span_ns: int) -> None:
+        """Remembers of a sample what later ones need to know."""
+        self._work = np.where(np.isfinite(util), util, self._work)
+        self._ceiling = np.where(np.isfinite(ceiling_hz), ceiling_hz, self._ceiling)
+        awake = util >= AT_WORK
+        self._awake = np.where(awake, self._awake + 1, 0)
+        self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)
+
     def _certain(self, ceiling: Floats) -> Floats:
         """The lower of this ceiling and the last one: it may have moved anywhere within the
         sample."""
-        told = np.isfinite(ceiling)
-        certain = np.where(told, np.fmin(ceiling, self._ceiling), 0.0)
-        self._ceiling = np.where(told, ceiling, self._ceiling)
-        return certain
+        return np.where(np.isfinite(ceiling), np.fmin(ceiling, self._ceiling), 0.0)
 
-    def _settled(self, util: Floats, span_ns: int) -> Bools:
-        awake = util >= AT_WORK
-        settled = awake & (self._awake >= BEFORE) & (self._awake_ns >= CLIMB_NS)
-        self._awake = np.where(awake, self._awake + 1, 0)
-        self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)
+    def _settled(self, util: Floats) -> Bools:
+        settled = (util >= AT_WORK) & (self._awake >= BEFORE) & (self._awake_ns >= CLIMB_NS)
         return np.asarray(settled & (self._cores.package >= 0))
 
     def _look(

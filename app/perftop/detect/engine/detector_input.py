@@ -35,15 +35,17 @@ class Seen:
 
     def ran(self) -> tuple[Floats, Floats]:
         """Cycles of each core's threads together and the seconds they took; 0: not known."""
-        return self.sample.part(_ran)
+        cycles, run_s = self.sample.part(ran)
+        return cycles, run_s
 
 
 def _util(among: Verdicts) -> Floats:
     return among.cores.most(among.values["util"])
 
 
-def _ran(among: Verdicts) -> list[tuple[Floats, Floats]]:
+def ran(among: Verdicts) -> Floats:
+    """(samples, 2, cores): what `Seen.ran` tells of each."""
     values, at = among.values, INDEX["busy_hz"]
     both = np.array([values.top[:, at], values.bottom[:, at]])
     both[:, ~np.isfinite(both).all(axis=0)] = 0.0
-    return [*zip(*among.cores.total(both), strict=True)]
+    return among.cores.total(both).swapaxes(0, 1)
