@@ -35,6 +35,8 @@ class Cores:
         padded = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded.reshape(len(lists), width)
         """(cores, threads) positions of CPUs; -1: the core has fewer threads."""
+        self._first: Ints = np.ascontiguousarray(self.rows.T)
+        """The same by thread first: numpy is slow along a last axis of two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
         """Number of the core's package; -1: not known."""
         types = [hello.topology[at].type for at in self.rows[:, 0]]
@@ -65,11 +67,11 @@ class Cores:
     def total(self, values: Floats) -> Floats:
         """The sum over the threads of each core; unknown values count as 0."""
         known = np.where(np.isfinite(values), values, 0.0)
-        return np.asarray(self.threads(known, 0.0).sum(axis=-1))
+        return np.asarray(extended(known, 0.0)[..., self._first].sum(axis=-2))
 
     def most(self, values: Floats) -> Floats:
         """The maximum over the threads of each core; NaN if it is unknown for all of them."""
-        return np.asarray(np.fmax.reduce(self.threads(values, np.nan), axis=-1))
+        return np.asarray(np.fmax.reduce(extended(values, np.nan)[..., self._first], axis=-2))
 
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])

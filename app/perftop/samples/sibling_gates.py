@@ -113,7 +113,7 @@ class SiblingGates:
         counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
-            reads = (table.width[..., rows] / table.ticks[..., rows]).max(axis=-1)
+            reads = (table.width / table.ticks)[..., rows.T].max(axis=-2)
         slack = (TOLERANCE + np.where(np.isfinite(reads), reads, 0.0))[..., None]
         x = self._splitter.shares(key, delta)[..., rows] * self._splitter.factor(key)
         ran = r * counters.tsc_ticks(delta)[..., rows] > WORKED_S * hz
