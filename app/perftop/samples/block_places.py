@@ -50,6 +50,10 @@ class Places:
         """The rows of block `cpu`, which carry the stamps, also without values."""
         self._gaps: tuple[bytes, Gaps | None] = (b"", None)
 
+    def spread(self, rows: np.ndarray) -> np.ndarray:
+        """What frames say of rows, (frames, rows), for each of their values."""
+        return rows.take(self.row_of, axis=1)  # a fourth of what an index costs
+
     def any(self, values: Bools) -> Bools:
         """(frames, rows) whether this is true of any value of the row."""
         found: Bools = np.zeros((len(values), self.rows), bool)

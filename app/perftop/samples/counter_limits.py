@@ -71,8 +71,10 @@ class Limits:
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
         """Mask of differences that cannot be true: somebody wrote the counter, or the read cannot
-        be trusted. `seconds`: of each value."""
-        result: Bools = moved > self._limit * seconds + self._slack
+        be trusted. `seconds`: of each value; they are changed."""
+        seconds *= self._limit
+        seconds += self._slack
+        result: Bools = moved > seconds
         result |= moved < self._least
         for block in self._turning:  # what is scaled by wrong times is wrong
             mine = result[:, block.values].reshape(-1, block.rows, len(block.columns))

@@ -144,20 +144,20 @@ class Differences:
         backwards = usable & ((stamps < before.stamp) | (now.head[..., 1] < stamps))
         both = now.valid & before.valid
         moved = limits.moved(before.values, now.values, ticks, places.row_of)
-        wrong = limits.wrong(moved, (ticks / self._stamp_hz)[:, places.row_of]) & both
+        wrong = limits.wrong(moved, places.spread(ticks / self._stamp_hz)) & both
         good = usable & ~backwards
         some_wrong = bool(wrong.any())
         if some_wrong:  # where no single counter can be doubted, a row is left out
             good &= places.cpu_rows | ~places.any(wrong)
         moved = limits.scaled(moved)
-        moved[~(both & ~wrong if some_wrong else both)] = np.nan
-        moved[~good[:, places.row_of]] = 0.0
+        np.copyto(moved, np.nan, where=~(both & ~wrong if some_wrong else both))
+        np.copyto(moved, 0.0, where=~places.spread(good))
         delta.write(
             np.where(good, ticks, 0.0), moved, np.where(good, before.width + now.width, 0.0)
         )
         delta.skew_ns = now.skew_ns(places)
         if some_wrong or backwards.any():
-            self._doubt(backwards, wrong & good[:, places.row_of], delta)
+            self._doubt(backwards, wrong & places.spread(good), delta)
 
     def _doubt(self, backwards: Bools, wrong: Bools, delta: Delta) -> None:
         for place in self._places.of_cpus:
