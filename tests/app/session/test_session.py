@@ -121,6 +121,12 @@ def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
     assert values.over("util", slice(None)) == pytest.approx(0.5)
 
 
+def test_a_stream_may_begin_without_a_cpu() -> None:
+    session = Session(made.hello([made.REF], cores=0))
+    assert session.running == []
+    assert session.shown == []
+
+
 def test_a_warning_of_the_probe_is_kept_and_bounded() -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]})
     for n in range(100):

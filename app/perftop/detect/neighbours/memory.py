@@ -156,7 +156,7 @@ class Memory:
     def _run_by(self, program: Ints) -> None:
         """`program`: by position, a number for each name of a program that runs now; 0: not
         known."""
-        self._program, self._count = program, int(program.max()) + 1
+        self._program, self._count = program, int(program.max(initial=0)) + 1
         self._key = self._package * self._count + program
         """A number for each program of each package."""
 
