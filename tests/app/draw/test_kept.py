@@ -18,7 +18,7 @@ from perftop.base.arrays import Floats
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ink, line
 from perftop.draw.kept import Kept
-from perftop.draw.moving import Column, Moving, Row, rows_of
+from perftop.draw.moving import Column, Moving, Row, move, rows_of
 from perftop.draw.strips import Run
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
@@ -102,6 +102,12 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
             other = Cells()
             other.write(whole + edge, WIDE + beside)
             assert terminal.looks(WIDE + beside, y) == other.looks(WIDE + beside, y)
+
+
+def test_what_lies_elsewhere_on_its_line_does_not_move() -> None:
+    (row, *_) = Drawing().told(values(0, 1, 2))[0]
+    assert move(Moving([("ab", "text")], row), Moving([("cd", "text")], row)) is not None
+    assert move(Moving([("ab", "text")], row), Moving([("abc", "text")], row)) is None
 
 
 def test_only_columns_that_are_new_are_drawn_and_written() -> None:

@@ -79,6 +79,17 @@ def test_siblings_wait_for_each_other(flag: int) -> None:
     assert [moved(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
+def test_cpus_of_no_known_core_do_not_wait_for_each_other() -> None:
+    greeting = dataclasses.replace(made.hello([made.CYCLES]), cores=[])
+    read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
+    _, delta = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [0, 0]}),
+        frame(greeting, 1, {"cycles": [100, 100]}, flags=[read, wide]),
+    )
+    assert [ticks(delta, row) for row in range(2)] == [TICKS, 0]
+
+
 def test_nobody_waits_for_a_sibling_that_is_off_or_never_was_read() -> None:
     greeting = made.hello([made.CYCLES], threads=2)
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
@@ -170,6 +181,30 @@ def test_time_that_runs_backwards_is_suspect() -> None:
     )
     assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
     assert ticks(delta) == 0
+
+
+def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1)
+    ahead, now = 2 * 10**9, 10**9
+    stamps = [(now, now), (now - 1, ahead), (ahead, ahead - 1)]
+    found = Counters(greeting).steps(
+        [frame(greeting, n, {"cycles": [n, n]}, stamps=at) for n, at in enumerate(stamps)]
+    )
+    backwards = {("cycles", Doubt.BACKWARDS)}
+    assert [found[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
+
+
+def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1, packages=[[0], [1]])
+    energy = wire.Counter("energy_j", "energy", "J", "made", bits=64)
+    greeting.blocks.append(wire.Block("more", "package", [energy]))
+    rows = [[10**9, 0], [0, 7]]  # the first begins anew
+    _, delta = deltas(
+        greeting,
+        *(frame(greeting, n, {"cycles": [n, n], "energy_j": row}) for n, row in enumerate(rows)),
+    )
+    assert delta.tables["more"].ticks.tolist() == [0, TICKS]
+    assert delta.tables["more"].moved[:, 0].tolist() == [0, 7]
 
 
 def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
