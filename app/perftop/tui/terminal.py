@@ -116,6 +116,7 @@ class Terminal(LinuxDriver):
         writer = self._writer_thread
         while writer is not None and writer.is_alive() and self._waits():
             writer.join(LOOK_S)
+        self._writer_thread = None  # a second stop would wait for one that takes no text
 
     def _waits(self) -> bool:
         return not self._gone.is_set() and time.monotonic() < self._until_s

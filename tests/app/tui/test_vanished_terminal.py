@@ -215,6 +215,20 @@ def test_signals_to_stop_that_meet_a_write() -> None:
         terminated(screen)
 
 
+def test_a_signal_to_stop_that_comes_before_it_went_on() -> None:
+    """The kernel drops the signal to go on, so perftop stops twice in a row."""
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(12_000)
+        os.kill(screen.pid, signal.SIGTSTP)
+        wait(screen.stopped, "it stops")
+        for _ in range(10):
+            os.kill(screen.pid, signal.SIGCONT)
+            os.kill(screen.pid, signal.SIGTSTP)
+            wait(screen.stopped, "it stops again")
+        os.kill(screen.pid, signal.SIGCONT)
+        terminated(screen)
+
+
 def terminated(screen: Shown) -> None:
     os.kill(screen.pid, signal.SIGTERM)  # a key may fall between two readers of the terminal
     with contextlib.suppress(OSError):  # it has ended
