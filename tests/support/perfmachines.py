@@ -46,7 +46,7 @@ def skylake(root: Path) -> plan.Planner:
 def planned(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
 ) -> plan.Planner:
-    """Of a machine of two cores with one PMU."""
+    """A planner for a machine of two cores with one PMU."""
     machine(root, threads=threads)
     fakeperf.identity(root, vendor, family, model)
     fakeperf.pmu(root, "cpu", 4)

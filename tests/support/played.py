@@ -10,7 +10,7 @@ from perfprobe import wire
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
-"""Of the TSC, a sample."""
+"""Ticks of the TSC in a sample."""
 
 
 def play(greeting: wire.Hello, *samples: made.Values) -> Session:

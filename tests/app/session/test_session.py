@@ -14,9 +14,7 @@ from played import TICKS, play
 from perfprobe import wire
 from perftop.output import run_summary, stat_json
 from perftop.samples.doubt import Doubt
-from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
-from perftop.session.happenings import MOST_ENDED
 from perftop.session.missing import lasting
 from perftop.session.session import Session
 
@@ -215,37 +213,6 @@ def test_a_cpu_that_polls_while_it_waits_is_not_busy(
     assert play(greeting, *samples).suspect_samples == suspects
 
 
-def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
-    greeting = made.hello([made.REF], cores=2, threads=1)
-    session = Session(greeting)
-    often: list[Episode] = []
-    seen = 0
-    for seq in range(12):
-        data = {"cpu": seq % 2, "online": seq % 4 > 1}
-        session.apply(wire.Note("hotplug", seq, data=data))
-        news, seen = session.episodes_since(seen)
-        often += news
-        if seq == 6:
-            seldom, late = session.episodes_since(0)
-    assert session.episodes_since(seen) == ([], seen)
-    news, late = session.episodes_since(late)
-    assert [*seldom, *news] == often == session.ended
-    assert len(often) == 12
-    assert session.running == []
-
-
-def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
-    greeting = made.hello([made.REF], threads=1)
-    session = Session(greeting)
-    for ns in range(3 * MOST_ENDED):
-        session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
-    news, cursor = session.episodes_since(MOST_ENDED // 2)
-    assert news == session.ended
-    assert len(news) == MOST_ENDED
-    assert cursor == 3 * MOST_ENDED
-    assert session.episodes_since(cursor - 1)[0] == news[-1:]
-
-
 def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
@@ -258,15 +225,6 @@ def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     assert (episode.start_ns, episode.end_ns) == (4 * made.SAMPLE_NS, 9 * made.SAMPLE_NS)
     assert (episode.cause, episode.evidence) == ("ref", {"ref": "fast", "samples": 3})
     assert session.detector.running == []
-
-
-def test_episodes_that_nobody_takes_are_bounded() -> None:
-    greeting = made.hello([made.REF], cores=1)
-    session = Session(greeting)
-    for n in range(12_000):
-        session.apply(wire.Note("hotplug", n, data={"cpu": 1, "online": n % 2 == 1}))
-    assert len(session.ended) == 8192
-    assert session.ended[-1].end_ns == 11_999
 
 
 def test_a_cpu_goes_and_comes() -> None:

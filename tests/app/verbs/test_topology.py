@@ -219,7 +219,7 @@ def test_any_rows_are_drawn(cpus: list[Row]) -> None:
 
 
 def test_nothing_else_is_imported() -> None:
-    """Of the probe only what declares values, which loads nothing itself."""
+    """What declares values is loaded from the probe, and loads nothing itself."""
     code = (
         "import sys, perftop.verbs.topology; others = ('rich', 'textual', 'perfprobe'); "
         "print(*(m for m in sys.modules if m.partition('.')[0] in others))"

@@ -52,7 +52,7 @@ class _Look(NamedTuple):
     cycles: Floats
     ipc: Floats
     overlap: Floats
-    """Of the running time, the share in which the sibling ran; 0 without one."""
+    """Share of the running time in which the sibling ran; 0 without one."""
     sums: Floats
     """What is learned alone."""
 

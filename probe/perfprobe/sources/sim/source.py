@@ -254,12 +254,13 @@ class Sim:
             both = zip(crews[stage], crews[before], strict=True)
             goes_on = [[one.comm for one in now] == [one.comm for one in old] for now, old in both]
             base = np.where(goes_on[: self._machine.cpus], base, self._last)
-        self._looked = since_ns, stage, base
-        if since_ns and time_ns - since_ns < TASKS_NS:  # the first look is told at once
+        span_ns = time_ns - since_ns
+        if since_ns and span_ns < TASKS_NS:  # the first look is told at once
+            self._looked = since_ns, stage, base
             return {}
         self._looked = time_ns, stage, totals
-        shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / (time_ns - since_ns), 1.0)
-        sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / ((time_ns - since_ns) / 1e9)
+        shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / span_ns, 1.0)
+        sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / (span_ns / 1e9)
         return self._tasks.records(crews[stage], shares, sleeps)
 
 
