@@ -51,8 +51,8 @@ class Binned:
         at, places = np.asarray(rows, int), [self._served.index(keys[i]) for i in served]
         every = len(at) == len(self._position) and bool((at[1:] == at[:-1] + 1).all())
 
-        def part(chunk: Chunk) -> Singles:
-            both = chunk.trail.parts(places)
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            both = chunk.trail.parts(places, samples)
             return (both if every else both[..., at]).transpose(2, 0, 1, 3)
 
         sums = self._sums(edges_ns, (2, len(served), len(at)), part)
@@ -76,8 +76,11 @@ class Binned:
         places = [kept.index(names[i]) for i in served]
         gauges = [self._of_machine[names[i]].counter.kind == "gauge" for i in served]
         per = np.where(gauges, 1.0, self._stamp_hz)
-        shape = 2, len(served)
-        sums = self._sums(edges_ns, shape, lambda chunk: chunk.trail.of_machine(places))
+
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            return chunk.trail.of_machine(places, samples)
+
+        sums = self._sums(edges_ns, (2, len(served)), part)
         with np.errstate(divide="ignore", invalid="ignore"):
             found[:, served] = per * sums[:, 0] / sums[:, 1]
         return found
@@ -95,8 +98,11 @@ class Binned:
                 break
             first += len(each.rows)
         last = first + len(found.rows)
-        shape = 2, last - first
-        sums = self._sums(edges_ns, shape, lambda chunk: chunk.trail.of_shared(first, last))
+
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            return chunk.trail.of_shared(first, last, samples)
+
+        sums = self._sums(edges_ns, (2, last - first), part)
         with np.errstate(divide="ignore", invalid="ignore"):
             rates = self._stamp_hz * sums[:, 0] / sums[:, 1]
         return covering(rates, sums[:, 1] / self._stamp_hz, np.diff(edges_ns) / 1e9)
@@ -104,8 +110,8 @@ class Binned:
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
 
-        def part(chunk: Chunk) -> Singles:
-            return chunk.trail.of_cores(cores)[:, :, : WEIGHT + 1]
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            return chunk.trail.of_cores(cores, samples)[:, :, : WEIGHT + 1]
 
         sums = self._sums(edges_ns, (len(cores), WEIGHT + 1), part)
         return _over(sums[:, :, :WEIGHT], sums[:, :, WEIGHT:])
@@ -127,31 +133,37 @@ class Binned:
     def ceiling(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores): what turbo allows, Hz."""
 
-        def part(chunk: Chunk) -> Singles:
-            hz = chunk.trail.of_cores(cores)[:, :, CEILING]
-            weight = np.where(hz > 0, np.diff(chunk.moments())[:, None], 0).astype(np.float32)
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            hz = chunk.trail.of_cores(cores, samples)[:, :, CEILING]
+            moments = chunk.moments()[samples.start : samples.stop + 1]
+            weight = np.where(hz > 0, np.diff(moments)[:, None], 0).astype(np.float32)
             return np.stack([hz * weight, weight], axis=2)
 
         sums = self._sums(edges_ns, (len(cores), 2), part)
         return _over(sums[:, :, 0], sums[:, :, 1])
 
     def _sums(
-        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk], Singles]
+        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
     ) -> Floats:
         """(bins, *shape): the parts of all samples that end in a bin, added up. `part`: those of
-        the samples of a chunk."""
+        some samples of a chunk."""
         first = bisect_right(self._chunks, edges_ns[0], key=lambda c: c.end_ns)
         last = bisect_left(self._chunks, edges_ns[-1], key=lambda c: c.end_ns)
         chunks = [c for c in self._chunks[first : last + 1] if c.trail.count]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
         ends = np.concatenate([c.trail.ends for c in chunks])
-        parts = map(part, chunks)
+        starts = np.searchsorted(ends, edges_ns, side="right")
+        first, behind, before = int(starts[0]), int(starts[-1]) + 1, 0
+        parts = []
+        for chunk in chunks:
+            count = chunk.trail.count
+            parts.append(part(chunk, slice(max(0, first - before), min(count, behind - before))))
+            before += count
         # Past the last sample there is one of which nothing is known. reduceat gives an empty span
         # the part it starts with: the sample that covers it.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
-        starts = np.searchsorted(ends, edges_ns, side="right")
-        sums: Floats = np.add.reduceat(table, starts, axis=0, dtype=np.float64)[:-1]
+        sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
         sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
         return sums
 

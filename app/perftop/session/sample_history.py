@@ -77,29 +77,29 @@ class Trail:
         """Raw ns of the end of each sample."""
         return self._ends[: self.count]
 
-    def parts(self, metrics: Sequence[int]) -> Singles:
+    def parts(self, metrics: Sequence[int], samples: slice) -> Singles:
         """Numerators and denominators, (2, metrics, samples, CPUs), of those kept at these
         places."""
         self.settle()
-        return self._parts[:, metrics, : self.count]
+        return self._parts[:, metrics, samples]
 
-    def of_machine(self, counters: Sequence[int]) -> Singles:
+    def of_machine(self, counters: Sequence[int], samples: slice) -> Singles:
         """(samples, 2, counters): how far the counters kept at these places moved, and in how many
         ticks."""
         self.settle()
-        return self._machine[:, counters, : self.count].transpose(2, 0, 1)
+        return self._machine[:, counters, samples].transpose(2, 0, 1)
 
-    def of_shared(self, first: int, last: int) -> Singles:
+    def of_shared(self, first: int, last: int, samples: slice) -> Singles:
         """(samples, 2, rows): the same of these rows of packages and L3s, which are counted one
         counter after the other."""
         self.settle()
         rows = slice(self._first_shared + first, self._first_shared + last)
-        return self._machine[:, rows, : self.count].transpose(2, 0, 1)
+        return self._machine[:, rows, samples].transpose(2, 0, 1)
 
-    def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
+    def of_cores(self, asked: Sequence[Sequence[int]], samples: slice) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
         self.settle()
-        return self._cores[: self.count, self.cores.find(asked)]
+        return self._cores[samples, self.cores.find(asked)]
 
     def add(self, end_ns: int, sample: Sample) -> None:
         self._ends[self.count] = end_ns
