@@ -33,6 +33,8 @@ class _Picture(NamedTuple):
     frame: Hashable
     rows: list[list[Row]]
     """By chart, from the top."""
+    ends: Sequence[Sequence[Column]] = ()
+    """By chart, the columns of cells that were drawn last, at its right end."""
 
 
 class Kept:
@@ -48,19 +50,18 @@ class Kept:
         """The rows of all charts. `values`: (charts, columns, kinds). `newest`: number of the
         newest column, so that it is known how far columns have moved. `frame`: all else that
         decides what is drawn."""
-        held, rows = self._held.get(newest % self._per), None
+        held, made = self._held.get(newest % self._per), None
         if held is not None and held.frame == frame and held.values.shape == values.shape:
-            rows = self._moved(held, draw, values, newest - held.newest)
-        if rows is None:
+            made = self._moved(held, draw, values, newest)
+        if made is None:
             rows = [rows_of(draw(i, columns)) for i, columns in enumerate(values.tolist())]
-        self._held[newest % self._per] = _Picture(values, newest, frame, rows)
-        return rows
+            made = _Picture(values, newest, frame, rows)
+        self._held[newest % self._per] = made
+        return made.rows
 
-    def _moved(
-        self, held: _Picture, draw: Draw, values: Floats, gone: int
-    ) -> list[list[Row]] | None:
+    def _moved(self, held: _Picture, draw: Draw, values: Floats, newest: int) -> _Picture | None:
         """The picture without its first columns; None if nothing else of it could stay."""
-        columns, per = values.shape[1], self._per
+        columns, per, gone = values.shape[1], self._per, newest - held.newest
         if not 0 <= gone < columns:
             return None
         before, now = held.values[:, gone:], values[:, : columns - gone]
@@ -68,7 +69,7 @@ class Kept:
         changed = np.flatnonzero(others)
         first = (int(changed[0]) if len(changed) else columns - gone) // per
         if first * per == columns:
-            return held.rows
+            return held._replace(values=values, newest=newest)
         if first <= self._joined:
             return None
         leads: list[Column | None] = [None] * len(values)
@@ -77,8 +78,11 @@ class Kept:
         # Of a line, the cell before the first is drawn, too, so that it leads on from there.
         begin = (first - self._joined) * per
         tails = [draw(i, some)[self._joined :] for i, some in enumerate(values[:, begin:].tolist())]
-        return [
+        if not gone and tails == held.ends:  # values have changed by less than can be drawn
+            return held._replace(values=values)
+        rows = [
             [row.moved(gone // per, tail, lead[y] if lead else None)
              for y, (row, tail) in enumerate(zip(rows, zip(*cells, strict=True), strict=True))]
             for rows, cells, lead in zip(held.rows, tails, leads, strict=True)
         ]  # fmt: skip
+        return _Picture(values, newest, held.frame, rows, tails)

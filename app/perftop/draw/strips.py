@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import isnan
@@ -46,6 +46,12 @@ def joined(runs: Iterable[Run]) -> list[Run]:
 
 def merged(runs: Iterable[Run], size: int) -> list[Run]:
     """A line of exactly `size` cells; neighbours of one style become one run."""
+    return [*_merged(tuple(runs), size)]
+
+
+@lru_cache(maxsize=4096)
+def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
+    """Kept, as most lines say the same from one refresh to the next."""
     done: list[Run] = []
     held, key, left = "", "text", size
     for part, style in runs:
@@ -107,12 +113,21 @@ def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
 
 def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
     """The pieces that fit into a line, the least important (highest number) left out first."""
-    kept = list(pieces)
-    while kept and sum(width(runs) for _, runs in kept) + gap * (len(kept) - 1) > size:
-        kept.remove(max(kept, key=lambda piece: piece[0]))
+    kept = [(rank, width(runs) + gap, runs) for rank, runs in pieces]
+    room = size + gap - sum([wide for _, wide, _ in kept])
+    while kept and room < 0:
+        worst = max(kept, key=itemgetter(0))
+        kept.remove(worst)
+        room += worst[1]
+    return gapped([runs for *_, runs in kept], gap)
+
+
+def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
+    """The pieces with gaps between them."""
     line: list[Run] = []
-    for i, (_, runs) in enumerate(kept):
-        line += [(" " * gap, "text")] if i else []
+    for i, runs in enumerate(pieces):
+        if i:
+            line.append((" " * gap, "text"))
         line += runs
     return line
 

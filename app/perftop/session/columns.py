@@ -102,7 +102,7 @@ def ceiling_over(ceilings: Floats, util: Floats) -> float:
 def doubted(key: str, session: Session, interval: Interval) -> Bools:
     """Mask by position of the CPUs of which a counter is doubted that this column is made of. A
     core's states depend on the counters of all its CPUs."""
-    if not interval.doubts.any():  # mostly
+    if not np.count_nonzero(interval.doubts):  # mostly
         return np.zeros(len(interval.doubts), bool)
     needs = {"tsc", *_needs(key, session)}
     at = [i for i, name in enumerate(interval.keys) if name in needs]

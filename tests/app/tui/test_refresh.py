@@ -72,12 +72,11 @@ def test_a_refresh_costs_rows_in_sight_not_cpus() -> None:
 
 
 def test_a_refresh_costs_at_most_what_it_does_today() -> None:
-    """Some 4,400 calls for two charts with counters, 3,800 for charts and tiles with their whole
-    past, or 4,500 where a chart moves, 11,400 for a screen full of rows. Who adds a tenth must look
-    at why."""
-    assert calls(2) < 4_850
-    assert calls(2, "guest", 700) < 4_700
-    assert calls(1024) < 12_500
+    """Some 2,800 calls for two charts with counters, 3,600 for charts and tiles with their whole
+    past, 10,800 for a screen full of rows. Who adds a twentieth must look at why."""
+    assert calls(2) < 2_970
+    assert calls(2, "guest", 700) < 3_780
+    assert calls(1024) < 11_400
 
 
 async def test_what_says_the_same_is_neither_made_nor_written() -> None:

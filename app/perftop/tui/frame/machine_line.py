@@ -12,7 +12,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run, number, shed, width
+from perftop.draw.strips import Run, gapped, number, width
 from perftop.samples.episode import Episode
 from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import METRICS
@@ -66,6 +66,7 @@ def has_states(session: Session) -> bool:
 
 COVERS = 0.5
 """Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
+_WHOLE = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between numbers: where all fit, and where they do not."""
 WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
@@ -135,20 +136,21 @@ def numbers(
 def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
     """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
     the room of its longest number, so that those beside it neither move nor come and go."""
-    padded = [(rank, [*runs, (" " * _spare(runs), "text")]) for rank, runs in pieces]
-    if sum(width(runs) for _, runs in padded) + GAP * len(padded) <= size + GAP:
-        return shed(padded, size, GAP)
-    kept: list[tuple[int, list[Run]]] = []
-    for piece in sorted(padded, key=lambda piece: piece[0]):
-        taken = sum(width(runs) + NARROW_GAP for _, runs in kept)
-        kept += [piece] if taken + width(piece[1]) <= size else []
-    return shed([piece for piece in padded if piece in kept], size, NARROW_GAP)
+    padded = [[*runs, (" " * _spare(runs), "text")] for _, runs in pieces]
+    sizes = [*map(width, padded)]
+    if sum(sizes) + GAP * (len(sizes) - 1) <= size:
+        return gapped(padded, GAP)
+    kept, room = set[int](), size
+    for at in sorted(range(len(pieces)), key=lambda at: pieces[at][0]):
+        if sizes[at] <= room:
+            kept.add(at)
+            room -= sizes[at] + NARROW_GAP
+    return gapped([padded[at] for at in sorted(kept)], NARROW_GAP)
 
 
 def _spare(runs: list[Run]) -> int:
     """Cells that its shares, the numbers with one decimal, lack to 100.0."""
-    shares = [text for text, _ in runs if text[-2:-1] == "."]
-    return sum(max(0, len("100.0") - len(text)) for text in shares)
+    return sum([max(0, _WHOLE - len(text)) for text, _ in runs if text[-2:-1] == "."])
 
 
 def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]:

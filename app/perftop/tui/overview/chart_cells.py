@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import floor
 
 import numpy as np
 
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import areas, curves
 from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
@@ -18,7 +19,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_units import Unit, busier, lost
+from perftop.tui.overview.chart_units import Unit, lost
 from perftop.tui.shared.column_ring import Lookup
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
@@ -55,6 +56,11 @@ class Drawing:
         at = {row: i for i, row in enumerate(rows)}
         self._of = [[at[row] for row in unit.rows] for unit in units]
         """By unit, the indices of its CPUs in values of CPUs."""
+        self._first = np.array([mine[0] for mine in self._of], int)
+        self._last = np.array([mine[-1] for mine in self._of], int)
+        types = [unit.type for unit in units]
+        self._alike = [np.flatnonzero([one == type_ for one in types]) for type_ in {*types}]
+        """The units of each type."""
         cores = [[*unit.cpus] for unit in units]
         self._pairs = [i for i, unit in enumerate(units) if unit.pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
@@ -87,9 +93,10 @@ class Drawing:
             for i, mine in zip(which, found, strict=True):
                 drawn[i].area = mine
         if self._counted:
-            self._clocks(drawn, episodes, rows, look)
+            later = self._later()
+            self._clocks(drawn, later, episodes, rows, look)
             if rate_rows:
-                self._rates(drawn, episodes, rate_rows, look)
+                self._rates(drawn, later, episodes, rate_rows, look)
         return drawn
 
     def _account(
@@ -107,14 +114,14 @@ class Drawing:
         heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
 
         draw = apart(partial(areas.account, rows=rows, look=look))
-        values = np.stack([busy * (1 - part), busy * part, steal, heat], axis=-1)
+        values = _by_column(busy * (1 - part), busy * part, steal, heat)
         return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
 
     def _states(self, rows: int, look: Look) -> list[list[Row]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
-        open_, unknown = np.zeros_like(both), np.isnan(both)
-        if self._bounded and unknown.any():
+        open_ = np.zeros(both.shape)
+        if self._bounded and np.count_nonzero(unknown := np.isnan(both)):
             util = self.past.of("util")
             first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
             low, high = bounds(util[first], util[second])
@@ -125,7 +132,7 @@ class Drawing:
             )
 
         draw = apart(partial(areas.states, rows=rows, look=look))
-        values = np.stack([both, open_, lp0, lp1], axis=-1)
+        values = _by_column(both, open_, lp0, lp1)
         return self._kept_states.rows(draw, values, self.past.span.newest, (rows, look))
 
     def _marked(
@@ -146,14 +153,24 @@ class Drawing:
             found[hit, columns] = np.maximum(found[hit, columns], value)
         return found
 
-    def _clocks(
-        self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
-    ) -> None:
+    def _later(self) -> Bools:
+        """(units, columns): whether the last CPU of the unit had more to do than the first."""
         util = self.past.of("util")
-        hz = busier(self.past.of("busy_hz"), util, self._of)
+        known = np.where(np.isnan(util), -1.0, util.round(2))  # as `busiest` has it
+        return np.asarray(known[self._last] > known[self._first])
+
+    def _busier(self, key: str, later: Bools) -> Floats:
+        """(units, columns): the value of the CPU that had more to do in each column."""
+        values = self.past.of(key)
+        return np.asarray(np.where(later, values[self._last], values[self._first]))
+
+    def _clocks(
+        self, drawn: list[Drawn], later: Bools, episodes: Sequence[Episode], rows: int, look: Look
+    ) -> None:
+        hz = self._busier("busy_hz", later)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
-        asleep = ~(busier(util, util, self._of) >= AWAKE)
+        asleep = ~(self._busier("util", later) >= AWAKE)
         how[asleep & (how != curves.LOST)] = curves.ASLEEP
         ceiling = self.past.of("ceiling")
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
@@ -164,32 +181,31 @@ class Drawing:
 
         # In ASCII the limit's dots stand in every second cell, so they do not move.
         kept = Kept(2, joined=True) if look == "ascii" else self._kept_clocks
-        values, frame = np.stack([hz, ceiling, how], axis=-1), (rows, look, *ends)
+        values, frame = _by_column(hz, ceiling, how), (rows, look, *ends)
         found = kept.rows(draw, values, self.past.span.newest, frame)
-        for one, mine, (floor, _) in zip(drawn, found, ends, strict=True):
-            one.clock, one.low_hz = mine, floor
+        for one, mine, (bottom, _) in zip(drawn, found, ends, strict=True):
+            one.clock, one.low_hz = mine, bottom
 
     def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """The ends of the scales, which units of one type share: the floor below the lowest clock
         at work, and the highest ceiling."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
-        for kind in dict.fromkeys(unit.type for unit in self._units):
-            mine = [i for i, unit in enumerate(self._units) if unit.type == kind]
+        for mine in self._alike:
             most = float(np.fmax.reduce(ceiling[mine], axis=None, initial=0.0))
             most = most or float(np.fmax.reduce(hz[mine], axis=None, initial=_FLOOR_HZ))
             least = float(np.fmin.reduce(awake[mine], axis=None, initial=most))
-            floor = np.floor(least / _FLOOR_HZ + 1e-6) * _FLOOR_HZ
-            low[mine], high[mine] = min(floor, most - _FLOOR_HZ), most
+            bottom = floor(least / _FLOOR_HZ + 1e-6) * _FLOOR_HZ
+            low[mine], high[mine] = min(bottom, most - _FLOOR_HZ), most
         return low, high
 
     def _rates(
-        self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
+        self, drawn: list[Drawn], later: Bools, episodes: Sequence[Episode], rows: int, look: Look
     ) -> None:
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
-        lost_by = (loser(unit.cpus, running, "ipc") for unit in self._units)
-        of = [mine if at is None else mine[at : at + 1]
-              for mine, at in zip(self._of, lost_by, strict=True)]  # fmt: skip
-        values = busier(self.past.of("ipc"), self.past.of("util"), of)
+        values = self._busier("ipc", later)
+        for i, unit in enumerate(self._units):
+            if (at := loser(unit.cpus, running, "ipc")) is not None:
+                values[i] = self.past.of("ipc")[self._of[i][at]]
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
@@ -198,7 +214,12 @@ class Drawing:
         def draw(_: int, columns: Columns) -> list[Column]:
             return curves.rate(columns, high, rows, look)
 
-        columns = np.stack([values, how], axis=-1)
+        columns = _by_column(values, how)
         found = self._kept_rates.rows(draw, columns, self.past.span.newest, (rows, look, high))
         for one, mine in zip(drawn, found, strict=True):
             one.rate = mine
+
+
+def _by_column(*kinds: Floats | Ints) -> Floats:
+    """(charts, columns, kinds), from kinds of (charts, columns)."""
+    return np.array(kinds, float).transpose(1, 2, 0)

@@ -33,9 +33,12 @@ class Past:
     ) -> None:  # fmt: skip
         """`metrics` of CPUs, given by position, and what else is looked up, by key."""
         self._session, self._metrics = session, {key: i for i, key in enumerate(metrics)}
+        self._keys = "cpus", *lookups
         self._ring = Ring(
             {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
         )
+        self._found: dict[str, Floats] = {}
+        """(..., columns) by key."""
         self._step_ns = 0
         self._other = 0
         self.span = Span(0, 1, 1, 0, 0, 0)
@@ -55,6 +58,7 @@ class Past:
         self.span = Span(end_ns, bin_ns, wide, columns, known, now_ns)
         if history is not None:
             self._ring.read(history, end_ns, bin_ns, self.span.bins, now_ns)
+            self._found = {key: self._columns(self._ring[key]) for key in self._keys}
 
     def _bins(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
         """Lengths of bins with their columns, from those that spread the history most."""
@@ -78,15 +82,15 @@ class Past:
 
     def of(self, key: str) -> Floats:
         """(..., columns): the values of all columns; NaN where nothing is known."""
-        span, metric = self.span, self._metrics.get(key)
-        values = self._ring[key] if metric is None else self._ring["cpus"][:, metric]
-        if span.wide > 1:
-            values = np.repeat(values, span.wide, axis=0)
-        found: Floats = values.transpose(*range(1, values.ndim), 0)
-        missing = span.columns - found.shape[-1]
-        if missing:
-            blank = np.full((*found.shape[:-1], missing), np.nan)
-            found = np.concatenate([blank, found], axis=-1)
+        metric = self._metrics.get(key)
+        return self._found[key] if metric is None else self._found["cpus"][metric]
+
+    def _columns(self, values: Floats) -> Floats:
+        """From the values of bins, (bins, ...)."""
+        known = values.transpose(*range(1, values.ndim), 0).repeat(self.span.wide, axis=-1)
+        missing = self.span.columns - known.shape[-1]
+        found = np.full((*known.shape[:-1], self.span.columns), np.nan)
+        found[..., missing:] = known
         return found
 
     @property

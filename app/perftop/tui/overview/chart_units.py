@@ -9,7 +9,6 @@ from math import isnan, nan
 import numpy as np
 
 from perfprobe.frozen import frozen
-from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
@@ -183,13 +182,3 @@ def _sign(episode: Episode | None) -> Run:
     if episode is None:
         return " ", "text"
     return episode_style.sign(episode), episode_style.severity(episode)
-
-
-def busier(values: Floats, util: Floats, of: Sequence[Sequence[int]]) -> Floats:
-    """(units, columns): the value of the CPU that had more to do in each column. `of`: by unit, the
-    indices of its CPUs in `values` and `util`, (CPUs, columns)."""
-    first = np.array([mine[0] for mine in of])
-    second = np.array([mine[-1] for mine in of])
-    known = np.where(np.isnan(util), -1.0, np.round(util, 2))  # as `busiest` has it
-    later = known[second] > known[first]
-    return np.asarray(np.where(later, values[second], values[first]))
