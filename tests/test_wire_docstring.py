@@ -4,7 +4,6 @@ stream made from them alone is read with the numbers that went into it."""
 from __future__ import annotations
 
 import ast
-import dataclasses
 import json
 import re
 import struct
@@ -20,6 +19,8 @@ from played import played
 from simulated import lasting, messages
 
 from perfprobe import wire
+from perfprobe.frozen import fields as declared
+from perfprobe.frozen import replace
 from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
@@ -88,7 +89,7 @@ def asked() -> set[str]:
 
 def _played(scenario: str, method: str, seconds: float) -> None:
     hello, found = lasting(f"sim:{scenario},cpus=4", seconds)
-    hello = dataclasses.replace(hello, smt_methods=[method])
+    hello = replace(hello, smt_methods=[method])
     played(Session(hello, History(hello)), found).take()
 
 
@@ -155,15 +156,7 @@ def test_what_units_and_origins_imply() -> None:
 )
 def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
     told = {key for row in TABLES[table] for key in row[0].split(", ")}
-    fields = {
-        field.name
-        + "?"
-        * (
-            field.default is not dataclasses.MISSING
-            or field.default_factory is not dataclasses.MISSING
-        )
-        for field in dataclasses.fields(made)
-    }
+    fields = {name + "?" * (not one.required) for name, one in declared(made).items()}
     if made is wire.Hello:  # readers refuse a hello without it
         fields = fields - {"wire?"} | {"wire"}
     assert told == fields

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, stream_options
+from perfprobe.frozen import asdict, replace
 from perfprobe.native.errors import NotRestored, Unavailable
 
 if TYPE_CHECKING:
@@ -164,9 +165,8 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
     if method not in hello.smt_methods:
         there = ", ".join(hello.smt_methods)
         raise Unavailable(f"--smt-method {method} is not available here; there are: {there}")
-    import dataclasses
 
-    return dataclasses.replace(hello, smt_methods=[method])
+    return replace(hello, smt_methods=[method])
 
 
 def _open(options: argparse.Namespace) -> Source:
@@ -239,7 +239,6 @@ def _print(answer: Any) -> None:
 
 
 def _topology(options: argparse.Namespace) -> int:
-    import dataclasses
 
     from perfprobe.cpu import identity, topology
 
@@ -247,7 +246,7 @@ def _topology(options: argparse.Namespace) -> int:
     if not rows:
         raise Unavailable(topology.nothing(options.sysroot))
     answer = {
-        "cpus": [dataclasses.asdict(row) for row in rows],
+        "cpus": [asdict(row) for row in rows],
         "host": identity.hostname(options.sysroot),
         "model": identity.identity(options.sysroot).name or None,
     }
@@ -256,7 +255,6 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    import dataclasses
 
     from perfprobe.cpu import identity
     from perfprobe.instruments import doctor, readiness
@@ -267,19 +265,19 @@ def _doctor(options: argparse.Namespace) -> int:
         "model": identity.identity(root).name or None,
         "kernel": identity.kernel(root),
         "virtualisation": identity.virtualisation(root),
-        "checks": [dataclasses.asdict(check) for check in doctor.checks(root)],
+        "checks": [asdict(check) for check in doctor.checks(root)],
     }
     # The same keys as in the hello of a stream from here.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
         with contextlib.closing(_open(wanted)) as source:
-            hello = dataclasses.asdict(source.hello)
+            hello = asdict(source.hello)
         answer |= {key: hello[key] for key in keys}
     except (ValueError, Unavailable) as error:
         nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
-    answer["readiness"] = [dataclasses.asdict(item) for item in readiness.items(root)]
+    answer["readiness"] = [asdict(item) for item in readiness.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     _print(answer)

@@ -3,12 +3,10 @@ into the hello, so that recordings and all that is made of them have it."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen, replace
 from perftop.process.run_notes import spoken
 
 
@@ -21,7 +19,7 @@ class Identity:
     def on(self, hello: wire.Hello) -> wire.Hello:
         """The hello with it. What a stream says of itself already stays, where the user is
         silent."""
-        return dataclasses.replace(
+        return replace(
             hello,
             labels=hello.labels | dict(self.labels),
             command=spoken(self.command) or hello.command,

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perfprobe.wire.outbox import Ended, Outbox
 
 QUEUE_BYTES = 2 << 20
@@ -51,7 +51,7 @@ class Readers:
         if self._hello is not None:
             outbox.put(self._greeting(self._hello))
             for note in self._state:
-                outbox.put(dataclasses.replace(note, time_ns=max(note.time_ns, self._now_ns)))
+                outbox.put(replace(note, time_ns=max(note.time_ns, self._now_ns)))
             self._flush(peer, outbox)
         self.came.set()
         self.gone.clear()
@@ -78,13 +78,11 @@ class Readers:
         """The hello as if it had been sent now: its reader looks back no further, and when a CPU
         went or came is not known to it. After a sleep of the machine its times are as they were,
         because frames count sleep from then on."""
-        hello = dataclasses.replace(hello, topology=list(self._topology.values()))
+        hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:
             return hello
-        return dataclasses.replace(
-            hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None
-        )
+        return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def rested(self) -> None:
         """The stream has ended, and the next one begins with its own hello."""

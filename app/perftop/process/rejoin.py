@@ -7,12 +7,12 @@ tells holds on, so the second has to describe the same frames.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import asdict, replace
 
 SLEPT_NS = 1_000_000_000
 """Wall time may move this far against raw time, by a clock that is set right, and is no sleep."""
@@ -63,7 +63,7 @@ class Rejoin:
         notes = [wire.Note("gap", hello.raw_ns, "recorder", data)]
         for row in hello.topology:
             if row.online != (row.cpu not in self._off):
-                data = {"cpu": row.cpu, "online": row.online, "row": dataclasses.asdict(row)}
+                data = {"cpu": row.cpu, "online": row.online, "row": asdict(row)}
                 notes.append(wire.Note("hotplug", hello.raw_ns, "recorder", data))
         self._off = {row.cpu for row in hello.topology if not row.online}
         return list(notes)
@@ -86,7 +86,7 @@ class Rejoin:
         asleep_ns = _sum(self._slept_ns, asleep if type(asleep) is int else 0)
         if seq:
             records = frame.records | ({"asleep_ns": asleep_ns} if asleep_ns else {})
-            frame = dataclasses.replace(
+            frame = replace(
                 frame, seq=_sum(seq, frame.seq), lost=_sum(lost, frame.lost),
                 late=_sum(late, frame.late),
                 records=records, blocks=self._rebased(frame.blocks),
@@ -106,7 +106,7 @@ class Rejoin:
                 whole = len(head) == 1  # a single head row stands for all rows
                 marked = np.array([stale.any()]) if whole else stale
                 head[marked, 4] |= np.uint64(wire.ROW_REBASED)
-                found[name] = dataclasses.replace(blocks[name], head=head.tobytes())
+                found[name] = replace(blocks[name], head=head.tobytes())
                 read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0
                 self._stale[name] = left = stale & ~read
                 if not left.any():

@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from itertools import chain
@@ -11,6 +10,7 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.base.errors import DAMAGED, Failed
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
@@ -149,8 +149,8 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
             gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
             there = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [
-                dataclasses.replace(row, online=bool(here or (row.online and not off)))
+                replace(row, online=bool(here or (row.online and not off)))
                 for row, off, here in zip(hello.topology, gone, there, strict=True)
             ]
-            return dataclasses.replace(hello, topology=topology)
+            return replace(hello, topology=topology)
     return hello

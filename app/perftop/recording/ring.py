@@ -12,7 +12,6 @@ run has left in its ring is kept by the next one.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import shutil
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.format import many
 from perftop.base.times import length
@@ -169,9 +169,7 @@ class Ring:
         hello = self._hello
         wall_ns = hello.wall_ns + now_ns - hello.raw_ns
         topology = list(self._topology.values())
-        return dataclasses.replace(
-            hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology
-        )
+        return replace(hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology)
 
     def _drop(self) -> None:
         self._parts.popleft().path.unlink(missing_ok=True)

@@ -4,12 +4,11 @@ made safe here."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from itertools import zip_longest
 from math import inf, nan
 from typing import Any, NamedTuple
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 
 MOST_COMM = 64
 """Characters kept of a name: as many as the kernel uses for its own threads."""
@@ -37,7 +36,7 @@ class Look:
     """The tasks that ran most, a list of such entries."""
     waits: Mapping[str, Any] | None = None
     """Their shares of waiting and switches a second; None if the stream does not tell them."""
-    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False)
     """What `on` has found so far, as a look is shown for many refreshes."""
 
     @classmethod

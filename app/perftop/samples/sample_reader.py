@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples import memory
 from perftop.samples.cores import Cores

@@ -3,9 +3,8 @@ docstring has it; all others belong to CPUs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perfprobe import wire
+from perfprobe.frozen import replace
 
 OF: dict[wire.Scope, frozenset[str]] = {
     "core": frozenset({

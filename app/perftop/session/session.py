@@ -6,13 +6,13 @@ a live stream, a file and a test.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.base.arrays import Bools
 from perftop.base.times import length
 from perftop.detect.pipeline import Detection
@@ -189,7 +189,7 @@ class Session(Happenings):
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:
-            interval = dataclasses.replace(interval, watched=self._watched)
+            interval = replace(interval, watched=self._watched)
             self._watched = Moved()
         self._rested = interval.resting
         return interval

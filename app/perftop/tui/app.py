@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events, work
@@ -13,6 +12,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.base.times import when

@@ -11,12 +11,12 @@ import contextlib
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from textual import work
 
+from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.base.times import length, running

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.user_directory import user_directory
 from perftop.tui.shared import keys

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from textual import work
 from textual.binding import BindingType
 from textual.worker import Worker
 
+from perfprobe.frozen import replace
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
 from perftop.base.times import when

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
@@ -62,7 +61,7 @@ def run(options: Options) -> int:
         session = Session(source.hello)
         cpus = None if options.cpus is None else _selected(session, options.cpus)
         if cpus is not None:
-            session = Session(dataclasses.replace(source.hello, selected=cpus))
+            session = Session(replace(source.hello, selected=cpus))
         target = _target(options)
         try:
             with target as out:

@@ -5,13 +5,12 @@ An unknown model gets only what CPUID announces.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model_parts import CLOCKS, CYCLES, INSTRUCTIONS, INTEL_BANK, REF, THERMAL, ref_p
 from perfprobe.cpu.model_tables import NAMED, ROWS
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Uarch
+from perfprobe.frozen import replace
 from perfprobe.wire import Identity
 
 INTEL = "GenuineIntel"

@@ -7,12 +7,12 @@ included.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from perfprobe.cpu import event_counters
 from perfprobe.cpu import model_parts as parts
 from perfprobe.cpu.model_terms import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
+from perfprobe.frozen import replace
 
 
 def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
 from perfprobe.cpu.event_counters import Restrictions
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import resource
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import frozen
+from perfprobe.frozen import asdict, frozen
 from perfprobe.kernel import settings
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
+from perfprobe.frozen import asdict
 from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Workload, measured
 from perfprobe.native import affinity, cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable

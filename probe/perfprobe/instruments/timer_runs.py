@@ -7,13 +7,12 @@ import errno
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen, slotted
 from perfprobe.instruments import timer_methods
 from perfprobe.instruments.distribution import Counts, step, trimmed_mean
 from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
@@ -36,7 +35,7 @@ LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
 ticks of a 250 Hz timer."""
 
 
-@dataclass(slots=True)
+@slotted
 class Run:
     """One method's samples."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict
 from typing import Any
 
 from perfprobe._native import lib
 from perfprobe.cpu import clock_rates, cpuid, identity, model, topology
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.frozen import asdict
 from perfprobe.instruments import disturbance, timer_methods, timer_runs, tsc_offsets
 from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
 from perfprobe.instruments.repetition import CONFIDENCE, Repeated

@@ -6,11 +6,10 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perfprobe.kernel import access, event_encodings, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_encodings import Named

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import LEADER, Event, Group, Kernel, Trial, shortage, trouble
 

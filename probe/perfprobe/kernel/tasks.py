@@ -16,11 +16,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perfprobe.frozen import field, slotted
 from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, read
 from perfprobe.kernel.task_details import Told, describe, group
 from perfprobe.kernel.task_waits import Moved, Sums, sums
@@ -43,7 +43,7 @@ MOST_WAITS = 64
 """Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Look:
     """What the last look at a process or thread showed."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
+from perfprobe.frozen import asdict, fields, is_declared, replace
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
 
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
@@ -97,11 +97,11 @@ def topology_row(note: Note, old: Cpu) -> Cpu:
     told, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(told, dict) and online:
         with contextlib.suppress(WireError):
-            row = dataclasses.asdict(old) | told | {"cpu": old.cpu, "online": True}
+            row = asdict(old) | told | {"cpu": old.cpu, "online": True}
             found = load(Cpu, row, "row")
             _check_cpu(found)
             return found
-    return dataclasses.replace(old, online=online)
+    return replace(old, online=online)
 
 
 def take_hotplug(topology: dict[int, Cpu], note: Note) -> None:
@@ -179,25 +179,25 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     return frame
 
 
-# --- maps to dataclasses
+# --- maps to values
 
 T = TypeVar("T")
 _hints: dict[type[Any], dict[str, Any]] = {}
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
-    """A dataclass from a map. Unknown keys are skipped; wrong or missing ones are named."""
+    """A value from a map. Unknown keys are skipped; wrong or missing ones are named."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")
     hints = _hints.get(cls)
     if hints is None:
         hints = _hints[cls] = typing.get_type_hints(cls)
     known = {}
-    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if item.name in value:
-            known[item.name] = _value(hints[item.name], value[item.name], f"{where}.{item.name}")
-        elif item.default is item.default_factory:  # both MISSING: the field has no default
-            raise WireError(f"{where}: {item.name} is missing")
+    for name, one in fields(cls).items():
+        if name in value:
+            known[name] = _value(hints[name], value[name], f"{where}.{name}")
+        elif one.required:
+            raise WireError(f"{where}: {name} is missing")
     return cls(**known)
 
 
@@ -225,7 +225,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     elif origin is Literal:
         if value in typing.get_args(hint):
             return value
-    elif dataclasses.is_dataclass(hint):
+    elif is_declared(hint):
         return load(typing.cast("type[Any]", hint), value, where)
     elif hint is float:
         if type(value) in {int, float} and math.isfinite(value):

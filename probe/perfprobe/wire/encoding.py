@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 
+from perfprobe.frozen import asdict
 from perfprobe.wire.check import (
     MAX_MESSAGE,
     BlockSize,
@@ -52,7 +52,7 @@ def encode(message: Message) -> bytes:
             "records": message.records,
         }
     else:
-        body = {"type": _NAMES[type(message)], **dataclasses.asdict(message)}
+        body = {"type": _NAMES[type(message)], **asdict(message)}
     if isinstance(message, Packed):  # has its own, and there are very many
         whole = msgpack.packb(msgpack.packb(body))
         assert isinstance(whole, bytes)

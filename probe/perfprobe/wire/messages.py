@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from typing import Any, Literal
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 
 VERSION = 1
 

@@ -4,13 +4,13 @@ oldest frames are dropped and counted."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from perfprobe.frozen import replace
 from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 
@@ -58,9 +58,7 @@ class Outbox:
         if isinstance(message, Frame):
             self._make_room()
             if self.lost:
-                message = dataclasses.replace(
-                    message, lost=min(message.lost + self.lost, MOST_LOST)
-                )
+                message = replace(message, lost=min(message.lost + self.lost, MOST_LOST))
         data = self._encode(message)
         self._queue.append((droppable, data))
         self._bytes += len(data)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perftop.base.statistics import Estimate
 from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS, Numbers, finite, numbers, of_event
 from perftop.output.stat_json import Line

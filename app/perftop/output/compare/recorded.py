@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterable
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.output.compare.course import Course
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import MOST_READINGS, Reading, reading
@@ -69,7 +69,7 @@ class Recorded:
             line["state"] = line["state"] | {"command": self._command}
         extremes = session.distribution.finish()
         self._readings.append(
-            dataclasses.replace(
+            replace(
                 reading(line, self._label),
                 courses=self._course.estimates(),
                 samples={

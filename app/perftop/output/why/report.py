@@ -4,12 +4,11 @@ All of it is read off a session; nothing is detected here."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, frozen
 from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.base.times import length

@@ -4,9 +4,8 @@ this core and the room decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 
 LABEL = 12
 """Cells to the left of the charts, for the names of lines or marks of a scale."""

@@ -4,11 +4,11 @@ values, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 

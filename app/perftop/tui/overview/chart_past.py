@@ -4,11 +4,11 @@ together."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
+from perfprobe.frozen import replace
 from perftop.base.arrays import Floats
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -4,9 +4,8 @@ width decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run

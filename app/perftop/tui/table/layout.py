@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import Column
 from perftop.tui.shared.placed_column import Placed

@@ -7,12 +7,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import asdict, frozen
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped

@@ -7,12 +7,11 @@ moved while memory was copied, whether their numbers can be, and whether they ag
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import asdict, frozen
 from perfprobe.instruments.selftest import beyond, resting
 from perfprobe.instruments.selftest.beyond import Second
 from perfprobe.instruments.selftest.tape import Tape
@@ -91,7 +90,7 @@ def answer(
     hello = tape.hello
     judged = [_judged(one, tape, span, checks, others) for one in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
-    whole = dataclasses.asdict(hello)
+    whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
     machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
     instruments = [*_sources(tape, asked), *judged, _calibration(tape, span), _ceiling(tape)]

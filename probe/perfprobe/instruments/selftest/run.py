@@ -8,7 +8,6 @@ that they may explain are tried again.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from perfprobe.frozen import asdict
 from perfprobe.instruments.selftest import (
     beyond,
     clocks,
@@ -73,7 +73,7 @@ def run(
         "virtualisation": hello.virtualisation,
         "time": time.time(),
         "elapsed_s": round(time.monotonic() - started, 3),
-        "checks": [dataclasses.asdict(result) for result in found],
+        "checks": [asdict(result) for result in found],
         "unchecked": unchecked(tape),
         "others": others,
         "wrong": [*dict.fromkeys([*wrong(found), *instruments.wrong(more.get("instruments", ()))])],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from typing import Literal
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
+from perfprobe.frozen import field, slotted
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import NotRestored, Unavailable
@@ -50,7 +50,7 @@ UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
 
-@dataclass(slots=True)
+@slotted
 class Info:
     """What registers add to the hello."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from perfprobe.frozen import field, slotted
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.registers.programmer import Programmer
 from perfprobe.wire import Block, Frame, Hello, Note, placed
@@ -19,7 +19,7 @@ PERIOD_NS = 800_000_000
 """All CPUs are looked at once in this time."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Cpu:
     row: int
     good_ns: int

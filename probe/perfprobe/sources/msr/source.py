@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.sources.msr.chosen import NOTHING, find
 from perfprobe.sources.msr.opening import Info, open_parts

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
-from perfprobe.frozen import frozen
+from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import access
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate

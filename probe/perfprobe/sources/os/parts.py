@@ -4,9 +4,9 @@ have the same counter the first one keeps it, so parts are listed in the order o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
+from perfprobe.frozen import replace
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope, placed

@@ -4,10 +4,10 @@ package also reads the row of its core or package. If it goes offline another CP
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from perfprobe import wire
 from perfprobe.cpu import topology
+from perfprobe.frozen import replace
 from perfprobe.native import frame_layout
 from perfprobe.native.sampler import RowPlan
 from perfprobe.sources.os.parts import Part

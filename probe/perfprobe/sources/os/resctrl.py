@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
+from perfprobe.frozen import field, replace, slotted
 from perfprobe.sources.os.polled import Values
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -46,7 +46,7 @@ NOTHING = "resctrl is not mounted, and is not mounted here"
 Clock = Callable[[], float]
 
 
-@dataclass(slots=True)
+@slotted
 class Sum:
     """What one L3 has moved, by one kind of file."""
 

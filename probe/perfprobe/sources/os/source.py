@@ -12,13 +12,13 @@ import errno
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
+from perfprobe.frozen import asdict, slotted
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
@@ -80,7 +80,7 @@ def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = 
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
-@dataclass(slots=True)
+@slotted
 class _Round:
     drained: Drained
     late: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import topology
+from perfprobe.frozen import replace
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.memory_controllers import KEYS, Controller, absent, controllers
 from perfprobe.kernel.perf_events import LEADER, Kernel, trouble

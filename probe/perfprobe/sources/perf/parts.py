@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
+from perfprobe.frozen import replace
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
 from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle

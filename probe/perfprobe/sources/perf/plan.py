@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import clock_rates, cpuid, identity, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.frozen import replace
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
 from perfprobe.native import cpuid_reader

@@ -11,13 +11,12 @@ x ns of the cell. Measured in that time a CPU's work is an interval again.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import fields, frozen
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.script import CELL_NS
 
@@ -86,7 +85,7 @@ class Cells:
         return np.asarray(x - whole * self.halt - within)
 
 
-_NAMES = tuple(f.name for f in fields(Cells))
+_NAMES = tuple(fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
+from perfprobe.frozen import replace
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints
@@ -35,7 +35,7 @@ def introduced(hello: Hello) -> Hello:
     """The hello of a machine like this one, as a guest."""
     counted = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     fix = "ask for a vPMU, or use a metal instance"
-    return dataclasses.replace(
+    return replace(
         hello,
         host=HOST,
         virtualisation="KVM",

@@ -3,9 +3,9 @@ and runs on a machine of any shape."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
+from perfprobe.frozen import replace
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import SMI_NS
 from perfprobe.sources.sim.script import (
@@ -56,7 +56,7 @@ def _every(machine: Machine, start: int, step: int = 8) -> list[int]:
 
 
 def idle(script: Script) -> None:
-    script.stage(20).run([0], dataclasses.replace(NGINX, duty=60, jitter=60))
+    script.stage(20).run([0], replace(NGINX, duty=60, jitter=60))
     script.stage(20)
 
 
@@ -68,7 +68,7 @@ def jitter(script: Script) -> None:
     script.late_ns = 3_000_000
     script.stage(10).run(range(script.machine.cpus), MPI)
     stage = script.stage(10)
-    stage.run(range(script.machine.cpus), dataclasses.replace(MPI, duty=700, jitter=600))
+    stage.run(range(script.machine.cpus), replace(MPI, duty=700, jitter=600))
     stage.wobble_mhz[:] = 90
 
 
@@ -143,13 +143,13 @@ def neighbour(script: Script) -> None:
     alone.run(_thread(machine, 0, victims), LAMMPS)
     if machine.smt > 1:
         shared = script.stage(10, like=alone)
-        loser = dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
+        loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
         shared.run(_thread(machine, 0, victims), loser)
         shared.run(_thread(machine, 1, victims), STREAM)
         script.episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
     script.stage(8, like=alone)
     robbed = script.stage(8, like=alone)
-    loser = dataclasses.replace(LAMMPS, duty=800, jitter=0, steal=200)
+    loser = replace(LAMMPS, duty=800, jitter=0, steal=200)
     robbed.run(_thread(machine, 0, victims), loser)
     script.episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
     script.episode("steal", None, _thread(machine, 0, victims), 0.2)
@@ -166,7 +166,7 @@ def memory(script: Script) -> None:
     for seconds in (10, 6):
         loud = script.stage(seconds, like=alone)
         if others:
-            loser = dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
+            loser = replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
             loud.run(_thread(machine, 0, victims), loser)
             loud.run(_thread(machine, 0, others), STREAM)
             script.episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
@@ -228,7 +228,7 @@ def hotplug(script: Script) -> None:
     script.stage(10, like=calm)
     if machine.cpus > 1:
         script.episode("online", None, [leaver], None)
-        script.episodes[-1] = dataclasses.replace(script.episodes[-1], end=16.0)
+        script.episodes[-1] = replace(script.episodes[-1], end=16.0)
 
 
 def hybrid(script: Script) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.frozen import frozen
+from perfprobe.frozen import field, fields, frozen, slotted
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 
@@ -57,7 +56,7 @@ class Member:
     wait: int = 0
 
 
-SLOT_FIELDS = tuple(f.name for f in fields(Load) if f.name != "comm")
+SLOT_FIELDS = tuple(name for name in fields(Load) if name != "comm")
 
 
 @frozen
@@ -168,7 +167,7 @@ NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
 
 
-@dataclass
+@slotted
 class Script:
     machine: Machine
     stages: list[Stage] = field(default_factory=list)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.frozen import asdict, replace
 from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import guest, scenarios
 from perfprobe.sources.sim.cells import Row
@@ -86,7 +86,7 @@ class Sim:
         self._watched = None if watch is None else Watched(self._schedule, watch)
         hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
         lacking = [] if chosen is None else chosen.missing
-        self.hello = dataclasses.replace(hello, watch=watch, missing=[*hello.missing, *lacking])
+        self.hello = replace(hello, watch=watch, missing=[*hello.missing, *lacking])
         self._start_state(self.hello)
 
     def _start_state(self, hello: Hello) -> None:
@@ -214,7 +214,7 @@ class Sim:
         start = start if stage else cell // tables.cycle * tables.cycle * CELL_NS
         for cpu in np.flatnonzero(online != self._online).tolist():
             is_on = bool(online[cpu])
-            row = dataclasses.asdict(self._machine.row(cpu, is_on))
+            row = asdict(self._machine.row(cpu, is_on))
             data = {"cpu": cpu, "online": is_on, "row": row}
             notes.append(Note("hotplug", self._clock.raw_ns + start, data=data))
         self._online = online

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 
+from perfprobe.frozen import replace
 from perfprobe.sources.sim.script import LAMMPS, NGINX, STREAM, Load, Member, Script, Stage
 
 CONFIGURE = Load("configure", 320, 240, wander=500, on=850, kernel=420, iowait=150, steal=5)
@@ -56,7 +56,7 @@ def _robbed(script: Script, like: Stage, seconds: float, steal: int) -> None:
     machine = script.machine
     cpus = range(0, machine.cpus, 2)
     stage = script.stage(seconds, like=like)
-    busy = dataclasses.replace(BUILD, duty=990 - steal, jitter=10, steal=steal)
+    busy = replace(BUILD, duty=990 - steal, jitter=10, steal=steal)
     stage.run(cpus, busy, *COMPILERS)
     stage.pressure = (560, 0, 30)
     script.episode("steal", "hypervisor", cpus, steal / 1000)
@@ -101,7 +101,7 @@ def _noisy(script: Script, job: Stage) -> None:
     others = [cpu for core in victims for cpu in machine.threads(core)[1:]]
     if others:
         stage = script.stage(18, like=job)
-        stage.run(victims, dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
+        stage.run(victims, replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
         stage.run(others, STREAM)
         script.episode("neighbour", "sibling", victims, LOST)
 
