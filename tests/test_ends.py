@@ -117,7 +117,7 @@ def test_a_full_disk_is_said() -> None:
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
 
-@pytest.mark.parametrize("limit", [14, 18])
+@pytest.mark.parametrize("limit", [14, 16])
 def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
