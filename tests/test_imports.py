@@ -210,7 +210,15 @@ def test_a_stream_begins_without_what_others_need() -> None:
         "import perfprobe.__main__, perfprobe.serve, perfprobe.sources.os.source\n"
         "perfprobe.__main__._parser()"
     )
-    assert not loaded(code) & {"shutil", "subprocess", "difflib", "json", "psutil"}
+    assert not loaded(code) & {
+        "shutil",
+        "subprocess",
+        "difflib",
+        "json",
+        "psutil",
+        "dataclasses",
+        "inspect",
+    }
 
 
 @pytest.mark.parametrize(

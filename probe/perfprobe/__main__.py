@@ -24,7 +24,13 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    streams = arguments[:1] == ["stream"]
+    if streams:
+        from perfprobe.native import tsc_rate
+
+        tsc_rate.begin()  # the hello waits until it has counted long enough
+    options = _parser(alone=streams).parse_args(arguments)
     try:
         status: int = options.verb(options)
         if sys.stdout is not None:
@@ -53,7 +59,8 @@ def _told(error: OSError) -> str:
     return f"cannot write stdout: {error.strerror or error}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
+    """`alone`: of the verbs, `stream` only; perftop waits for it, and the others take 2 ms."""
     parser = stream_options.Parser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
@@ -62,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     root = stream_options.sysroot()
 
     _add_stream(verbs, root)
+    if alone:
+        return parser
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
@@ -124,10 +133,6 @@ def _stream(options: argparse.Namespace) -> int:
 
 def _streamed(options: argparse.Namespace) -> int:
     simulated = options.source.startswith("sim")
-    if not simulated and options.sysroot == Path("/"):
-        from perfprobe.native import tsc_rate
-
-        tsc_rate.begin()
     from perfprobe import serve
     from perfprobe.kernel import rights
     from perfprobe.wire.outbox import Ended
@@ -255,7 +260,6 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-
     from perfprobe.cpu import identity
     from perfprobe.instruments import doctor, readiness
 
@@ -268,7 +272,7 @@ def _doctor(options: argparse.Namespace) -> int:
         "checks": [asdict(check) for check in doctor.checks(root)],
     }
     # The same keys as in the hello of a stream from here.
-    wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
+    wanted = _parser(alone=True).parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
         with contextlib.closing(_open(wanted)) as source:
@@ -327,7 +331,9 @@ def _selftest(options: argparse.Namespace) -> int:
             "selftest --sysroot: code runs on this machine only, not below a directory"
         )
     sample = str(run.SAMPLE_S)
-    wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
+    wanted = _parser(alone=True).parse_args(
+        ["stream", "--source", options.source, "--sample", sample]
+    )
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
             every = options.source if options.all else None
