@@ -130,17 +130,20 @@ class Binned:
         low[:, pairs], high[:, pairs] = (part.reshape(len(low), -1, 4) for part in shares)
         return low, high
 
-    def ceiling(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """(bins, cores): what turbo allows, Hz."""
+    def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
+        """(bins, cores, 5): `states`, and behind them what turbo allows, Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            hz = chunk.trail.of_cores(cores, samples)[:, :, CEILING]
+            known = chunk.trail.of_cores(cores, samples)
+            hz = known[:, :, CEILING:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
-            weight = np.where(hz > 0, np.diff(moments)[:, None], 0).astype(np.float32)
-            return np.stack([hz * weight, weight], axis=2)
+            weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
+            return np.concatenate([known[:, :, :CEILING], hz * weight, weight], axis=2)
 
-        sums = self._sums(edges_ns, (len(cores), 2), part)
-        return _over(sums[:, :, 0], sums[:, :, 1])
+        sums = self._sums(edges_ns, (len(cores), CEILING + 2), part)
+        of_states = _over(sums[:, :, :WEIGHT], sums[:, :, WEIGHT:CEILING])
+        ceiling = _over(sums[:, :, CEILING:-1], sums[:, :, -1:])
+        return np.concatenate([of_states, ceiling], axis=2)
 
     def _sums(
         self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]

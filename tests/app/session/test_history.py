@@ -156,7 +156,7 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     np.testing.assert_allclose(states[3:], [i.split.states for i in live[3:]], atol=2e-3)
     np.testing.assert_allclose(states.sum(axis=2), 1, atol=1e-5)
     ceilings = [i.ceiling_hz for i in live]
-    np.testing.assert_allclose(history.ceiling(cores, limits), ceilings, rtol=1e-5)
+    np.testing.assert_allclose(history.cores(cores, limits)[:, :, -1], ceilings, rtol=1e-5)
 
 
 # --- cores
@@ -170,7 +170,7 @@ def test_cores_are_found_by_their_cpus() -> None:
     np.testing.assert_allclose(found[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
     np.testing.assert_allclose(found[1, 0], [0.8, 0, 0, 0.2], atol=1e-6)
     assert np.isnan(found[:, 2]).all()
-    ceiling = history.ceiling([[3, 7], [77]], bins(0, 4, 2))
+    ceiling = history.cores([[3, 7], [77]], bins(0, 4, 2))[:, :, -1]
     np.testing.assert_allclose(ceiling, [[3.2e9, NAN]] * 2)
 
 
@@ -198,7 +198,7 @@ def test_a_ceiling_is_weighed_with_time() -> None:
         machine.ceiling_hz = hz
         messages.append(machine.frame(seq))
     history = kept(machine.hello, [messages[0], messages[1], messages[5]])
-    assert history.ceiling([[0, 1]], bins(0, 5, 5)).tolist() == [[pytest.approx(3.8e9)]]
+    assert history.cores([[0, 1]], bins(0, 5, 5))[:, :, -1].tolist() == [[pytest.approx(3.8e9)]]
 
 
 @pytest.mark.parametrize("gone", [0, 1])

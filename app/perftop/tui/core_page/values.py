@@ -49,8 +49,7 @@ class Track:
 
     def ceiling(self) -> Floats:
         """(columns): the core's ceiling in Hz."""
-        cores = [self._place.cpus]
-        return self._bins("ceiling", lambda history, at: history.ceiling(cores, at))[:, 0]
+        return self._of_core()[:, -1]
 
     def awake(self) -> Bools:
         """Columns in which the core was busy enough for its clock to mean something."""
@@ -60,13 +59,17 @@ class Track:
     def states(self) -> Floats:
         """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
         the thread that had a utilisation says which one it was."""
-        cores = [self._place.cpus]
-        found = self._bins("states", lambda history, at: history.states(cores, at)[:, 0]).copy()
+        found = self._of_core()[:, :-1].copy()
         util = self.of("util")
         if util.shape[1] == 2:
             second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
             found[second] = found[second][:, [0, 2, 1, 3]]
         return found
+
+    def _of_core(self) -> Floats:
+        """(columns, 5): `states`, and behind them the ceiling."""
+        cores = [self._place.cpus]
+        return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
 
     def lowest(self) -> Floats:
         """(columns, 4): minimum share of each state, for cores with only bounds."""

@@ -66,11 +66,8 @@ class Drawing:
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
-        if counted:
-            lookups["ceiling"] = lambda history, at: history.ceiling(cores, at)
-        if self._pairs:
-            pairs = [cores[i] for i in self._pairs]
-            lookups["states"] = lambda history, at: history.states(pairs, at)
+        if counted:  # where there are pairs, too
+            lookups["cores"] = lambda history, at: history.cores(cores, at)
         self._bounded = _may_be_bounds(session)
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
@@ -119,9 +116,9 @@ class Drawing:
 
     def _states(self, rows: int, look: Look) -> list[list[Row]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
-        _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
-        open_ = np.zeros(both.shape)
-        if self._bounded and np.count_nonzero(unknown := np.isnan(both)):
+        _, lp0, lp1, both, _ = self.past.of("cores")[self._pairs].swapaxes(0, 1)
+        open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
+        if self._bounded and np.count_nonzero(unknown[:, span.columns - span.known :]):
             util = self.past.of("util")
             first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
             low, high = bounds(util[first], util[second])
@@ -133,7 +130,7 @@ class Drawing:
 
         draw = apart(partial(areas.states, rows=rows, look=look))
         values = _by_column(both, open_, lp0, lp1)
-        return self._kept_states.rows(draw, values, self.past.span.newest, (rows, look))
+        return self._kept_states.rows(draw, values, span.newest, (rows, look))
 
     def _marked(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -172,7 +169,7 @@ class Drawing:
         how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
         asleep = ~(self._busier("util", later) >= AWAKE)
         how[asleep & (how != curves.LOST)] = curves.ASLEEP
-        ceiling = self.past.of("ceiling")
+        ceiling = self.past.of("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = [*zip(low.tolist(), high.tolist(), strict=True)]
 
