@@ -83,10 +83,15 @@ class Span:
 
 
 def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
-    """Cells of round times and their names, from the left."""
+    """Columns of round times and their names, from the left."""
     first_ns = span.end_ns - span.known * span.bin_ns // span.wide
     seen = takewhile(lambda one: one[0] <= span.now_ns, round_times(first_ns, step_s, unix))
-    found = ((span.column(at_ns) // span.per, text) for at_ns, text in seen)
+    return [(span.column(at_ns), text) for at_ns, text in seen]
+
+
+def in_cells(span: Span, columns: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """What stands at these columns, by cells of the axis."""
+    found = ((column // span.per, text) for column, text in columns)
     return [(cell, text) for cell, text in found if cell >= span.free]
 
 

@@ -80,12 +80,12 @@ def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
     left += [_bold(of), (" %", "dim")]
     pieces = [_piece(of, name, colour=colour) for name in of.shares if name != "busy"]
     least = 2 + width(_tasks(of.tasks[:1], size // 3))
-    while pieces and width(left) + sum(map(width, pieces)) + least > size:
-        pieces.pop()
-    tasks = _tasks(of.tasks, size - width(left) - sum(map(width, pieces)) - 8)
-    tasks = tasks or _tasks(of.tasks[:1], size - width(left) - sum(map(width, pieces)) - 2)
+    room = size - width(left) - sum(map(width, pieces))
+    while pieces and room < least:
+        room += width(pieces.pop())
+    tasks = _tasks(of.tasks, room - 8) or _tasks(of.tasks[:1], room - 2)
     left += [run for piece in pieces for run in piece]
-    rule = size - width(left) - width(tasks) - 1
+    rule = room - width(tasks) - 1
     if rule < 6:
         return merged([*left, (" " * max(0, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
@@ -113,10 +113,11 @@ def _tasks(names: Sequence[str], room: int) -> list[Run]:
     """As many tasks as fit, the first in the colour of text."""
     found: list[Run] = []
     for i, name in enumerate(names[:3]):
-        gap = "  " if found else ""
-        if width(found) + len(gap) + len(name) > room:
+        told = f"  {name}" if found else name
+        room -= len(told)
+        if room < 0:
             break
-        found.append((gap + name, "dim" if i else "text"))
+        found.append((told, "dim" if i else "text"))
     return found
 
 

@@ -77,6 +77,8 @@ class Moment:
         self._wide = [e for e in self._going if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
         self._steal = session.hello.virtualisation is not None
+        self._busier = self._leads(units)
+        """By the first CPU of a unit the one that had more to do, both as positions."""
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
@@ -94,6 +96,17 @@ class Moment:
                 found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
         return found
 
+    def _leads(self, units: Sequence[Unit]) -> dict[int, int]:
+        pairs = [unit.rows for unit in units if unit.pair]
+        found = {unit.rows[0]: unit.rows[0] for unit in units}
+        if pairs:
+            rows, values = np.array(pairs), self._interval.values
+            there = self._interval.online[rows]
+            util, hz = (np.where(there, values[key][rows], nan) for key in ("util", "busy_hz"))
+            leads = busiest(util, hz).tolist()
+            found |= {pair[0]: pair[lead] for pair, lead in zip(pairs, leads, strict=True)}
+        return found
+
     def going(self, unit: Unit) -> list[Episode]:
         """Episodes that run on the unit, the worst first."""
         return [e for e in self._going if not {*unit.cpus}.isdisjoint(e.cpus)]
@@ -106,7 +119,7 @@ class Moment:
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> Numbers:
-        interval, row = self._interval, self._busier(unit)
+        interval, row = self._interval, self._busier[unit.rows[0]]
         online = any(interval.online[row] for row in unit.rows)
         own = [e for e in self.going(unit) if e not in self._wide]
         worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
@@ -141,15 +154,6 @@ class Moment:
         if not unit.pair:
             return f"CPU {unit.cpus[0]}"
         return f"core {self._places.name(unit.at, 'CPU number')}"
-
-    def _busier(self, unit: Unit) -> int:
-        """Position of the CPU of the unit that had more to do."""
-        if not unit.pair:
-            return unit.rows[0]
-        rows, values = list(unit.rows), self._interval.values
-        there = self._interval.online[rows]
-        util, hz = (np.where(there, values[key][rows], np.nan) for key in ("util", "busy_hz"))
-        return rows[int(busiest(util, hz))]
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         core = self._places.places[unit.at].at

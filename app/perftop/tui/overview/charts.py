@@ -7,7 +7,7 @@ over them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from perfprobe.frozen import frozen
@@ -55,8 +55,7 @@ class Charts:
     def __init__(self, session: Session, places: Places) -> None:
         self._session, self._places = session, places
         self.counted = bool(session.evaluator.chosen["busy_hz"])
-        self._plan: Plan | None = None
-        self._width = 0
+        self._page: _Page | None = None
         self._drawing: Drawing | None = None
         self._units: list[Unit] = []
         self.lines: list[list[Run]] = []
@@ -66,30 +65,32 @@ class Charts:
     def fit(self, height: int, width: int) -> bool:
         """Chooses the picture for a size; returns whether there is one."""
         session, places = self._session, self._places
-        self._plan, self._width = None, width
+        self._page = None
         if places.threads > 2 or not places.places or session.history is None:
             return False
         cores = [session.cores[at] for at in session.shown_cores()]
         charts = len(cores) if self.counted else sum(map(len, cores))
-        self._plan = plan(charts, height, width, packages=places.packages, beside=self.counted)
-        return self._plan is not None
+        found = plan(charts, height, width, packages=places.packages, beside=self.counted)
+        if found is not None:
+            self._page = _Page(found, width, counted=self.counted)
+        return found is not None
 
     @property
     def below(self) -> int:
         """Lines that are left below the charts."""
-        return self._plan.panels if self._plan else 0
+        return self._page.plan.panels if self._page else 0
 
     def read(
         self, session: Session, interval: Interval, sheet: Sheet, order: Sequence[int],
         wishes: Wishes,
     ) -> None:  # fmt: skip
         """Makes the lines of this interval; `order`: the places from the top."""
-        assert self._plan is not None
+        page = self._page
+        assert page is not None
         found = units(self._places, order, counted=self.counted)
         if found != self._units or self._drawing is None:
             self._units = found
             self._drawing = Drawing(session, found, counted=self.counted)
-        page = _Page(self._plan, self._width, counted=self.counted)
         past = self._drawing.past
         past.read(interval, page.columns, wishes.window_s)
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
@@ -136,8 +137,8 @@ class _Picture:
     wishes: Wishes
     moment: Moment
     units: list[Unit]
-    marks: dict[tuple[Span, int], list[tuple[int, str]]] = field(default_factory=dict)
-    """Round times of the axes, which lie below each other."""
+    marks: list[tuple[int, str]] | None = None
+    """Round times of the axes, which lie beside and below each other."""
 
     def made(
         self, drawn: list[Drawn], numbers: list[Numbers]
@@ -256,14 +257,13 @@ class _Picture:
     ) -> list[Run]:
         """An axis below each chart of a line, or times where there are no episodes."""
         runs: list[Run] = [(" " * self.page.block, "text")]
+        if self.marks is None:
+            self.marks = chart_axis.ticks(self.span, step, self.session.unix)
         for i, (span, episodes) in enumerate(parts):
             if i:
                 gap = _GAP if i == 1 else RIGHT + _GAP - 1
                 runs.append((" " * gap, "text"))
-            marks = self.marks.get((span, step))
-            if marks is None:
-                marks = chart_axis.ticks(span, step, self.session.unix)
-                self.marks[span, step] = marks
+            marks = chart_axis.in_cells(span, self.marks)
             if episodes is None:
                 runs += chart_axis.times(span, marks)
             else:

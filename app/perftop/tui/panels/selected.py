@@ -9,6 +9,7 @@ from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
 from perftop.samples.episode import Episode
+from perftop.samples.metrics import Column
 from perftop.session import columns
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
@@ -106,9 +107,12 @@ def _row(
             for i, cpu in enumerate(cpus)
         ]
         return [sign, (name, "text"), *cells]
-    cells = [_cell(session, interval, key, cpu, size, clock, lost=cpu in mine) for cpu in cpus]
     metric = session.evaluator.metrics.get(key)
-    unit = "" if metric is None else "/s" if metric.rate else metric.unit_name(clock)
+    if metric is None:
+        cells, unit = [_alone(session, interval, cpu, size, lost=cpu in mine) for cpu in cpus], ""
+    else:
+        cells = [*_cells(session, interval, metric, cpus, size, clock, mine)]
+        unit = "/s" if metric.rate else metric.unit_name(clock)
     return [sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")]
 
 
@@ -122,38 +126,52 @@ def _task(interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
     return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "alarm" if lost else "text"
 
 
-def _cell(
-    session: Session, interval: Interval, key: str, cpu: int, size: int, clock: ClockUnit,
-    *, lost: bool,
-) -> Run:  # fmt: skip
+def _cells(
+    session: Session, interval: Interval, metric: Column, cpus: list[int], size: int,
+    clock: ClockUnit, hit: set[int],
+) -> Iterator[Run]:  # fmt: skip
+    """A metric of each CPU; red on those that are `hit`."""
+    values, doubts = interval.values[metric.key], columns.doubted(metric.key, session, interval)
+    scale, digits = metric.scale(clock)
+    for cpu in cpus:
+        row = session.position[cpu]
+        value = float(values[row])
+        if not interval.online[row]:
+            yield _off(size)
+        elif metric.of_running and interval.resting[row]:
+            yield at_rest(size)
+        elif isnan(value):
+            yield _unknown(size)
+        else:
+            quiet = metric.unit == "ratio" and value < QUIET
+            style = "alarm" if cpu in hit else "dim" if quiet else "text"
+            told: Run = f"{value * scale:>{size}.{digits}f}", style
+            if metric.rate:
+                told = rate(value, size, style)
+                if metric.key in interval.shares and interval.shares[metric.key][row] < ALWAYS:
+                    told = estimated(told)
+            yield doubted(told) if doubts[row] else told
+
+
+def _off(size: int) -> Run:
+    return f"{'off':>{size}}", "dim"
+
+
+def _unknown(size: int) -> Run:
+    return f"{'–':>{size}}", "faint"
+
+
+def _alone(session: Session, interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
+    """The IPC without the sibling."""
     row = session.position[cpu]
     if not interval.online[row]:
-        return f"{'off':>{size}}", "dim"
-    metric = session.evaluator.metrics.get(key)
-    if metric is not None and metric.of_running and interval.resting[row]:
-        return at_rest(size)
-    if metric is None:
-        value, scale, digits = _alone(session, interval, cpu), 1.0, 2
-    else:
-        value = float(interval.values[key][row])
-        scale, digits = metric.scale(clock)
-    if isnan(value):
-        return f"{'–':>{size}}", "faint"
-    quiet = metric is not None and metric.unit == "ratio" and value < QUIET
-    style = "alarm" if lost else "dim" if quiet else "text"
-    told: Run = f"{value * scale:>{size}.{digits}f}", style
-    if metric is not None and metric.rate:
-        told = rate(value, size, style)
-        if key in interval.shares and interval.shares[key][row] < ALWAYS:
-            told = estimated(told)
-    if metric is not None and columns.doubted(key, session, interval)[row]:
-        return doubted(told)
-    return told
+        return _off(size)
+    value = _ipc_alone(session, interval, cpu)
+    return _unknown(size) if isnan(value) else (f"{value:>{size}.2f}", "alarm" if lost else "text")
 
 
-def _alone(session: Session, interval: Interval, cpu: int) -> float:
-    """What a loss of that moment says of the IPC alone, as the alert does; else what it is without
-    the sibling."""
+def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
+    """What a loss of that moment says of it, as the alert does; else what is known of the CPU."""
     for episode in episode_style.during(session, interval):
         told = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(told, int | float):

@@ -14,7 +14,7 @@ from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_axis import Span, rule, step, ticks, times
+from perftop.tui.overview.chart_axis import Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
 from perftop.tui.overview.charts import Charts, Wishes
@@ -124,8 +124,8 @@ def lines(of: Plan) -> int:
 def test_ticks_are_round_and_even_and_their_times_are_centred() -> None:
     """40 columns of 1 s up to second 100 of the day."""
     span = Span(100 * S, S, 1, 40, 40, 100 * S)
-    marks = ticks(span, step(span, 16), lambda ns: ns / 1e9)
-    assert [column for column, _ in marks] == [19, 39]
+    marks = in_cells(span, ticks(span, step(span, 16), lambda ns: ns / 1e9))
+    assert [cell for cell, _ in marks] == [19, 39]
     assert strips.text(times(span, marks)).rstrip().endswith(marks[1][1])
     assert strips.text(times(span, marks)).index(marks[0][1]) == 15
     assert strips.text(rule(span, [], marks, inside=False)) == "─" * 19 + "┬" + "─" * 19 + "┬"
