@@ -41,7 +41,11 @@ class Row(list[Run]):
         _cut(made, gone + (lead is not None), len(tail) - gone)
         if lead is not None:
             made[:1] = joined((lead, made[0]))
-        made[-1:] = joined((made[-1], *tail))
+        for text, key in tail:
+            if key == made[-1][1]:
+                made[-1] = made[-1][0] + text, key
+            else:
+                made.append((text, key))
         if made == self:
             return self
         if lead is None:

@@ -6,7 +6,8 @@ no axis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import takewhile
 
 from perfprobe.frozen import frozen
@@ -109,7 +110,7 @@ def rule(
     stand in the line, except over signs and over what runs."""
     told = [*episodes]
     if not told and not inside:
-        return _bare(span, marks)
+        return [*_bare(span.free, span.cells, tuple(marks))]
     cells: list[Run] = [(" ", "text")] * span.free
     cells += [(theme.RULE, "rule")] * (span.cells - span.free)
     for cell, _ in marks:
@@ -121,15 +122,16 @@ def rule(
     return joined(cells)
 
 
-def _bare(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
-    """A rule without episodes and times."""
-    runs: list[Run] = [(" " * span.free, "text")]
-    at = span.free
+@lru_cache(maxsize=64)
+def _bare(free: int, cells: int, marks: tuple[tuple[int, str], ...]) -> Sequence[Run]:
+    """A rule without episodes and times, which stays the same for as long as a bin lasts."""
+    runs: list[Run] = [(" " * free, "text")]
+    at = free
     for cell, _ in marks:
-        if at <= cell < span.cells:
+        if at <= cell < cells:
             runs += [(theme.RULE * (cell - at), "rule"), (TICK, "faint")]
             at = cell + 1
-    return [run for run in (*runs, (theme.RULE * (span.cells - at), "rule")) if run[0]]
+    return [run for run in (*runs, (theme.RULE * (cells - at), "rule")) if run[0]]
 
 
 def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
@@ -151,13 +153,18 @@ def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> No
 
 def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
     """The line below the axis: each time centred under its tick."""
+    return [(_times(span.cells, tuple(marks)), "dim")]
+
+
+@lru_cache(maxsize=64)
+def _times(cells: int, marks: tuple[tuple[int, str], ...]) -> str:
     line, free = "", 0
     for cell, text in marks:
-        first, last = _placed(cell, text, span.cells)
+        first, last = _placed(cell, text, cells)
         if first >= free:
             line = line.ljust(first) + text
             free = last + _APART
-    return [(line.ljust(span.cells), "dim")]
+    return line.ljust(cells)
 
 
 def _placed(cell: int, text: str, cells: int) -> tuple[int, int]:

@@ -37,7 +37,7 @@ class PageWidget(Widget, metaclass=Abstract):
         self._lines = fresh
         for y in changed:
             self._strips.pop(y, None)
-        repaint(self, {y: self.render_line(y) for y in changed}, width)
+        repaint(self, {y: self._strip(y, width) for y in changed}, width)
 
     def anew(self) -> None:
         """Draws all lines."""
@@ -53,11 +53,13 @@ class PageWidget(Widget, metaclass=Abstract):
         return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
     def render_line(self, y: int) -> Strip:
-        if y not in self._strips:
-            runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
-            wide = self.size.width
-            self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self._ascii)
-        return self._strips[y]
+        held = self._strips.get(y)
+        return self._strip(y, self.size.width) if held is None else held
+
+    def _strip(self, y: int, wide: int) -> Strip:
+        runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
+        made = self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self._ascii)
+        return made
 
     def on_resize(self) -> None:
         self.anew()
