@@ -42,7 +42,7 @@ where a terminal does not fill its cells."""
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _BOTH, _OPEN, _OWN, _REST = range(4)
 _MADE = 4096
-"""Columns of each chart that are kept."""
+"""Columns of each chart, and cells of columns, that are kept."""
 
 
 # --- two kinds a cell
@@ -65,11 +65,11 @@ def kept(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
     return lower, upper, sum(parts[:upper]) if lower != upper else 8
 
 
-def _in_cell(ends: Sequence[int], row: int) -> list[int]:
+def _in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
     """Eighths of each kind in the cell of a row, counted from the base. `ends`: the upper ends of
     the kinds in eighths, from the base."""
-    tops = (min(max(end - 8 * row, 0), 8) for end in ends)
-    return [upper - lower for lower, upper in pairwise((0, *tops))]
+    tops = [min(max(end - 8 * row, 0), 8) for end in ends]
+    return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
 
 def _rounded(share: float, height: int) -> int:
@@ -106,7 +106,10 @@ def _account(user: int, busy: int, hang: int, heat: int, rows: int, look: Look) 
     return tuple(cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows)))
 
 
-def _account_cell(parts: Sequence[int], heat: int, row: int, rows: int, _: Look) -> tuple[str, str]:
+@lru_cache(maxsize=_MADE)
+def _account_cell(
+    parts: tuple[int, ...], heat: int, row: int, rows: int, _: Look
+) -> tuple[str, str]:
     lower, upper, level = kept(parts, "weak" if heat == QUIET else "firm")
     step = grade(row, rows)
     names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
@@ -171,7 +174,8 @@ def _half(both: int, open_: int, own: int, rows: int, look: Look, *, upwards: bo
     )
 
 
-def _half_cell(parts: Sequence[int], step: int, _: Look, *, upwards: bool) -> tuple[str, str]:
+@lru_cache(maxsize=_MADE)
+def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, upwards: bool) -> tuple[str, str]:
     lower, upper, level = kept(parts)
     names = f"both-{step}", "unknown", f"lp{0 if upwards else 1}-{step}", ""
     near, far = names[lower], names[upper]

@@ -49,7 +49,7 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
     return [*_merged(tuple(runs), size)]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
     """Kept, as most lines say the same from one refresh to the next."""
     done: list[Run] = []

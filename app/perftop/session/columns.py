@@ -92,11 +92,12 @@ def spread(session: Session, by_core: Floats) -> Floats:
 def ceiling_over(ceilings: Floats, util: Floats) -> float:
     """The ceiling of CPUs together, in Hz: each counts as long as it runs, as in their clock. Of
     CPUs at rest it is the highest."""
-    told = np.where(np.isfinite(ceilings) & np.isfinite(util), util, 0.0)
+    known = np.isfinite(ceilings) & np.isfinite(util)
+    told = np.where(known, util, 0.0)
     total = float(told.sum())
     if total <= 0:
         return float(np.fmax.reduce(ceilings, axis=None, initial=np.nan))
-    return float(np.nansum(told * ceilings) / total)
+    return float((told * np.where(known, ceilings, 0.0)).sum() / total)
 
 
 def doubted(key: str, session: Session, interval: Interval) -> Bools:
