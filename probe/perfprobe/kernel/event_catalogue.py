@@ -7,16 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfprobe.cpu import files
 from perfprobe.frozen import field, frozen
-from perfprobe.kernel import access, event_encodings, event_terms, perf_pmus
+from perfprobe.kernel import access, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.event_encodings import Named
 from perfprobe.kernel.event_names import Asked, nearest
 from perfprobe.kernel.event_terms import Code, TermError
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
 from perfprobe.kernel.perf_pmus import DEVICES, Pmu
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.event_encodings import Named
 
 HW_CACHE, RAW = 3, 4  # PERF_TYPE_
 NS = 1e-9
@@ -121,6 +124,8 @@ class Catalogue:
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[Named]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
+        from perfprobe.kernel import event_encodings  # loads what runs perf: for names only
+
         mine = {pmu.name for pmu in self.cores}
         every = event_encodings.perf_events() if mine and self._installed else {}
         here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
@@ -191,6 +196,8 @@ class Catalogue:
                 code = event_terms.code(pmu.path, event_terms.values(named.terms))
                 found[pmu.name] = _event(asked, pmu, code)
                 about = named.about or word
+        from perfprobe.kernel import event_encodings
+
         told = event_encodings.pfm_code(word) if self._installed and not found else None
         if told is not None:
             kind, code = told

@@ -3,7 +3,6 @@ raw codes, rings after a colon, and groups in braces."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -53,6 +52,8 @@ def parse(text: str) -> list[list[Asked]]:
 
 def nearest(word: str, names: Iterable[str]) -> list[str]:
     """Up to three names that the word may have meant, also if it is only like a part of one."""
+    import difflib  # for a wrong name only
+
     known = {name.lower(): name for name in names}
     parts: dict[str, list[str]] = {}
     for low in known:

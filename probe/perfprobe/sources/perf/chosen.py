@@ -4,7 +4,6 @@ the counters takes turns, and the times of a group say how long it was counted."
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from perfprobe.kernel.perf_groups import UNFIT, Opening
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.parts import gathered, limited
+from perfprobe.sources.perf.at_once import at_once
 from perfprobe.sources.perf.groups import Groups, alone
-from perfprobe.sources.perf.parts import THREADS, TIMES
+from perfprobe.sources.perf.parts import TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
 MOST_IN_GROUP = 16
@@ -173,8 +173,7 @@ class Opener:
 
     def part(self, group: Sequence[Chosen]) -> Groups:
         column = {chosen.asked.key: i for i, chosen in enumerate(group)}
-        with ThreadPoolExecutor(THREADS) as pool:
-            opened = [*pool.map(lambda row: self._opened(group, row.cpu, column), self._read)]
+        opened = at_once(lambda row: self._opened(group, row.cpu, column), self._read)
         ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
         for row, (found, opening) in zip(self._read, opened, strict=True):
             there[row.cpu] = {event.key for event in opening.events}

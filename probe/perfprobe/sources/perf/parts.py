@@ -9,7 +9,6 @@ core's group can be read by RDPMC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from perfprobe.frozen import replace
@@ -19,11 +18,11 @@ from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle
 from perfprobe.sources.os import procfs
 from perfprobe.sources.os.parts import Part, gathered, limited
 from perfprobe.sources.perf import memory, uncore
+from perfprobe.sources.perf.at_once import at_once
 from perfprobe.sources.perf.groups import Groups, alone
 from perfprobe.sources.perf.plan import CORE, MSR, Planner
 from perfprobe.wire import Counter, Cpu, Missing
 
-THREADS = 32  # CPUs that are tried at once: most of a try is spinning there for 2 ms
 TIMES = (
     Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
     Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
@@ -97,8 +96,7 @@ class _Settling:
         def one(cpu: int) -> Settled:
             return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            self._settled = dict(zip(wanted, pool.map(one, wanted), strict=True))
+        self._settled = dict(zip(wanted, at_once(one, wanted), strict=True))
 
     def part(self, table: Sequence[Counter]) -> Groups:
         here = {event.key for found in self._settled.values() for event in found.events}
