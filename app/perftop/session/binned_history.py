@@ -22,6 +22,7 @@ class Binned:
 
     def __init__(self, hello: wire.Hello) -> None:
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._rows = [*range(len(hello.topology))]
         self._served: list[str] = []
         """Metrics that this stream has, as they lie in the trail."""
         self._registry = STATIC
@@ -48,8 +49,9 @@ class Binned:
         shape = len(edges_ns) - 1, len(keys), len(rows)
         if not served:
             return np.full(shape, np.nan)
-        at, places = np.asarray(rows, int), [self._served.index(keys[i]) for i in served]
-        every = len(at) == len(self._position) and bool((at[1:] == at[:-1] + 1).all())
+        places = [self._served.index(keys[i]) for i in served]
+        at = [*rows]
+        every = at == self._rows
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             both = chunk.trail.parts(places, samples)
@@ -141,9 +143,9 @@ class Binned:
             return np.concatenate([known[:, :, :CEILING], hz * weight, weight], axis=2)
 
         sums = self._sums(edges_ns, (len(cores), CEILING + 2), part)
-        of_states = _over(sums[:, :, :WEIGHT], sums[:, :, WEIGHT:CEILING])
-        ceiling = _over(sums[:, :, CEILING:-1], sums[:, :, -1:])
-        return np.concatenate([of_states, ceiling], axis=2)
+        top = [*range(WEIGHT), CEILING]
+        bottom = [*[WEIGHT] * WEIGHT, CEILING + 1]
+        return _over(sums[:, :, top], sums[:, :, bottom])
 
     def _sums(
         self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
@@ -167,7 +169,8 @@ class Binned:
         # the part it starts with: the sample that covers it.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
         sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
-        sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
+        if edges_ns[1] <= chunks[0].before_ns:
+            sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
         return sums
 
 

@@ -173,7 +173,7 @@ class Moment:
         return found
 
     def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._interval.doubts.any():
+        if not np.count_nonzero(self._interval.doubts):  # mostly
             return frozenset()
         keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
