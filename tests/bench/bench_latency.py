@@ -96,7 +96,7 @@ if __name__ == "__main__":
         tail = found[int(0.95 * len(found))]
         print(f"{cpus:5} CPUs: frame to terminal p50 {statistics.median(found):5.1f} ms, "
               f"p95 {tail:5.1f} ms ({len(found)} refreshes)")  # fmt: skip
-    for source in ("os", "sim:smt-mix,cpus=64"):
+    for source in ("auto", "sim:smt-mix,cpus=64"):
         paints, numbers = zip(*(first(source, b"busy") for _ in range(7)), strict=True)
         print(f"{source}: first paint {statistics.median(paints):.0f} ms, first numbers "
               f"{statistics.median(numbers):.0f} ms (median of 7)")  # fmt: skip

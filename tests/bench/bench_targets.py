@@ -66,7 +66,7 @@ def latency() -> Iterator[Line]:
 
 
 def starting() -> Iterator[Line]:
-    firsts = [bench_latency.first("os", b"busy") for _ in range(RUNS)]
+    firsts = [bench_latency.first("auto", b"busy") for _ in range(RUNS)]
     paints, numbers = zip(*firsts, strict=True)
     yield "first paint", statistics.median(paints), 150.0, "ms"
     yield "first numbers", statistics.median(numbers), 300.0, "ms"
@@ -78,7 +78,7 @@ def hello() -> float:
     import subprocess
 
     start = time.monotonic()
-    argv = [sys.executable, "-m", "perfprobe", "stream", "--source", "os"]
+    argv = [sys.executable, "-m", "perfprobe", "stream", "--source", "auto"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
         assert probe.stdout is not None
         assert probe.stdin is not None
