@@ -87,14 +87,13 @@ def slotted(cls: type[T]) -> type[T]:
 def _declared(cls: Any) -> Any:
     """The class anew, with slots and an `__init__`."""
     own = _own_fields(cls)
-    inherited = fields(cls) if is_declared(cls) else {}
-    declared = {**inherited, **own}
+    declared = {**(fields(cls) if is_declared(cls) else {}), **own}
     body = {key: value for key, value in vars(cls).items() if key not in own}
     for made_anew in ("__dict__", "__weakref__"):
         body.pop(made_anew, None)
     given = [name for name, one in declared.items() if one.init]
     body |= {
-        "__slots__": tuple(name for name in own if name not in inherited),
+        "__slots__": tuple(own),
         "__match_args__": tuple(given),
         "__declared__": declared,
         "__dataclass_fields__": _ForDataclasses(),
@@ -174,10 +173,8 @@ class _ForDataclasses:
     def __get__(self, _: object, cls: Any) -> Any:
         import dataclasses
 
-        parts = [
-            (name, Any, dataclasses.field(init=one.init, kw_only=one.by_name))
-            for name, one in fields(cls).items()
-        ]
+        told = fields(cls).items()
+        parts = [(name, Any, dataclasses.field(init=one.init)) for name, one in told]
         made: Any = dataclasses.make_dataclass(cls.__name__, parts)
         cls.__dataclass_fields__ = made.__dataclass_fields__
         return cls.__dataclass_fields__
