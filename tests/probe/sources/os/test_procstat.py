@@ -65,6 +65,11 @@ def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
     return [*map(tuple, read_rows.head(frame.blocks["stat"]).tolist())]
 
 
+def in_time(frame: wire.Frame) -> bool:
+    """No round was lost before this frame, as a busy machine loses some."""
+    return not any(lost for _, _, _, lost, _ in heads(frame))
+
+
 def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
     """The file is written anew in each round; what a frame has was there when it was read."""
     write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
@@ -100,13 +105,13 @@ def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
 
 def test_rows_share_their_stamps_and_cpus_that_are_off_have_no_columns(root: Path) -> None:
     with closing(open_os(root, SAMPLE_NS, "0")) as source:
-        frame = next(frame for frame in frames(source) if any(rows(frame)))
+        frame = next(frame for frame in frames(source) if any(rows(frame)) and in_time(frame))
         names = [block.name for block in source.hello.blocks]
     assert rows(frame) == [tuple(range(8)), tuple(range(1, 9)), OFF, tuple(range(3, 11))]
     (head,) = set(heads(frame))
-    begun, ended, _, lost, flags = head
+    begun, ended, _, _, flags = head
     assert begun < ended
-    assert (lost, flags) == (0, wire.ROW_SAMPLED)
+    assert flags == wire.ROW_SAMPLED
     assert names == ["cpu", "stat", "machine"]
 
 
