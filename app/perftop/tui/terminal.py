@@ -6,7 +6,8 @@ full. Here such text is dropped, and SIGHUP tells perftop what has happened, as 
 tell the first process on that terminal.
 
 Textual's reading thread wakes up ten times a second, which costs more than a tenth of a refresh
-each time. Here it sleeps until a key is pressed.
+each time. Here it sleeps until a key is pressed. And waking the writing thread costs a twentieth of
+a refresh, so it only gets what the terminal does not take at once.
 """
 
 from __future__ import annotations
@@ -106,9 +107,13 @@ class Terminal(LinuxDriver):
     def write(self, data: str | None) -> None:
         """Waits while the terminal is slow. None ends the writing thread."""
         writer = self._writer_thread
-        while writer is not None and self._waits():
+        if writer is None or self._gone.is_set():
+            return
+        rest = data if data is None else self._file.at_once(data)
+        queue: Any = writer._queue  # noqa: SLF001
+        while rest != b"" and self._waits():
             with suppress(Full):
-                writer._queue.put(data, timeout=LOOK_S)  # noqa: SLF001
+                queue.put(rest, timeout=LOOK_S)
                 return
 
     def close(self) -> None:
@@ -129,17 +134,43 @@ class Terminal(LinuxDriver):
 
 
 class _Output:
-    """The file of Textual's writing thread. It holds no lock that the end of the interpreter would
-    wait for."""
+    """The terminal, and the file of Textual's writing thread. It holds no lock that the end of the
+    interpreter would wait for."""
 
     def __init__(self, fd: int, encoding: str, vanished: Any) -> None:
         self._fd, self._encoding, self._vanished = fd, encoding, vanished
+        self._quick = _opened_anew(fd)
+        """The same terminal, on which no write waits; -1: it cannot be opened."""
+        if self._quick >= 0:
+            weakref.finalize(self, os.close, self._quick)
+        self._waiting = self._written = 0
+        """Texts for the writing thread, counted by the main thread, and those that it has written,
+        counted by that one."""
 
     def fileno(self) -> int:
         return self._fd
 
-    def write(self, text: str) -> None:
+    def at_once(self, text: str) -> bytes:
+        """Writes what the terminal takes now. Returns the rest, for the writing thread; all of it
+        while that one still has something to write."""
         data = text.encode(self._encoding, "backslashreplace")
+        if self._quick >= 0 and self._waiting == self._written:
+            try:
+                data = data[os.write(self._quick, data) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._vanished()
+                return b""
+        self._waiting += data != b""
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Called by the writing thread."""
+        self._write(data)
+        self._written += 1
+
+    def _write(self, data: bytes) -> None:
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
@@ -151,6 +182,16 @@ class _Output:
 
     def flush(self) -> None:
         """Nothing is kept back."""
+
+
+def _opened_anew(fd: int) -> int:
+    """The file behind `fd`, opened anew for writing without waiting: the flag for that belongs to
+    an opened file, and all who have inherited this one would see it. -1 if that is not allowed, as
+    for a user who came by su."""
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return -1
 
 
 class _Ended(threading.Event):

@@ -1,10 +1,12 @@
-"""The thread that reads the terminal."""
+"""The thread that reads the terminal, and what is written at once."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,10 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
-from perftop.tui.terminal import Terminal, _Ended
+from perftop.tui.terminal import Terminal, _Ended, _Output
+
+FILLS = 1 << 16
+"""Bytes that a pipe holds."""
 
 
 class Reading(Terminal):
@@ -70,9 +75,60 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     terminal: Any = Terminal.__new__(Terminal)
     terminal.start_application_mode()
     terminal._gone, terminal._until_s = threading.Event(), float("inf")
-    for _ in range(2):
-        terminal.write("a refresh")
-    assert terminal._writer_thread._queue.full()
+    with piped() as (output, _, reads):
+        terminal._file = output
+        terminal.write("." * FILLS + "a refresh")
+        terminal.write("another")
+        assert terminal._writer_thread._queue.full()
+        assert [*terminal._writer_thread._queue.queue] == [b"a refresh", b"another"]
+        assert reads(FILLS) == b"." * FILLS
+
+
+@contextmanager
+def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
+    """The output on a pipe in place of a terminal, its end, and what reads from it."""
+    reader, writer = os.pipe()
+    output = _Output(writer, "utf-8", lambda: None)
+    yield output, writer, lambda count: os.read(reader, count)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_the_terminal_takes_is_written_at_once_and_the_rest_behind_it() -> None:
+    with piped() as (output, writer, reads):
+        assert output.at_once("é") == b""
+        assert reads(2) == "é".encode()
+        rest = output.at_once("." * FILLS + "end")
+        assert rest == b"end"
+        assert output.at_once("behind it") == b"behind it"
+        assert reads(FILLS) == b"." * FILLS
+        assert output.at_once("last") == b"last"  # there is room, but some have come before it
+        for text in (rest, b"behind it", b"last"):
+            output.write(text)
+        assert reads(16) == b"endbehind itlast"
+        assert output.at_once("at once again") == b""
+        assert os.get_blocking(writer)  # others who use this terminal have not asked for it
+
+
+def test_a_terminal_that_cannot_be_opened_anew_is_left_to_the_writing_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)
+    with piped() as (output, *_):
+        assert output.at_once("a refresh") == b"a refresh"
+
+
+def test_a_terminal_that_is_gone_takes_nothing_and_is_told() -> None:
+    told: list[bool] = []
+    reader, writer = os.pipe()
+    output = _Output(writer, "utf-8", lambda: told.append(True))
+    os.close(reader)
+    assert output.at_once("a refresh") == b""
+    assert told == [True]
+    os.close(writer)
 
 
 def test_a_terminal_that_vanishes_ends_the_reading_thread() -> None:
