@@ -29,7 +29,7 @@ from perftop.tui import first_run
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
-from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Said, Sought
+from perftop.tui.screen.messages import Jumped, Marked, Said, Sought, State
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
@@ -207,9 +207,11 @@ class PerfTopApp(TerminalApp):
         self._tell()
 
     def _tell(self) -> None:
-        """Sends the state to the lowest screen, which others may cover."""
-        if self.is_running and self.screen_stack:
-            self.screen_stack[0].post_message(Refreshed(self._session, self.interval, self.status))
+        """Shows the state on the lowest screen, which others may cover. It is called, not sent a
+        message, which would take a twentieth of a refresh. Until it is there, `on_ready` waits."""
+        screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
+        if isinstance(screen, Monitor) and screen.is_mounted:
+            screen.tell(State(self._session, self.interval, self.status))
 
     def _looked(self) -> None:
         """Updates the status after the user has gone to another moment."""

@@ -17,16 +17,16 @@ from textual.strip import Strip
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.tui.screen.messages import Refreshed
+from perftop.tui.screen.messages import State
 from perftop.tui.screen.monitor import Monitor
 
 SAMPLES = 30
 
 
-def same(app: Told) -> Refreshed:
+def same(app: Told) -> State:
     """A message with an interval that is new, but says the same."""
     assert app.interval is not None
-    return Refreshed(app._session, dataclasses.replace(app.interval), app.status)
+    return State(app._session, dataclasses.replace(app.interval), app.status)
 
 
 def differs(app: Told) -> str:
@@ -56,9 +56,9 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
-                news = Refreshed(session, session.take(), app.status)
+                news = State(session, session.take(), app.status)
                 with counted_calls() as made:
-                    screen.on_refreshed(news)
+                    screen.tell(news)
                 counts.append(made.count)
             return statistics.median_low(counts[4:])
 
@@ -85,7 +85,7 @@ async def test_what_says_the_same_is_neither_made_nor_written() -> None:
         assert isinstance(screen, Monitor)
         await quiet()
         before = app.terminal.written, screen.view.built
-        screen.on_refreshed(same(app))
+        screen.tell(same(app))
         await quiet()
         assert (app.terminal.written, screen.view.built) == before
 
@@ -96,7 +96,7 @@ def at_once(app: Told, message: wire.Message) -> bool:
     assert isinstance(screen, Monitor)
     assert session is not None
     session.apply(message)
-    screen.on_refreshed(Refreshed(session, session.take(), app.status))
+    screen.tell(State(session, session.take(), app.status))
     return app.terminal.written > written
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from perftop.tui.screen.messages import Jumped, Refreshed, Sought
+from perftop.tui.screen.messages import Jumped, Sought, State
 from perftop.tui.shared.canvas import Abstract, Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 from perftop.tui.shared.direct import Direct
@@ -20,7 +20,7 @@ class Choosing(Direct, metaclass=Abstract):
     choice: Choice
     view: Canvas
     """The visible view."""
-    last: Refreshed
+    last: State
     """The newest message with numbers to show."""
 
     @abstractmethod

@@ -1,9 +1,9 @@
-"""Messages between the app and its screens."""
+"""What the app shows, and messages between it and its screens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -16,16 +16,12 @@ if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for i
     from perftop.session.session import Session
 
 
-@dataclass(eq=False)
-class Refreshed(Message, bubble=False):
-    """There is something new to show. A newer message replaces one not yet handled."""
+class State(NamedTuple):
+    """What the app shows now."""
 
     session: Session | None
     interval: Interval | None
     status: Status
-
-    def can_replace(self, message: MessagePump | Message) -> bool:
-        return isinstance(message, Refreshed)
 
 
 class Deepened(Message):

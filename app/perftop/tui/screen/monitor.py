@@ -20,7 +20,7 @@ from perftop.tui.frame.missing_line import MissingLine
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
 from perftop.tui.screen.command_pane import Paned
-from perftop.tui.screen.messages import Deepened, Jumped, Marked, Refreshed, Said
+from perftop.tui.screen.messages import Deepened, Jumped, Marked, Said, State
 from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
@@ -47,7 +47,7 @@ class Monitor(Paned):
         self._views = {"overview": self.view}
         self._before = "overview"
         """Id of the view to which Esc returns from the page of a core."""
-        self.last = Refreshed(None, None, Status(0))
+        self.last = State(None, None, Status(0))
         self._prompt: Prompt | None = None
         self._narrowing = Narrowing(choice)
         self._jump_ns = self._mark_ns = 0
@@ -72,22 +72,23 @@ class Monitor(Paned):
                 view.bare = bare
             self.view.lay_out()
 
-    # --- messages with new numbers
+    # --- new numbers
 
-    def on_refreshed(self, message: Refreshed) -> None:
-        before, self.last = self.last, message
-        if before.interval is None and message.interval is not None:
+    def tell(self, state: State) -> None:
+        """Draws what is new, at once."""
+        before, self.last = self.last, state
+        if before.interval is None and state.interval is not None:
             self._tell_machine()  # its lines have other heights than before
             self.lay_out()
         with self.together():
             self._tell_machine()
-            stale = message.status.failed is not None
+            stale = state.status.failed is not None
             if stale != self.choice.stale:
                 self.choice.stale = stale
                 self.view.lay_out()
-            found = [m.status.replay and m.status.replay.indexed for m in (before, message)]
-            if message.interval is not before.interval or found[0] != found[1]:
-                self._narrowing.sift(message.session, message.interval)
+            found = [m.status.replay and m.status.replay.indexed for m in (before, state)]
+            if state.interval is not before.interval or found[0] != found[1]:
+                self._narrowing.sift(state.session, state.interval)
                 self._show()
             self._tell_keys()
 

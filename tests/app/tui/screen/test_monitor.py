@@ -11,7 +11,7 @@ from waiting import until
 
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen import views
-from perftop.tui.screen.messages import Refreshed
+from perftop.tui.screen.messages import State
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 
@@ -27,10 +27,10 @@ def shown(run: Run) -> str:
 async def test_the_first_numbers_wait_for_no_timer() -> None:
     async with running(Machine(), (160, 50)) as run:
         monitor, first = run.monitor, run.monitor.last
-        monitor.last = Refreshed(None, None, first.status)
+        monitor.last = State(None, None, first.status)
         monitor._top.styles.height = 2
         await until(lambda: monitor._top.size.height == 2, "another layout")
-        monitor.on_refreshed(first)
+        monitor.tell(first)
         assert monitor._top.size.height == len(monitor._top.text()) > 2
 
 
