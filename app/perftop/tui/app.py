@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -39,6 +40,8 @@ Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NEWS_S = 10.0
 """How long a message is shown if no key is pressed."""
+WATCH_S = 0.5
+"""Least seconds between two looks at what no message tells, while messages come."""
 SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
 
@@ -63,8 +66,10 @@ class PerfTopApp(TerminalApp):
         self._open, self._deliver, self._link = opener, pace, link
         self._cost = Cost(cpu_clock)
         self._clock = clock
-        self._heard = clock()
-        """Time of the last message, by `clock`, in seconds."""
+        self._heard = self._watched = clock()
+        """Times of the last message and of the last look at what no message tells, by `clock`, in
+        seconds."""
+        self._timer: asyncio.TimerHandle | None = None
         self.status = Status(interval_ns)
         self._usual_ns = interval_ns
         self._session: Session | None = None
@@ -87,7 +92,7 @@ class PerfTopApp(TerminalApp):
         return self.playhead.shown
 
     def on_load(self) -> None:
-        self.set_interval(1.0, self._watch)
+        self._look_later(1.0)
         self._feed()
 
     def on_ready(self) -> None:
@@ -120,6 +125,19 @@ class PerfTopApp(TerminalApp):
         self._session = Session(hello, History(hello))
         self._deck = Deck(self._session)
 
+    def _look_later(self, seconds: float) -> None:
+        """Looks again what no message tells if none comes for so long. With each batch the app is
+        awake and can look: to wake up for it would cost a twentieth of a refresh a second."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self.call_later, self._look_now)
+
+    def _look_now(self) -> None:
+        self._look_later(1.0)
+        self._watched = self._clock()
+        self._watch()
+
     # --- messages of the stream
 
     def _take(self, messages: Sequence[wire.Message]) -> None:
@@ -131,11 +149,16 @@ class PerfTopApp(TerminalApp):
         assert session is not None
         self._heard = self._clock()
         arrived = [self._arrived(session) for _ in self._played(session, messages)]
-        if any(arrived) and not self.playhead.paused:
+        news = any(arrived) and not self.playhead.paused
+        if news:
             self.status = replace(self.status, own=self._cost.share(session))
             if self._greeting:
                 self._say(self._greeting)
                 self._greeting = ""
+        if self._heard - self._watched >= WATCH_S:
+            self._look_now()
+        self._look_later(1.5)
+        if news:
             self._tell()
 
     def _arrived(self, session: Session) -> bool:
