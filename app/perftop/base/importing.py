@@ -24,6 +24,7 @@ class _Absent(ModuleType):
 
 _UNUSED: dict[str, Any] = {
     "ssl": None,  # asyncio does without: 4.5 MB and 7 ms for connections that nobody here makes
+    "ctypes": None,  # numpy does without: 0.3 MB for arrays that nobody hands to C by it
     "textual.command": _Absent("textual.command"),  # 1.2 MB and 18 ms until somebody opens it
     "numpy._core._add_newdocs": _Absent("numpy._core._add_newdocs"),  # 0.2 MB and 6 ms: docstrings
 }

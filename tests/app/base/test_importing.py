@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from waiting import MOST_S
 
 PALETTE = """
@@ -31,15 +32,23 @@ asyncio.run(main())
 """
 
 
-def test_asyncio_comes_without_ssl_which_can_be_imported_later() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "absent", "later"),
+    [
+        ("asyncio", "_ssl", "import ssl; assert ssl.OPENSSL_VERSION"),
+        ("numpy", "_ctypes", "import ctypes; assert numpy.zeros(2).ctypes.data"),
+    ],
+)
+def test_what_nobody_needs_is_left_out_and_can_be_imported_later(
+    wanted: str, absent: str, later: str
+) -> None:
     code = (
         "import sys\n"
         "from perftop.base.importing import lean\n"
         "with lean():\n"
-        "    import asyncio\n"
-        "assert '_ssl' not in sys.modules\n"
-        "import ssl\n"
-        "assert ssl.OPENSSL_VERSION\n"
+        f"    import {wanted}\n"
+        f"assert '{absent}' not in sys.modules\n"
+        f"{later}\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
