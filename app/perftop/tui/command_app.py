@@ -65,6 +65,8 @@ class AroundApp(PerfTopApp):
         """Whether the user has pressed a key since the command's end was told."""
         self._printout = Printout()
         self._unseen = b""
+        self._due: asyncio.TimerHandle | None = None
+        """The next update of the output; None: nothing is to be shown."""
         argv = tty.job.argv
         self._called = PurePath(argv[0]).name[:MOST_NAME] or argv[0][:MOST_NAME]
 
@@ -75,7 +77,7 @@ class AroundApp(PerfTopApp):
 
     def on_ready(self) -> None:
         self.tty.follow(self._printed)
-        self.set_interval(LOOK_S, self._look)
+        self._look()
 
     # --- the stream
 
@@ -117,6 +119,8 @@ class AroundApp(PerfTopApp):
                 self._apply(session, note)
         if (run := self.ran) is not None and run.failed is not None:
             self.exit()
+        if run is not None and self.status.job_status is None:
+            self._look()
 
     async def see_out(self) -> None:
         """Called after the screen has closed. Lets the command run to its end, even if the app
@@ -169,8 +173,12 @@ class AroundApp(PerfTopApp):
     def _printed(self, data: bytes) -> None:
         self._printout.take(data)
         self._unseen = (self._unseen + data)[-MOST_UNSEEN:]
+        if self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(LOOK_S, self.call_later, self._look)
 
     def _look(self) -> None:
+        self._due = None
         if self._unseen and self.is_running:
             self._unseen = b""
             self._printout.settle()
