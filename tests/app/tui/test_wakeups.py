@@ -1,0 +1,82 @@
+"""How often the app wakes up: once for what comes through the pipe, and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from painted import Painted, messages
+from simulated import SAMPLE_NS
+from waiting import MOST_S, quiet, until
+
+from perfprobe import wire
+from perftop.process.probe_stream import Stream, _ProbeStream
+
+BATCHES = 12
+
+
+class Counted(Painted):
+    """The app on the reading end of a pipe. It notes how often its loop slept, and each write."""
+
+    def __init__(self, reader: int) -> None:
+        probe: Any = SimpleNamespace(stdout=io.FileIO(reader), place=None)
+
+        @asynccontextmanager
+        async def opener() -> AsyncIterator[Stream]:
+            yield _ProbeStream(probe)
+
+        super().__init__(opener, SAMPLE_NS)
+        self.slept = self.writes = 0
+        self.drew = threading.Event()
+
+    def post_display_hook(self) -> None:
+        super().post_display_hook()
+        self.writes += 1
+        self.drew.set()
+
+    def watch_sleep(self) -> None:
+        loop: Any = asyncio.get_running_loop()
+        select = loop._selector.select
+
+        def counted(timeout: float | None = None) -> Any:
+            self.slept += timeout is None or timeout > 0
+            return select(timeout)
+
+        loop._selector.select = counted
+
+
+def feed(app: Counted, writer: int, batches: list[bytes]) -> None:
+    """Writes each batch when the one before has been drawn and the app sleeps again."""
+    for batch in batches:
+        app.drew.clear()
+        before = app.slept
+        os.write(writer, batch)
+        assert app.drew.wait(MOST_S)
+        while app.slept == before:
+            threading.Event().wait(0.001)
+
+
+async def test_a_batch_is_one_wake_up_and_one_write() -> None:
+    reader, writer = os.pipe()
+    texts = [wire.encode(message) for message in messages(2, 20 + BATCHES)]
+    app = Counted(reader)
+    run = asyncio.ensure_future(app.run_async(size=(160, 50)))
+    os.write(writer, b"".join(texts[:20]))
+    await until(lambda: app._up and app.interval is not None, "the first numbers")
+    await quiet()
+    app.watch_sleep()
+    slept, writes = app.slept, app.writes
+    await asyncio.to_thread(feed, app, writer, texts[20:])
+    # The loop sleeps once before the first batch and once after each; a slow machine may add one.
+    assert app.slept - slept <= BATCHES + 3
+    assert app.writes - writes <= BATCHES + 1
+    assert not [*app._timers]
+    app.exit()
+    await run
+    os.close(writer)
