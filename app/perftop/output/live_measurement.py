@@ -18,9 +18,12 @@ from perftop.session.summary import Tally
 class Measurement:
     """A measurement. The caller owns the session and applies messages to it."""
 
-    def __init__(self, job: Job | None = None, start: Start | None = None) -> None:
-        """`start`: of the job, where several machines are measured around it."""
-        self.bracket = None if job is None else Bracket(job, start)
+    def __init__(
+        self, job: Job | None = None, start: Start | None = None, rest_s: float = 0.0
+    ) -> None:
+        """`start`: of the job, where several machines are measured around it. `rest_s`: seconds for
+        which nobody waits for a sample while the command runs."""
+        self.bracket = None if job is None else Bracket(job, start, rest_s)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -68,8 +71,8 @@ class Beside(Measurement):
 
     bracket: Bracket
 
-    def __init__(self, job: Job, start: Start | None = None) -> None:
-        super().__init__(job, start)
+    def __init__(self, job: Job, start: Start | None = None, rest_s: float = 0.0) -> None:
+        super().__init__(job, start, rest_s)
         self.job = job
         self.summary: list[str] = []
         """Lines of the summary; empty until the run has been measured completely."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,9 @@ class Start:
         self.job = job
         self.links: list[Link] = []
         """The ways to machines far away."""
+        self.rests: list[tuple[Callable[[float], None], float]] = []
+        """Who is told to rest while the command runs, and for how many seconds between two
+        reads."""
         self.stopped = False
         """Whether the command must not start any more."""
         self._silent = self._closed = windows
@@ -88,10 +92,14 @@ class Start:
         if self._closed <= 0 and self._any and not self.stopped:
             self.job.go()
             self.running = asyncio.ensure_future(self.job.ended())
-            self.running.add_done_callback(self._give_up_soon)
+            self.running.add_done_callback(self._over)
+            for rest, seconds in self.rests:
+                rest(seconds)
 
-    def _give_up_soon(self, _: object) -> None:
-        """A link that is broken at the end of the run is not waited for without end."""
+    def _over(self, _: object) -> None:
+        """Now samples are waited for, but a link that is broken not without end."""
+        for rest, _ in self.rests:
+            rest(0.0)
         for link in self.links:
             link.end_within(LAST_S)
 
@@ -100,9 +108,10 @@ class Bracket:
     """The window of one machine around a job: the job starts after its first reads, and it closes
     after the last."""
 
-    def __init__(self, job: Job, start: Start | None = None) -> None:
-        """`start`: shared with other machines; None: there are none."""
-        self.job = job
+    def __init__(self, job: Job, start: Start | None = None, rest_s: float = 0.0) -> None:
+        """`start`: shared with other machines; None: there are none. `rest_s`: seconds for which
+        nobody waits for a sample while the command runs."""
+        self.job, self._rest_s = job, rest_s
         self._start = start or Start(job)
         self.link: Link | None = None
         """The way to a machine far away; None: it is here."""
@@ -206,6 +215,12 @@ class Bracket:
         self.link = link
         if link is not None:
             self._start.links.append(link)
+
+    def reads(self, rest: Callable[[float], None]) -> None:
+        """Sets how the stream of this machine is told to be read only once in so many seconds; 0:
+        whenever something comes. Called before the first message."""
+        if self._rest_s:
+            self._start.rests.append((rest, self._rest_s))
 
     def heed(self, number: int) -> bool:
         """Handle a signal. False: the command is not running, so the signal is for us."""

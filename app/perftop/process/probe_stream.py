@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from perfprobe import wire
@@ -18,6 +18,14 @@ from perftop.process.socket_probe import SCHEME
 from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
+MOST_AT_REST = 1 << 15
+"""Bytes after which the reader does not rest: as many come in a second from a hundred CPUs, and the
+pipe holds twice as many."""
+REST_S = 1.0
+"""Seconds between two reads while a command runs, for those who tell only its end. To take each
+sample as it comes costs three times as much, beside the command."""
+LATE_S = 0.01
+"""Time from a sample to its arrival; more is seldom needed."""
 HELLO_S = 30.0
 """Longest wait for the first bytes of a probe that is far away."""
 
@@ -27,11 +35,15 @@ class Stream(Protocol):
         """The messages in their order, as many at once as have come."""
 
 
-class _ProbeStream:
+class ProbeStream:
     def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
         """`count` is told how many bytes have come."""
         self._probe, self._count = probe, count
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.ReadTransport | None = None
+        self._rest_s = self._due_s = 0.0
+        """Seconds between two reads, 0: what comes is read at once; and the time of the next, by
+        the loop."""
+        self._hurry = asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
@@ -44,6 +56,8 @@ class _ProbeStream:
                 yield messages
             if failed is not None:
                 raise failed
+            if self._rest_s and len(data) < MOST_AT_REST:
+                await self._rested()
         if not decoder.ended:
             failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
             self._probe.told = True  # not if we were cancelled meanwhile
@@ -59,6 +73,25 @@ class _ProbeStream:
         except TimeoutError:
             text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
             raise Broken(text, UNAVAILABLE) from None
+
+    def rest(self, seconds: float) -> None:
+        """From now on reads only once in so long, where little comes; 0: what comes, or has come
+        meanwhile, at once. The probe writes on, so nothing is lost or later than that. To be called
+        when a sample has come: those that come after whole seconds are among what is read."""
+        self._rest_s = seconds
+        self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
+        if not seconds:
+            self._hurry.set()
+
+    async def _rested(self) -> None:
+        assert self._transport is not None
+        self._hurry.clear()
+        self._transport.pause_reading()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._due_s):
+                await self._hurry.wait()
+        self._transport.resume_reading()
+        self._due_s = max(self._due_s, asyncio.get_running_loop().time()) + self._rest_s
 
     async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
@@ -110,11 +143,11 @@ class _FarStream(LinkStream):
         super().__init__(probe, Link(place, probe), self._connected, anew=anew)
         probe.link = self.link
         self._probe = probe
-        self._now = _ProbeStream(probe)
+        self._now = ProbeStream(probe)
 
     async def _connected(self) -> AsyncIterator[list[wire.Message]]:
         self._now.disconnect()
-        self._now = _ProbeStream(self._probe, self.link.count)
+        self._now = ProbeStream(self._probe, self.link.count)
         async for messages in self._now:
             yield messages
 
@@ -128,13 +161,13 @@ async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
     registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
     that was restarted."""
     place = probe.place
-    stream = _FarStream(probe, place, anew=anew) if place else _ProbeStream(probe)
+    stream = _FarStream(probe, place, anew=anew) if place else ProbeStream(probe)
     async with _closing(stream):
         yield stream
 
 
 @asynccontextmanager
-async def _closing(stream: _FarStream | _ProbeStream) -> AsyncIterator[None]:
+async def _closing(stream: _FarStream | ProbeStream) -> AsyncIterator[None]:
     try:
         yield
     except Failed as failed:
@@ -152,7 +185,7 @@ async def connected(
 ) -> AsyncIterator[Stream]:
     """One connection, for readers that try again themselves: it ends when it breaks. `count`: is
     told how many bytes have come, each time."""
-    stream = _ProbeStream(started(argv), count)
+    stream = ProbeStream(started(argv), count)
     async with _closing(stream):
         yield stream
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, Console
 from perftop.process.launch import Feed
 from perftop.process.printout import Printout
-from perftop.process.probe_stream import attached
+from perftop.process.probe_stream import REST_S, ProbeStream, attached
 from perftop.process.signals import heed
 from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
@@ -35,6 +36,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
     from perftop.output.live_measurement import Beside
+    from perftop.session.session import Session
 
 LOOK_S = 0.1
 """Seconds between two updates of the output; nobody reads faster."""
@@ -65,6 +67,8 @@ class AroundApp(PerfTopApp):
         """Whether the user has pressed a key since the command's end was told."""
         self._printout = Printout()
         self._unseen = b""
+        self._rest: Callable[[float], None] = lambda _: None
+        """Tells the stream how many seconds may pass between two reads."""
         self._due: asyncio.TimerHandle | None = None
         """The next update of the output; None: nothing is to be shown."""
         argv = tty.job.argv
@@ -92,12 +96,15 @@ class AroundApp(PerfTopApp):
                 from perftop.output.live_measurement import Beside
                 from perftop.process.run_notes import RunNotes
 
-                self.measurement = Beside(self.tty.job)
+                self.measurement = Beside(self.tty.job, rest_s=self._pause_s)
                 self.measurement.bracket.reached(self._link())
+                if isinstance(stream, ProbeStream):
+                    self._rest = stream.rest
+                    self.measurement.bracket.reads(stream.rest)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:
-                    for message in messages:
-                        self._measure(self.measurement, message)
+                    for some in [messages] if self._patient else [[one] for one in messages]:
+                        self._measure(self.measurement, some)
                         if self._gone and self.measurement.summary:
                             return
             self._end(Failed("the probe has ended", 0))
@@ -106,17 +113,41 @@ class AroundApp(PerfTopApp):
         except Exception as error:  # noqa: BLE001 - as in the app's own tasks
             self._handle_exception(error)
 
-    def _measure(self, measurement: Beside, message: wire.Message) -> None:
-        if measurement.early(message):
-            return
-        self._take([message])
+    @property
+    def _patient(self) -> bool:
+        """Whether nothing waits for a sample: the command runs, or all of its run was measured. Its
+        run begins and ends with samples."""
+        measurement = self.measurement
+        return measurement is not None and (measurement.running or bool(measurement.summary))
+
+    @property
+    def _pause_s(self) -> float:
+        """Seconds between two reads then."""
+        return min(self.status.interval_ns / 1e9, REST_S)
+
+    def _ask(self, session: Session) -> None:
+        super()._ask(session)
+        if self._patient:
+            self._rest(self._pause_s)
+
+    def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
+        for message in super()._played(session, messages):
+            if self.measurement is not None:
+                self.measurement.take(session, message)
+            yield message
+
+    def _measure(self, measurement: Beside, messages: list[wire.Message]) -> None:
+        measured = bool(measurement.summary)
+        if kept := [message for message in messages if not measurement.early(message)]:
+            self._take(kept)
         session = self._session
         if session is not None:
             if not session.accounts:
                 session.account()
-            measurement.take(session, message)
             for note in self._notes.due(session.now_ns, over=measurement.bracket.closed):
                 self._apply(session, note)
+            if bool(measurement.summary) != measured:
+                self._ask(session)
         if (run := self.ran) is not None and run.failed is not None:
             self.exit()
         if run is not None and self.status.job_status is None:

@@ -19,7 +19,7 @@ from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.process.command_window import HEEDED, Bracket
 from perftop.process.launch import started
-from perftop.process.probe_stream import Stream, attached
+from perftop.process.probe_stream import ProbeStream, Stream, attached
 from perftop.process.signals import ENDS, heed, ignore
 
 ENDING = ".perftop"
@@ -89,6 +89,8 @@ async def _one(work: Work, argv: list[str], most_s: float, tasks: list[asyncio.T
                 probe.link.end_within(most_s)
             if bracket is not None:
                 bracket.reached(probe.link)
+                if isinstance(stream, ProbeStream):
+                    bracket.reads(stream.rest)
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
             try:

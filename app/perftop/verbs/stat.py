@@ -24,7 +24,7 @@ from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
 from perftop.process.outlet import put
-from perftop.process.probe_stream import Stream
+from perftop.process.probe_stream import REST_S, Stream
 from perftop.samples.episode import Episode
 from perftop.samples.registry import EVENT, RARE
 from perftop.session.beginnings import Beginnings
@@ -67,7 +67,8 @@ class Stat:
         self._out = out
         self._session: Session | None = None
         self._cursor, self._beginnings = 0, Beginnings()
-        self._measurement = Measurement(options.job, options.start)
+        rest_s = 0.0 if options.intervals else REST_S
+        self._measurement = Measurement(options.job, options.start, rest_s)
         self._intervals = 0
         self._measures = chosen(options.metrics)
         self._asked = None if options.metrics is None else _asked(options.metrics)

@@ -20,7 +20,7 @@ from perftop.output.why import json_line, text
 from perftop.output.why.report import report
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
-from perftop.process.probe_stream import Stream
+from perftop.process.probe_stream import REST_S, Stream
 from perftop.recording.source import ended, opened
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, destination
@@ -51,7 +51,7 @@ class Why:
         self.told = False
         """Whether there was something to write at the end."""
         self._session: Session | None = None
-        self._measurement = Measurement(options.job)
+        self._measurement = Measurement(options.job, rest_s=REST_S)
         err = sys.stderr
         self._waits = options.job is None and bool(options.argv) and err is not None and (
             err.isatty())  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import made
 import pytest
-from waiting import until
+from waiting import quiet, until
 
 from perfprobe import wire
 from perftop.process.command_window import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
@@ -53,6 +53,29 @@ async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
     async with around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
         assert bracket.heed(2) is opens, "from now on signals are the command's"
+
+
+async def test_the_reader_may_rest_while_the_command_runs() -> None:
+    told: list[float] = []
+    with Job(["true"]) as job:
+        bracket = Bracket(job, rest_s=0.5)
+        bracket.reads(told.append)
+        bracket.begin(TWO_CORES)
+        assert told == [], "the command waits for samples"
+        bracket.take(sample(GOOD))
+        assert told == [0.5]
+        await bracket.ended()
+        await quiet()
+        assert told == [0.5, 0.0]
+
+
+async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
+    told: list[float] = []
+    async with around(["true"]) as (bracket, _job):
+        bracket.reads(told.append)
+        bracket.take(sample(GOOD))
+        await bracket.ended()
+    assert told == []
 
 
 async def test_reads_of_several_frames_add_up() -> None:

@@ -144,3 +144,59 @@ def test_a_perfprobe_in_the_working_directory_is_not_run(
     monkeypatch.chdir(tmp_path)
     argv = launch.probe_command("stream", "--source", "sim:idle,speed=max")
     assert isinstance(asyncio.run(read(argv, stop_after=2))[1], wire.Frame)
+
+
+SLOW = """
+for at in range(3, 43):
+    os.write(1, frames[at])
+    time.sleep(0.01)
+"""
+FRAMES = [wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3 + 40)]
+
+
+async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
+    """It is told to hurry before its rest is over."""
+    argv = child(f"frames = {FRAMES!r}\n{SLOW}")
+    counts: list[int] = []
+    async with probe_stream.spawn(argv) as stream:
+        assert isinstance(stream, probe_stream.ProbeStream)
+        loop = asyncio.get_running_loop()
+        try:
+            async for messages in stream:
+                counts.append(len(messages))
+                if len(counts) == 1:
+                    stream.rest(1000.0)
+                    loop.call_later(0.5, stream.rest, 0.0)
+        except Failed as failed:
+            assert "ended without a word" in str(failed)
+    assert sum(counts) == 4 + 40
+    assert counts[1] > 1, "what has come meanwhile"
+
+
+async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
+    argv = child(f"frames = {FRAMES!r}\n{SLOW}time.sleep(1000)")
+    counts: list[int] = []
+    async with probe_stream.spawn(argv) as stream:
+        assert isinstance(stream, probe_stream.ProbeStream)
+        async for messages in stream:
+            counts.append(len(messages))
+            if len(counts) == 1:
+                stream.rest(0.5)
+            if sum(counts) == 4 + 40:
+                break
+    assert len(counts) < 20, "else it is one for each frame"
+
+
+async def test_where_much_comes_a_reader_does_not_rest() -> None:
+    """Else the pipe would be full meanwhile, and the probe would have to drop."""
+    many = probe_stream.MOST_AT_REST // len(FRAMES[0]) + 1
+    code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
+    found = 0
+    async with probe_stream.spawn(child(code)) as stream:
+        assert isinstance(stream, probe_stream.ProbeStream)
+        async for messages in stream:
+            found += len(messages)
+            if found > many:
+                stream.rest(1000.0)
+            if found >= 3 * many:
+                break

@@ -152,6 +152,19 @@ async def test_its_run_is_told_and_then_its_status() -> None:
     assert any(line.startswith("exit status 7") for line in run.app.measurement.summary)
 
 
+async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
+    async with around("exec sleep 9") as run:
+        told: list[float] = []
+        run.app._rest = told.append
+        await until(lambda: run.app._patient, "it runs")
+        await run.pilot.press("+")
+        assert told == [run.app.status.interval_ns / 1e9]
+        await run.pilot.press("ctrl+c")
+        await until(lambda: not run.app._patient, "samples are waited for")
+        await run.goes_on()
+        await until(lambda: len(told) == 2, "its run is measured")
+
+
 async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
     summaries = []
 

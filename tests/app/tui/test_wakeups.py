@@ -16,7 +16,7 @@ from simulated import SAMPLE_NS
 from waiting import MOST_S, quiet, until
 
 from perfprobe import wire
-from perftop.process.probe_stream import Stream, _ProbeStream
+from perftop.process.probe_stream import Stream, ProbeStream
 
 BATCHES = 12
 
@@ -29,7 +29,7 @@ class Counted(Painted):
 
         @asynccontextmanager
         async def opener() -> AsyncIterator[Stream]:
-            yield _ProbeStream(probe)
+            yield ProbeStream(probe)
 
         super().__init__(opener, SAMPLE_NS)
         self.slept = self.writes = 0
