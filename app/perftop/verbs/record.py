@@ -29,11 +29,13 @@ from perftop.recording.ring import Ring, Triggers
 from perftop.recording.writer import Tape, refuse
 from perftop.samples.episode import KINDS
 from perftop.session import marks
-from perftop.session.session import Session
+from perftop.session.session import MOST_TOGETHER, Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend_all, told
 
 TELL_S = 1.0
+REST_S = 0.2
+"""Seconds between two reads around a command; what was not read is lost if perftop is killed."""
 _CLEAR = "\r\x1b[K"
 
 
@@ -243,8 +245,10 @@ class _Command:
 
     def __init__(self, job: Job, start: Start | None) -> None:
         self._job = job
-        self.measurement = Beside(job, start)
+        self.measurement = Beside(job, start, REST_S)
         self._session: Session | None = None
+        self._waiting: list[wire.Frame | wire.Note] = []
+        """What has come and is not measured yet."""
         self.notes = RunNotes(job, self.measurement.bracket)
 
     @property
@@ -265,13 +269,23 @@ class _Command:
         return self.measurement.early(message)
 
     def take(self, message: wire.Frame | wire.Note) -> None:
+        """Some messages are measured together while the command runs, as only its end is told. A
+        machine far away is asked for an echo at each after the end, so there none waits."""
+        self._waiting.append(message)
+        waits = self.measurement.running and not self.measurement.bracket.far
+        if not waits or len(self._waiting) >= MOST_TOGETHER:
+            self._measure()
+
+    def _measure(self) -> None:
         assert self._session is not None
-        self._session.apply(message)
-        self.measurement.take(self._session, message)
+        for message in self._session.play(self._waiting):
+            self.measurement.take(self._session, message)
+        self._waiting.clear()
 
     def summary(self) -> list[str]:
         if self._session is None or self.never_was:
             return []
+        self._measure()
         self.measurement.finish(self._session)  # all that was measured is still true
         return self.measurement.summary
 

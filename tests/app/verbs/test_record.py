@@ -22,7 +22,8 @@ from waiting import MOST_S, wait
 from perfprobe import wire
 from perftop.process.job import Job, raw_ns
 from perftop.recording.file import Recording
-from perftop.verbs.record import Options, Record
+from perftop.session.session import MOST_TOGETHER
+from perftop.verbs.record import Options, Record, _Command
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
@@ -63,6 +64,36 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() -> None:
+    """None waits once it has ended, as one of them closes the window."""
+    hello = made.hello()
+    flags = [wire.ROW_SAMPLED] * len(hello.topology)
+
+    def sample(seq: int) -> wire.Frame:
+        values = {key: [seq * 1000] * len(flags) for key in ("ref", "cycles", "instructions")}
+        blocks = made.frame(hello, seq, values, flags=flags).blocks
+        return wire.Frame(seq, raw_ns(), blocks)
+
+    with Job(["sleep", "1000"]) as job:
+        command = _Command(job, None)
+        command.early(hello)
+        session = command._session
+        assert session is not None
+        known: list[int] = []
+        for seq in range(2 * MOST_TOGETHER):
+            frame = sample(seq)
+            assert not command.early(frame)
+            command.take(frame)
+            known.append(session.frames)
+        assert [*dict.fromkeys(known)] == [1, 1 + MOST_TOGETHER]
+        job.kill(signal.SIGKILL)
+        await command.measurement.bracket.ended()
+        command.take(sample(seq + 1))
+        assert session.frames == 2 * MOST_TOGETHER + 1
+        assert command.measurement.bracket.closed
+        assert command.summary()
 
 
 def test_the_run_lies_in_the_file_by_the_commands_own_clock(tmp_path: Path) -> None:
