@@ -6,8 +6,11 @@ Run by hand: python tests/bench/bench_peers.py
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import terminal
 
@@ -32,11 +35,20 @@ def kinds() -> Kinds:
             "s-tui": ["s-tui", "-r", str(1 / hz)],
             "glances": ["glances", "-t", str(1 / hz)],
         }
+    file = str(Path(tempfile.gettempdir(), f"bench-{os.getpid()}.perftop"))
+    record = [*OWN, "record", "--source", "os", "-o", file, "--force"]
     stat = [*OWN, "stat", "--source", "os", "-i", "1s", "--sample", "100ms", "--json"]
     found["no screen"] = {
         "perftop": stat,
-        "record": [*OWN, "record", "--source", "os", "-o", "/dev/null", "--force"],
+        "record": record,
         "perf stat": PERF,
+    }
+    sleep = ["--", "sleep", "1000"]
+    found["around a command"] = {
+        "perftop": [*OWN, "--source", "os", *sleep],
+        "stat": [*OWN, "stat", "--source", "os", *sleep],
+        "record": [*record, *sleep],
+        "perf stat": ["perf", "stat", "-a", *sleep],
     }
     return {
         kind: {name: argv for name, argv in argvs.items() if shutil.which(argv[0])}
