@@ -180,7 +180,7 @@ def _others(others: Line | None) -> str:
 
 
 def _energy(line: Line) -> str:
-    energy_j, own_s, elapsed_s = line["energy_j"], line["probe_cpu_s"], line["elapsed_s"]
+    energy_j, own_s, elapsed_s = line["energy_j"], line.get("own_cpu_s"), line["elapsed_s"]
     parts = []
     if energy_j is not None and elapsed_s:
         amount = f"{energy_j / 1e3:.2f} kJ" if energy_j >= 1e3 else f"{energy_j:.1f} J"

@@ -3,10 +3,13 @@ its summary."""
 
 from __future__ import annotations
 
+import time
+from math import isnan
+
 from perfprobe import wire
 from perftop.output import run_summary, stat_text
-from perftop.output.stat_json import Line
-from perftop.process.command_window import Bracket, Start
+from perftop.output.stat_json import Line, number
+from perftop.process.command_window import Bracket, Start, is_here
 from perftop.process.job import Job
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Watching
@@ -27,6 +30,10 @@ class Measurement:
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
+        self._here = False
+        """Whether the machine that is measured is the one that we run on."""
+        self._cpu_s = 0.0
+        """CPU time that our process had used by the first frame, the kernel's included."""
         self._footprint = None if job is None else Footprint(job.pid)
         self._command = Watching(None if job is None else str(job.pid), "command")
         """The command, where another job is watched."""
@@ -35,13 +42,15 @@ class Measurement:
         """Take a message before the session applies it. True: leave it out, because it would only
         lengthen the measurement."""
         bracket = self.bracket
-        if isinstance(message, wire.Hello) and bracket is not None:
-            bracket.begin(message)
+        if isinstance(message, wire.Hello):
+            self._here = message.source.startswith("sim") or is_here(message)
+            if bracket is not None:
+                bracket.begin(message)
         if isinstance(message, wire.Frame):
             if bracket is not None and bracket.early(message):
                 return True
             if self.first_ns is None:
-                self.first_ns = message.time_ns
+                self.first_ns, self._cpu_s = message.time_ns, time.process_time()
         return False
 
     def over(self, session: Session, frame: wire.Frame) -> bool:
@@ -61,9 +70,13 @@ class Measurement:
         assert self.first_ns is not None
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
         run = None if self.bracket is None else run_summary.run_line(session, self.bracket)
-        return run_summary.summary_line(
+        line = run_summary.summary_line(
             session, self.tally.counted, elapsed_s, run, self._footprint
         )
+        own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
+        if self._here and not isnan(own_s):
+            line["own_cpu_s"] = number(own_s)
+        return line
 
 
 class Beside(Measurement):

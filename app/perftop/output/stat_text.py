@@ -97,11 +97,11 @@ def _summary(
         for kind, causes in tally.counted.items()
     ]
     lines += [f"worst {episode.kind}: {_sentence(session, episode)}" for episode in tally.worst()]
-    own = line["probe_cpu_s"]
+    whole = "own_cpu_s" in line  # else only what the probe has told of itself is known
+    name, own = ("own", line["own_cpu_s"]) if whole else ("probe", line["probe_cpu_s"])
     cost = "n/a" if own is None else f"{own:.2f} s CPU ({100 * own / elapsed_s:.1f} % of one CPU)"
-    lines.append(
-        f"own cost {cost} · frames lost {session.lost} · suspect samples {session.suspect_samples}"
-    )
+    lost, suspect = session.lost, session.suspect_samples
+    lines.append(f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}")
     return lines
 
 

@@ -126,7 +126,7 @@ class Bracket:
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
-        self.far = self.link is not None and not _here(hello)
+        self.far = self.link is not None and not is_here(hello)
         self._simulated = hello.source.startswith("sim")
         self.ours = not self._simulated and not self.far
         """Whether its raw times are ours."""
@@ -263,7 +263,7 @@ class Bracket:
         return read
 
 
-def _here(hello: wire.Hello) -> bool:
+def is_here(hello: wire.Hello) -> bool:
     """Whether the kernel that was read is the one that we run on. Where a boot has no name, what
     runs far away is taken for another."""
     with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ TOTALS = {"instructions": 91.3e9, "cycles": 81.2e9, "below_ceiling": 0.12}
 def made(**more: Any) -> tuple[Session, dict[str, Any]]:
     session, _ = seen(Machine(cores=2))
     line = summary_line(session, {}, 84.2) | {"run": RUN, "job": JOB, "busy": BUSY}
-    line |= {"others": OTHERS, "totals": TOTALS, "energy_j": 6400.0, "probe_cpu_s": 0.34}
+    line |= {"others": OTHERS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
     line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
     return session, line | more
 
