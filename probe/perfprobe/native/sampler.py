@@ -163,8 +163,9 @@ class Sampler:
     def drain(self, force: bool = False) -> Drained | None:
         """The next round if all lanes delivered it or their time is over; `force` ends it now."""
         sampler = self._open()
-        self._skip(time.monotonic_ns())
-        while (now := time.monotonic_ns()) >= (deadline := self._deadline(self.round)):
+        now = time.monotonic_ns()
+        self._skip(now)
+        while now >= (deadline := self._deadline(self.round)):
             give_up = force or now > deadline + self._patience_ns
             pending = checked(
                 lib.pp_drain(sampler, self.round, self._buffer, give_up, self._delivered)
@@ -177,6 +178,7 @@ class Sampler:
             if drained.delivered or not self._cpus:
                 return drained
             self.late += 1
+            now = time.monotonic_ns()
         return None
 
     def stats(self, cpu: int) -> Any:

@@ -57,7 +57,8 @@ def encode(message: Message) -> bytes:
         whole = msgpack.packb(msgpack.packb(body))
         assert isinstance(whole, bytes)
         return whole
-    packed = msgpack.packb({**body, "check": _WIDE})
+    body["check"] = _WIDE
+    packed = msgpack.packb(body)
     assert isinstance(packed, bytes)
     covered = memoryview(packed)[:-CRC_BYTES]
     return b"".join((_head(len(packed)), covered, _crc(covered)))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.sources.os.polled import Values, content, natural
+from perfprobe.sources.os.polled import Values, content, natural, opened
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
 """Minutes over which the kernel averages the load."""
-TOTALS = {"intr": "interrupts", "ctxt": "context_switches"}
+TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
 """Lines of /proc/stat, with the key of each."""
 MOST_CPUS = 64
 """Most CPUs with which the text of /proc/stat is read once more for TOTALS: the kernel adds up the
@@ -104,18 +104,6 @@ class Machine:
         return True
 
 
-def opened(path: Path) -> int | None:
-    """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if content(fd) is None:
-        os.close(fd)
-        return None
-    return fd
-
-
 def some(fd: int) -> int | None:
     """The total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us for which at least one
     task waited."""
@@ -136,12 +124,9 @@ def loads(text: bytes) -> list[int | None]:
 
 def totals(text: bytes) -> list[int | None]:
     """The first number in each line of TOTALS. The last line may have been cut."""
-    lines = dict.fromkeys(TOTALS, b"")
-    for line in text.split(b"\n")[:-1]:
-        name, _, rest = line.partition(b" ")
-        if (key := name.decode("latin-1")) in lines:
-            lines[key] = rest.partition(b" ")[0]
-    return [natural(digits) for digits in lines.values()]
+    lines = b"\n" + text.rpartition(b"\n")[0]
+    rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
+    return [natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
 
 
 def number(fd: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from perfprobe import wire
@@ -32,6 +33,19 @@ class Polled(Protocol):
         be read."""
 
     def close(self) -> None: ...
+
+
+def opened(path: Path) -> int | None:
+    """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
+    try:
+        # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if content(fd) is None:
+        os.close(fd)
+        return None
+    return fd
 
 
 def content(fd: int, most: int = LIMIT) -> bytes | None:

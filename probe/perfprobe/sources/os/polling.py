@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -42,10 +41,11 @@ class Polling:
         self, frame: memoryview, places: Mapping[str, frame_layout.Place], stamp: Callable[[], int]
     ) -> None:
         """Writes the rows into the frame, with stamps before and after their reads."""
+        words = frame.cast("Q")
         for each in self._sent:
             place, begun = places[each.block.name], stamp()
             for row, values in each.read():
-                put(frame, place, row, (begun, stamp()), values)
+                put(words, place, row, (begun, stamp()), values)
 
     def close(self) -> None:
         for each in self._polled:
@@ -53,17 +53,20 @@ class Polling:
 
 
 def put(
-    frame: memoryview,
+    words: memoryview,
     place: frame_layout.Place,
     row: int,
     read: tuple[int, int],
     values: Values,
 ) -> None:
-    """Writes a row that was `read` between these stamps. None stays invalid."""
-    words = frame.cast("Q")
+    """Writes a row that was `read` between these stamps into words that are 0. None stays
+    invalid."""
     head = place.head + row * wire.HEAD
-    words[head : head + wire.HEAD] = array("Q", [*read, 0, 0, wire.ROW_SAMPLED])
-    at = place.values + row * len(values)
-    words[at : at + len(values)] = array("Q", [value or 0 for value in values])
-    valid = sum(1 << i for i, value in enumerate(values) if value is not None)
+    words[head], words[head + 1] = read
+    words[head + 4] = wire.ROW_SAMPLED
+    at, valid = place.values + row * len(values), 0
+    for i, value in enumerate(values):
+        if value is not None:
+            words[at + i] = value
+            valid |= 1 << i
     words[place.valid + row] = valid

@@ -25,7 +25,7 @@ from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Drained, Sampler
-from perfprobe.sources.os import cpufreq, idle, procfs, throttle
+from perfprobe.sources.os import cpufreq, idle, polled, procfs, throttle
 from perfprobe.sources.os.hello import About, Moment, Setup, hello_of
 from perfprobe.sources.os.parts import Part, once
 from perfprobe.sources.os.polling import Polling
@@ -115,6 +115,7 @@ class Native:
         self._attached: set[int] = set()
         self._seq = 0
         self._departures = departures.listen(root)
+        self._online_fd = polled.opened(root / files.CPUS / "online")
         self._online_text = self._read_online()
         self._reading = Reading(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
@@ -197,6 +198,9 @@ class Native:
         self._polling.close()
         self._tasks.close()
         self._departures.close()
+        if self._online_fd is not None:
+            os.close(self._online_fd)
+            self._online_fd = None
         if self._watch is not None:
             self._watch.close()
         _OPEN.discard(self)
@@ -215,20 +219,20 @@ class Native:
         self._sampler.attach(cpu, self._reading.open(cpu), rebased)
         self._attached.add(cpu)
 
-    def _read_online(self) -> str:
-        return files.text(f"{self._root}/{files.CPUS}/online") or ""
+    def _read_online(self) -> bytes:
+        return (self._online_fd is not None and polled.content(self._online_fd)) or b""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that came and detaches CPUs that went since the last batch, also those that
-        did both. Costs two small reads."""
+        did both. Costs two system calls."""
         went = self._departures.of(self._attached)
         text = self._read_online()
         if text == self._online_text and not went:
             return []
-        self._online_text = ""  # to be looked at again, unless all goes well
+        self._online_text = b""  # to be looked at again, unless all goes well
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
-            online = set(cpu_sets.parse(text)) & self._wanted
+            online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
             went |= self._attached - online
             notes += [self._gone(cpu, time_ns) for cpu in sorted(went)]
             for cpu in sorted(online - self._attached):
@@ -298,9 +302,10 @@ class Native:
 
     def _mark_offline(self, data: bytearray) -> None:
         """Marks rows of CPUs that are off; the drain has cleared them."""
-        words = memoryview(data).cast("Q")
-        for head in self._reading.unread(self._wanted - self._attached):
-            words[head + 4] = wire.ROW_OFFLINE
+        if off := self._wanted - self._attached:
+            words = memoryview(data).cast("Q")
+            for head in self._reading.unread(off):
+                words[head + 4] = wire.ROW_OFFLINE
 
     # --- hello -------------------------------------------------------------------------------
 

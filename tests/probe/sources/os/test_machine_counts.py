@@ -37,7 +37,7 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
     counters = [wire.Counter(key, key, "1", "made") for key in "abc"]
     (place,), words = frame_layout.place([(wire.Block("made", "package", counters), 2)])
     frame = memoryview(bytearray(8 * words))
-    put(frame, place, 1, (5, 6), [7, None, 9])
+    put(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
     data = place.data(frame)
     parts = (data.head, data.valid, data.values)
     heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)
