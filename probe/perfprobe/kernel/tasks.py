@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.frozen import field, slotted
-from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, read
+from perfprobe.kernel.births import Births
+from perfprobe.kernel.process_stat import BATCH, GONE, TICK_NS, Stat, numbers, parse, read
 from perfprobe.kernel.task_details import Told, describe, group
 from perfprobe.kernel.task_waits import Moved, Sums, sums
 
@@ -57,21 +58,19 @@ class _Look:
     """What it had waited by then; None if that was not asked."""
     threads: dict[str, _Look] = field(default_factory=dict)
 
-    def hardly_ran(self, now_ns: int, clock_ns: int | None) -> bool:
-        """Whether it has run too little since to be told, by its clock. What its threads did is
-        not known by that, so a process whose threads are looked at must have rested."""
+    def rested(self, now_ns: int, clock_ns: int | None) -> bool:
+        """Whether it has run too little since to be told, by its clock; then this look is still
+        right, and from now. What its threads did is not known by that, so a process whose threads
+        are looked at must not have run at all."""
         if self.clock_ns is None or clock_ns is None:
             return False
-        ran_ns = clock_ns - self.clock_ns
         most_ns = 0 if self.threads else LEAST_SHARE * (now_ns - self.at_ns)
-        return 0 <= ran_ns <= most_ns
-
-    def rested(self, now_ns: int, clock_ns: int | None) -> None:
-        """It has hardly run since, so the last look is still right."""
-        self.at_ns, self.clock_ns = now_ns, clock_ns
-        self.sums = None
+        if not 0 <= clock_ns - self.clock_ns <= most_ns:
+            return False
+        self.at_ns, self.clock_ns, self.sums = now_ns, clock_ns, None
         for thread in self.threads.values():
             thread.at_ns, thread.sums = now_ns, None
+        return True
 
 
 class _Runner(NamedTuple):
@@ -124,6 +123,7 @@ class Tasks:
         self._now_ns, self._spent_ns = now_ns, spent_ns
         # In a container /proc may show another PID namespace, whose numbers system calls lack.
         self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
+        self._births = Births(self._proc) if self._ours else None
         self._seen: dict[str, _Look] = {}
         self._begun_ns = 0
         """When the last scan that ended began: who is not in `_seen` was born later."""
@@ -162,6 +162,8 @@ class Tasks:
 
     def close(self) -> None:
         self._scan = None
+        if self._births is not None:
+            self._births.close()
 
     # --- a scan: it may pause at each yield ----------------------------------------------------
 
@@ -169,15 +171,13 @@ class Tasks:
         seen: dict[str, _Look] = {}
         ran: dict[int, list[_Runner]] = {}
         begun_ns, since_ns = self._now_ns(), self._begun_ns if self._seen else None
-        for names in numbers(self._proc):
+        for names in self._processes():
             for name in names:
                 last = self._seen.get(name)
                 # The clock is asked before the file, so time used in between shows next time.
                 clock_ns = self._clock_ns(name)
-                now_ns = self._now_ns()
-                if last is not None and last.hardly_ran(now_ns, clock_ns):
+                if last is not None and last.rested(self._now_ns(), clock_ns):
                     seen[name] = last
-                    last.rested(now_ns, clock_ns)
                 elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
                     seen[name] = look
                     if look.share >= LEAST_SHARE:
@@ -192,6 +192,15 @@ class Tasks:
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if before and seen:
             yield from self._tell(ran)
+
+    def _processes(self) -> Iterator[list[str]]:
+        """The PIDs, some at a time. The directory is read only if a task was born: from cold caches
+        an entry takes the kernel 3 us, more than the clock of the process."""
+        born = self._births is None or self._births.any()
+        if born or not self._seen:
+            return numbers(self._proc)
+        known = iter([*self._seen])
+        return iter(lambda: [*islice(known, BATCH)], [])
 
     def _tell(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
         """Makes the records; the task that ran most on a CPU comes first."""

@@ -11,6 +11,7 @@ import pytest
 import trees
 
 from perfprobe.kernel import tasks
+from perfprobe.kernel.births import Births
 from perfprobe.kernel.process_stat import BATCH, TICK_NS
 from perfprobe.kernel.tasks import COST, PERIOD_NS, Tasks
 
@@ -260,6 +261,30 @@ def test_a_process_that_hardly_runs_is_not_read(machine: Machine) -> None:
     machine.runs(10, 140)
     clocks["10"] = 140 * TICK_NS
     assert machine.scan() == {"0": [10, "job", 0.41]}
+
+
+def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
+    """Until then the processes of the last scan are all there are, and some of them end."""
+    machine.tasks._clock_ns = lambda _: None  # type: ignore[method-assign, assignment]
+
+    def scan(ticks: int, *pids: int) -> dict[str, Any]:
+        for pid in pids:
+            machine.runs(pid, ticks, pid % CPUS.stop)
+        return {cpu: pid for cpu, (pid, *_) in (machine.scan() or {}).items()}
+
+    trees.put(machine.root, "proc/loadavg", "0.20 0.18 0.12 1/80 11\n")
+    machine.tasks._births = Births(f"{machine.root}/proc")
+    scan(0, 10, 11)
+    assert scan(50, 10, 11, 12) == {"10": 10, "11": 11}
+    shutil.rmtree(machine.root / "proc/11")
+    assert scan(90, 10, 12) == {"10": 10}
+    trees.put(machine.root, "proc/loadavg", "0.20 0.18 0.12 1/80 12\n")
+    assert scan(130, 10, 12) == {"10": 10, "12": 12}
+    for pid in (10, 12):
+        shutil.rmtree(machine.root / f"proc/{pid}")
+    assert scan(130) == {}
+    scan(0, 13)
+    assert scan(50, 13) == {"13": 13}  # nobody was left, so the directory was read
 
 
 # --- what goes wrong -----------------------------------------------------------------------------

@@ -164,8 +164,9 @@ class Native:
         wake = self._sampler.due(self._batches.end(self._sampler.round))
         scan = self._tasks.due()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
-        apart = scan - EARLY_NS / 1e9 <= time.monotonic() or scan + ALONE_S < wake
-        return min(wake, scan) if apart else wake
+        if (early := scan - EARLY_NS / 1e9) <= time.monotonic():
+            return min(wake, early)
+        return min(wake, scan) if scan + ALONE_S < wake else wake
 
     def pace(self, batch_ns: int) -> None:
         self._batches.pace(batch_ns)
