@@ -53,10 +53,10 @@ def encode(message: Message) -> bytes:
         }
     else:
         body = {"type": _NAMES[type(message)], **asdict(message)}
-    if isinstance(message, Packed):  # has its own, and there are very many
-        whole = msgpack.packb(msgpack.packb(body))
-        assert isinstance(whole, bytes)
-        return whole
+        if isinstance(message, Packed):  # has its own, and there are very many
+            whole = msgpack.packb(msgpack.packb(body))
+            assert isinstance(whole, bytes)
+            return whole
     body["check"] = _WIDE
     packed = msgpack.packb(body)
     assert isinstance(packed, bytes)

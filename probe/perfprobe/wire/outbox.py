@@ -56,7 +56,8 @@ class Outbox:
     def put(self, message: Message) -> None:
         droppable = isinstance(message, Frame)
         if isinstance(message, Frame):
-            self._make_room()
+            if self.full:
+                self._make_room()
             if self.lost:
                 message = replace(message, lost=min(message.lost + self.lost, MOST_LOST))
         data = self._encode(message)

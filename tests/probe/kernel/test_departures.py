@@ -58,6 +58,14 @@ def test_what_went(events: list[bytes | OSError], gone: set[int]) -> None:
     assert departures.of({0, 3}) == set()
 
 
+def test_nothing_is_received_unless_something_waits() -> None:
+    ready: list[bool] = []
+    departures = Departures(Events(event("offline")), lambda: ready and ready.pop())
+    assert departures.of({3}) == set()
+    ready.append(True)
+    assert departures.of({3}) == {3}
+
+
 def test_only_the_kernel_is_believed() -> None:
     assert Departures(Events(event("offline"), sender=UDEV)).of({3}) == set()
 

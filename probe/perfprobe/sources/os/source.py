@@ -180,12 +180,11 @@ class Native:
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_less_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
-        for each in rounds:  # before CPUs come back, since samples from before they went may be in
-            self._mark_offline(each.data)
+        self._mark_offline(rounds)  # before CPUs come back: samples from before may be in
         end_ns = rounds[-1].drained.deadline_ns + raw_less_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
-            self._mark_offline(rounds[-1].data)
+            self._mark_offline(rounds[-1:])
         if self._watch is not None and self._watch.warning:
             notes.append(Note("warning", end_ns, data={"text": self._watch.warning}))
             self._watch.warning = ""
@@ -301,12 +300,14 @@ class Native:
         time_ns = each.drained.deadline_ns + raw_less_ns
         return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
 
-    def _mark_offline(self, data: bytearray) -> None:
+    def _mark_offline(self, rounds: Sequence[_Round]) -> None:
         """Marks rows of CPUs that are off; the drain has cleared them."""
         if off := self._wanted - self._attached:
-            words = memoryview(data).cast("Q")
-            for head in self._reading.unread(off):
-                words[head + 4] = wire.ROW_OFFLINE
+            heads = self._reading.unread(off)
+            for each in rounds:
+                words = memoryview(each.data).cast("Q")
+                for head in heads:
+                    words[head + 4] = wire.ROW_OFFLINE
 
     # --- hello -------------------------------------------------------------------------------
 
