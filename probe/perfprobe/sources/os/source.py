@@ -86,7 +86,7 @@ class _Round:
     late: int
     """`Sampler.late` when it was drained."""
     data: bytearray
-    """The part of the frame that the lanes fill; the blocks of `Polling` follow it."""
+    """The frame, as the lanes filled it: the blocks of `Polling` are 0."""
 
 
 _OPEN: set[Native] = set()
@@ -145,8 +145,6 @@ class Native:
         places, words = frame_layout.place([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
-        self._read_bytes = 8 * places[len(own) - 1].end
-        """Size of the part of a frame that lanes fill; the main thread's blocks follow."""
         self._reading.place(self._places)
         return 8 * words
 
@@ -265,8 +263,7 @@ class Native:
             drained = self._sampler.drain()
             if drained is None:
                 break
-            data = bytearray(self._sampler.frame[: self._read_bytes])
-            rounds.append(_Round(drained, self._sampler.late, data))
+            rounds.append(_Round(drained, self._sampler.late, bytearray(self._sampler.frame)))
         return rounds
 
     def _frames(self, rounds: list[_Round], raw_less_ns: int) -> list[Frame]:
@@ -280,7 +277,6 @@ class Native:
             rounds.clear()
         self._slept_ns = asleep_ns
         frames = [self._frame(each, self._read_places, raw_less_ns, records) for each in rounds]
-        last.data.extend(bytes(self._bytes - self._read_bytes))
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
         records = self._tasks.take() | self._polling.records() | records
         if self._watch is not None:
