@@ -46,7 +46,7 @@ def test_a_name_of_perf_chooses_by_our_formats(
     fakeperf.pmu(tmp_path, "cpu", 4)
     fakeperf.events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
     monkeypatch.setattr(event_encodings, "_listed", lambda: json.dumps(LISTED).encode())
-    monkeypatch.setattr(event_encodings, "PFM", "libno-such-thing.so.0")
+    monkeypatch.setattr(event_encodings, "pfm_code", lambda _: None)
     catalogue = Catalogue(tmp_path)
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
         catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT")[0][0])
