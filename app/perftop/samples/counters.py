@@ -82,10 +82,10 @@ class Counters:
 
     def disbelieve(self, delta: Delta) -> None:
         """Set doubted counters to NaN."""
+        if not np.count_nonzero(delta.doubts):
+            return
         # Of a read that went backwards nothing is in the differences.
         doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
-        if not doubted.any():
-            return
         for at, key in enumerate(self.keys):
             column, rows = self.columns[key], doubted[..., at]
             last = column.first + column.counter.columns

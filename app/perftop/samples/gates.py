@@ -121,7 +121,7 @@ class _Noted:
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
         self._moved: dict[str, Floats | None] = {}
-        self._clean = not delta.doubts.any()
+        self._clean = not np.count_nonzero(delta.doubts)
         """Nothing is doubted yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
@@ -144,7 +144,7 @@ class _Noted:
 
     def note(self, key: str, why: Doubt, rows: Bools) -> None:
         """Doubt a counter on these rows; a reason noted earlier stays."""
-        if rows.any():
+        if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = why
             self._clean = False
@@ -156,7 +156,7 @@ def _standstill(doubt: _Noted) -> None:
     read = doubt.ticks > 0
     for key, signs in WITNESSES.items():
         moved = doubt.moved(key)
-        if moved is None or not (still := (moved == 0) & read).any():
+        if moved is None or not np.count_nonzero(still := (moved == 0) & read):
             continue
         ran = np.zeros(moved.shape, bool)
         if key == "ref" and (busy := _busy_s(doubt.counters, doubt.delta)) is not None:

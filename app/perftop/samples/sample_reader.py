@@ -220,14 +220,15 @@ class Sieve:
             self._started = True
             yield None
         if len(frames) > first:
-            yield from self._judged(delta[first:], len(frames) - first, learn=learn)
+            delta = delta[first:] if first else delta
+            yield from self._judged(delta, len(frames) - first, learn=learn)
 
     def _judged(self, delta: Delta, count: int, *, learn: bool) -> Iterator[Sample]:
         self._gates.check(self.counters, delta)
         self.counters.disbelieve(delta)
         values = self.evaluator.evaluate(delta)
-        util = values["util"]
-        evidence = self._siblings.evidence(delta, util, self.online) if learn else None
+        siblings = self._siblings.look(delta, values["util"], self.online)
+        evidence = self._siblings.evidence(siblings, delta) if learn else None
         traffic = memory.moved(self.counters, delta) if learn else None
         verdicts, begin, unit = None, 0, self.splitter.unit
         for i in range(count):
@@ -235,9 +236,12 @@ class Sieve:
                 self._siblings.learn(evidence, i)
             if learn and unit != self.splitter.unit:  # the event or its factor changed
                 unit, verdicts = self.splitter.unit, None
-                evidence = self._siblings.evidence(delta, util, self.online)
+                siblings = self._siblings.look(delta, values["util"], self.online)
+                evidence = self._siblings.evidence(siblings, delta)
             if verdicts is None:
-                begin, verdicts = i, self._verdicts(delta[i:], values.of(slice(i, None)))
+                begin, fresh = i, self._siblings.check(siblings, delta)[i:]
+                rest = (delta[i:], values.of(slice(i, None))) if i else (delta, values)
+                verdicts = self._verdicts(*rest, fresh)
             if traffic is not None:
                 self.memory.learn(traffic[0][i], traffic[1][i])
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
@@ -245,11 +249,12 @@ class Sieve:
             whole = self._whole(verdicts.delta[at]) if verdicts.doubted[at] else None
             yield Sample(verdicts, at, whole)
 
-    def _verdicts(self, delta: Delta, values: Values) -> Verdicts:
-        fresh = self._siblings.check(delta, values["util"], self.online)
-        doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
-        doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
-        doubted: list[bool] = np.any(doubts, axis=(1, 2)).tolist()
+    def _verdicts(self, delta: Delta, values: Values, fresh: Codes) -> Verdicts:
+        doubted: list[bool] = [False] * len(fresh)
+        if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
+            doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
+            doubted = np.asarray(doubts.any(axis=(1, 2))).tolist()
         if any(doubted):
             delta = delta.copy()
             delta.doubts = doubts

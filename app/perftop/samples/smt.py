@@ -89,9 +89,11 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
     """(n, 4) shares of the states, none negative; NaN where an input is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
-    settled = np.clip(any_, low, np.maximum(low, high))
-    shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=-1)
-    return np.maximum(shares, 0.0)
+    settled = np.minimum(np.maximum(any_, low), np.maximum(low, high))
+    shares = np.empty((*settled.shape, len(STATES)))
+    for at, share in enumerate((1 - settled, settled - r1, settled - r0, r0 + r1 - settled)):
+        np.maximum(share, 0.0, out=shares[..., at])
+    return shares
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
@@ -110,10 +112,16 @@ class Group:
     cores: Ints
     rows: Ints
     """(cores, threads) positions of the CPUs that are online."""
+    by_thread: Ints
+    """The same by thread first: numpy is slow along a last axis of two."""
+
+    @classmethod
+    def of(cls, cores: list[int], rows: list[list[int]]) -> Group:
+        return cls(np.array(cores), np.array(rows), np.ascontiguousarray(np.array(rows).T))
 
     @property
     def threads(self) -> int:
-        return len(self.rows[0])
+        return len(self.by_thread)
 
 
 class Splitter:
@@ -138,8 +146,7 @@ class Splitter:
             threads = [[row for row in rows if row >= 0 and online[row]] for rows in every]
             counts = sorted({len(rows) for rows in threads if rows})
             found = [[i for i, rows in enumerate(threads) if len(rows) == n] for n in counts]
-            groups = [Group(np.array(at), np.array([threads[i] for i in at])) for at in found]
-            self._grouped = known, groups
+            self._grouped = known, [Group.of(at, [threads[i] for i in at]) for at in found]
         return self._grouped[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
@@ -150,21 +157,21 @@ class Splitter:
         states, low, high = np.full((3, *shape, len(STATES)), np.nan)
         result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
         for group in self.groups(online):
-            r = util[..., group.rows]
             if group.threads == 1:
-                _single(result, group.cores, r[..., 0])
+                _single(result, group.cores, util[..., group.by_thread[0]])
             elif group.threads == 2:
-                self._pairs(result, group, r, delta)
+                self._pairs(result, group, util, delta)
             else:
-                self._many(result, group, r, delta)
+                self._many(result, group, util[..., group.rows], delta)
         return result
 
-    def _pairs(self, out: Split, group: Group, r: Floats, delta: Delta) -> None:
-        uneven = self.uneven(group.rows, delta)
-        r0, r1 = (np.where(uneven, np.nan, r[..., thread]) for thread in (0, 1))
-        cores = group.cores
+    def _pairs(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
+        uneven, cores = self.uneven(group.by_thread, delta), group.cores
+        r0, r1 = (util[..., rows] for rows in group.by_thread)
+        if np.count_nonzero(uneven):
+            r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
-        counted, any_ = self._any(group.rows, r0, r1, delta)
+        counted, any_ = self._any(group.by_thread, r0, r1, delta)
         if counted.all():
             out.states[..., cores, :] = states(r0, r1, any_)
             out.how[..., cores] = counted
@@ -180,9 +187,9 @@ class Splitter:
         out.high[..., cores, :] = np.where(rest, high, np.nan)
         out.how[..., cores] = np.where(counted, counted, np.where(known, TRACE, BOUNDS))
 
-    def uneven(self, pair: Ints, delta: Delta) -> Bools:
+    def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Mask of the groups of siblings whose reads do not cover the same span."""
-        ticks = delta.tables["cpu"].ticks[..., pair.T]  # numpy is slow along a last axis of two
+        ticks = delta.tables["cpu"].ticks[..., by_thread]
         longest = ticks.max(axis=-2)
         result: Bools = longest - ticks.min(axis=-2) > UNEVEN * longest
         return result
@@ -206,12 +213,13 @@ class Splitter:
         return np.where(whole[..., None], shares, np.nan)
 
     def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
-        """The method for each pair, and ANY by that method; 0 and NaN where there is none."""
+        """The method for each pair, (threads, cores), and ANY by that method; 0 and NaN where there
+        is none."""
         name = self.counted()
         if name is None:
-            return np.zeros(len(pair), np.int64), np.full(len(pair), np.nan)
-        shares = self.shares(name, delta)[..., pair] * self.factor(name)
-        first, second = shares[..., 0], shares[..., 1]
+            return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
+        shares = self.shares(name, delta) * self.factor(name)
+        first, second = (shares[..., rows] for rows in pair)
         if name == "distributed":
             first = second = first + second
         elif name == "one_thread":
@@ -221,7 +229,7 @@ class Splitter:
             np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
         ) / 2
         code = METHODS.index(name.replace("_", "-"))
-        return np.where(self._counters.has(name)[pair].any(axis=1), code, 0), any_
+        return np.where(self._counters.has(name)[pair].any(axis=0), code, 0), any_
 
     def counted(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if
