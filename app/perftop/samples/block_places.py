@@ -50,6 +50,13 @@ class Places:
         """The rows of block `cpu`, which carry the stamps, also without values."""
         self._gaps: tuple[bytes, Gaps | None] = (b"", None)
 
+    def of(self, block: str, column: int) -> tuple[Ints, Ints]:
+        """By row of a block, where its ticks and what a column moved stand in a Delta."""
+        place = next(each for each in self.each if each.block.name == block)
+        rows = np.arange(place.count)
+        moved = self.rows + place.values.start + column + place.columns * rows
+        return place.rows.start + rows, moved
+
     def spread(self, rows: np.ndarray) -> np.ndarray:
         """What frames say of rows, (frames, rows), for each of their values."""
         return rows.take(self.row_of, axis=1)  # a fourth of what an index costs

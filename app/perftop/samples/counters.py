@@ -73,6 +73,11 @@ class Counters:
             return delta.tables[block].ticks
         return delta.tables[column.block].moved[..., column.first]
 
+    def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
+        """By row of its block, where the ticks and the first column of a counter stand in a
+        Delta."""
+        return self._places.of(column.block, column.first)
+
     def nothing(self, *samples: int) -> Delta:
         """An empty span, to add samples to; with a number, as many of them."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))

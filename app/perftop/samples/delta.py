@@ -59,6 +59,10 @@ class Delta:
             self._widths[..., place.rows],
         )
 
+    def at(self, places: Ints) -> Floats:
+        """Numbers that stand at these places (see `Places.of`), of whatever blocks."""
+        return self._sums.take(places, axis=-1)
+
     def write(self, ticks: Floats, moved: Floats, width: Floats) -> None:
         """Rows and values of all blocks, one behind the other."""
         self._sums[..., : self._places.rows] = ticks

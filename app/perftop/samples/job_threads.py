@@ -125,8 +125,8 @@ class Watching:
 
     def _look(self, tid: object, told: object, time_ns: int) -> None:
         match told:
-            case [int(pid), str(comm), int(cpu), int(run), (int() | None) as wait,
-                  int(slept), int(pushed)]:  # fmt: skip
+            case [int() as pid, str() as comm, int() as cpu, int() as run, (int() | None) as wait,
+                  int() as slept, int() as pushed]:  # fmt: skip
                 pass
             case _:
                 return

@@ -3,7 +3,7 @@ interrupts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,21 +51,17 @@ class Totals:
         self._counters, self._best = counters, best
         keys = dict.fromkeys([*NAMES.values(), CORE, *OF_L3.values()])
         found = [column for key in keys if (column := counters.columns.get(key)) is not None]
+        self._names = [(name, key) for name, key in NAMES.items() if key in counters.columns]
         self._wide = [column.counter.key for column in found if column.counter.columns > 1]
-        by_block: dict[str, list[BlockCounter]] = {}
-        for column in found:
-            if column.counter.columns == 1:
-                by_block.setdefault(column.block, []).append(column)
-        self._blocks = [_Block.of(columns, counters.stamp_hz) for columns in by_block.values()]
+        narrow = [column for column in found if column.counter.columns == 1]
+        self._narrow = _Narrow.of(narrow, counters)
         hello = counters.hello
         self._cores, self._topology = len(hello.cores), hello.topology
 
     def rates(self, delta: Delta) -> Rates:
         """Counters per second, and means of gauges, by key and then by row; NaN where they were not
         read."""
-        found: Rates = {}
-        for block in self._blocks:
-            found |= block.rates(delta)
+        found = self._narrow.rates(delta)
         for key in self._wide:
             if (rates := self._counters.rates(delta, key)) is not None:
                 found[key] = rates
@@ -74,7 +70,7 @@ class Totals:
     def numbers(self, found: Rates) -> dict[str, float]:
         """Those of the machine. A sum is NaN if one of its parts is."""
         told: dict[str, float] = {}
-        for name, key in NAMES.items():
+        for name, key in self._names:
             if name == OF_BEST:
                 if {*MEMORY} <= told.keys():
                     total = sum(told[name] for name in MEMORY)
@@ -124,23 +120,30 @@ class Totals:
 
 
 @frozen
-class _Block:
-    """Counters of one column each in a block."""
+class _Narrow:
+    """Counters of one column each, one behind the other."""
 
-    name: str
-    keys: list[str]
-    columns: list[int]
+    rows: list[tuple[str, slice]]
+    """Key and places of each."""
+    ticks: Ints
+    moved: Ints
     per: Floats
     """What ticks are divided by: 1 for a gauge, whose sum is of values times ticks."""
 
     @classmethod
-    def of(cls, columns: Sequence[BlockCounter], stamp_hz: float) -> _Block:
-        gauges = [column.counter.kind == "gauge" for column in columns]
-        keys, first = [c.counter.key for c in columns], [c.first for c in columns]
-        return cls(columns[0].block, keys, first, np.where(gauges, 1.0, stamp_hz)[:, None])
+    def of(cls, columns: Sequence[BlockCounter], counters: Counters) -> _Narrow:
+        rows, first = [], 0
+        ticks, moved, per = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
+        for column in columns:
+            of_ticks, of_moved = counters.places(column)
+            rows.append((column.counter.key, slice(first, first := first + len(of_ticks))))
+            gauge = column.counter.kind == "gauge"
+            ticks.append(of_ticks)
+            moved.append(of_moved)
+            per.append(np.full(len(of_ticks), 1.0 if gauge else counters.stamp_hz))
+        return cls(rows, *map(np.concatenate, (ticks, moved, per)))
 
-    def rates(self, delta: Delta) -> Iterator[tuple[str, Floats]]:
-        table = delta.tables[self.name]
-        moved, span = table.moved[:, self.columns].T, table.ticks / self.per
-        unknown = np.full(moved.shape, np.nan)
-        return zip(self.keys, np.divide(moved, span, out=unknown, where=span > 0), strict=True)
+    def rates(self, delta: Delta) -> Rates:
+        moved, span = delta.at(self.moved), delta.at(self.ticks) / self.per
+        each = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
+        return {key: each[rows] for key, rows in self.rows}

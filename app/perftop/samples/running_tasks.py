@@ -116,7 +116,7 @@ class Company:
         news = [cpu for cpu in cpus if cpu not in known]
         for cpu, record in zip(news, map(self._look.tasks.get, map(str, news)), strict=True):
             match record:
-                case [int(pid), str(name), _]:
+                case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
                     known[cpu] = pid, name
                 case _:
                     known[cpu] = None
@@ -130,7 +130,7 @@ class Company:
 def task(record: object) -> Task | None:
     """The task in a wire record of pid, name and share; None if the record is not valid."""
     match record:
-        case [int(pid), str(name), int() | float() as share, *_] if 0 <= pid < 1 << 32:
+        case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
             return Task(pid, shown(name), min(1.0, max(0.0, float(share))))
     return None
 

@@ -136,10 +136,10 @@ class History(Binned):
         self._stamp_hz = sieve.counters.stamp_hz
         self._shared = self._shared or _shared(sieve)
         shared = [*self._shared.values()]
-        size, hz = len(self._position), self._stamp_hz
-        sample_bytes = Trail(kept, machine, size, sieve.cores, 1, hz, shared).nbytes
+        of = kept, machine, sieve.counters, sieve.cores, shared
+        sample_bytes = Trail(*of, room=1).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(kept, machine, size, sieve.cores, room, hz, shared)
+        trail = Trail(*of, room=room)
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed += self._chunks[-1].nbytes

@@ -7,15 +7,15 @@ division; of each core the seconds in its SMT states and its ceiling. 0 where no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from functools import partial
 
 import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.samples.cores import Cores
-from perftop.samples.counters import BlockCounter
-from perftop.samples.sample_reader import Sample, Together
+from perftop.samples.counters import BlockCounter, Counters
+from perftop.samples.sample_reader import Sample, Together, Verdicts
 from perftop.samples.smt import STATES
 
 Times = Ints
@@ -35,24 +35,21 @@ class Shared:
     def of(self, moved: Floats) -> Floats:
         """How far it moved, by sample and row; `moved` is by sample, row and column of its
         block."""
-        first, count = self.column.first, self.column.counter.columns
-        return moved[..., first] if count == 1 else moved[..., first : first + count].sum(axis=2)
+        first = self.column.first
+        return np.asarray(moved[..., first : first + self.column.counter.columns].sum(axis=2))
 
 
 class Trail:
     """Some samples in a row, as long as there is room."""
 
     def __init__(
-        self, metrics: Sequence[int], machine: Sequence[BlockCounter], cpus: int, cores: Cores,
-        room: int, stamp_hz: float, shared: Sequence[Shared] = (),
+        self, metrics: Sequence[int], machine: Sequence[BlockCounter], counters: Counters,
+        cores: Cores, shared: Sequence[Shared], room: int,
     ) -> None:  # fmt: skip
         """`metrics`: those that are kept, as positions in the registry; `machine`: counters of the
         whole machine that are kept; `shared`: those of packages and L3s."""
-        self._metrics, self._stamp_hz = np.array(metrics, int), stamp_hz
-        self._of_block = [
-            (name, [column.first for column in columns])
-            for name, columns in groupby(machine, lambda column: column.block)
-        ]
+        self._metrics, self._stamp_hz = np.array(metrics, int), counters.stamp_hz
+        cpus = len(counters.hello.topology)
         self.cores = cores
         self.room = room
         self.count = 0
@@ -61,8 +58,11 @@ class Trail:
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         self._of_shared, self._first_shared = shared, len(machine)
-        rows = self._first_shared + sum(len(each.rows) for each in shared)
-        self._machine: Singles = np.zeros((2, rows, room), np.float32)
+        kept = [*(Shared(column, np.zeros(1, int)) for column in machine), *shared]
+        places = [[part[each.rows] for part in counters.places(each.column)] for each in kept]
+        places.append([np.zeros(0, int)] * 2)
+        self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
+        self._machine: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         """Counters of the whole machine, and behind them the rows of packages and L3s."""
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
@@ -121,7 +121,6 @@ class Trail:
                 )
             )
             self._settle_machine(samples, here)
-            self._settle_shared(samples, here)
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)
@@ -136,43 +135,22 @@ class Trail:
             _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
 
     def _settle_machine(self, samples: Together, here: slice) -> None:
-        place = 0
-        for name, columns in self._of_block:
-            moved, ticks = _first_row(samples, name)
-            mine = moved[:, columns].T
-            ticks = np.broadcast_to(ticks, mine.shape)
-            known = np.isfinite(mine) & (ticks > 0)
-            places = slice(place, place + len(columns))
-            _write(self._machine[0, places, here], mine, known)
-            _write(self._machine[1, places, here], ticks, known)
-            place += len(columns)
-
-    def _settle_shared(self, samples: Together, here: slice) -> None:
-        place = self._first_shared
-        for block, group in groupby(self._of_shared, lambda each: each.column.block):
-            each = [*group]
-            rows = each[0].rows  # those of packages, or those of L3s
-            moved, ticks = _of_block(samples, block)
-            parts = [shared.of(moved[:, rows]) for shared in each]
-            mine = np.concatenate(parts, axis=1).T
-            spans = np.concatenate([ticks[:, rows]] * len(each), axis=1).T
-            known = np.isfinite(mine) & (spans > 0)
-            places = slice(place, place + len(mine))
-            _write(self._machine[0, places, here], mine, known)
-            _write(self._machine[1, places, here], spans, known)
-            place += len(mine)
+        moved = samples.part(lambda among: among.delta.at(self._moved))
+        ticks = samples.part(lambda among: among.delta.at(self._ticks))
+        last = self._first_shared
+        for shared in self._of_shared:
+            first, last = last, last + len(shared.rows)
+            if shared.column.counter.columns > 1:
+                every = samples.part(partial(_of_block, shared.column.block))
+                moved[:, first:last] = shared.of(every[:, shared.rows])
+        known = (np.isfinite(moved) & (ticks > 0)).T
+        _write(self._machine[0, :, here], moved.T, known)
+        _write(self._machine[1, :, here], ticks.T, known)
 
 
-def _of_block(samples: Together, block: str) -> tuple[Floats, Floats]:
-    """What moved there, and the ticks, by sample and row."""
-    moved = samples.part(lambda among: among.delta.tables[block].moved)
-    return moved, samples.part(lambda among: among.delta.tables[block].ticks)
-
-
-def _first_row(samples: Together, block: str) -> tuple[Floats, Floats]:
-    """What moved there, and the ticks, of a block of the whole machine."""
-    moved, ticks = _of_block(samples, block)
-    return moved[:, 0], ticks[:, 0]
+def _of_block(block: str, among: Verdicts) -> Floats:
+    """What moved there, by sample, row and column."""
+    return among.delta.tables[block].moved
 
 
 def _write(to: Singles, values: Floats, known: Bools) -> None:

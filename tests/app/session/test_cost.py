@@ -35,9 +35,10 @@ def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") 
 
 @pytest.mark.parametrize("history", [False, True])
 def test_a_batch_costs_a_large_machine_no_more_calls_than_a_small_one(history: bool) -> None:
-    """Nothing is called for each CPU but, with each record of tasks, who runs there: half of that
-    of a small machine is left for it."""
-    assert calls(1024, BATCH, history=history) < 1.5 * calls(2, BATCH, history=history)
+    """Nothing is called for each CPU but, with each record of tasks, who runs there; and so many
+    samples of a large machine are taken in two parts. Six tenths of what a small one takes are left
+    for that."""
+    assert calls(1024, BATCH, history=history) < 1.6 * calls(2, BATCH, history=history)
 
 
 def test_a_batch_costs_less_than_half_of_its_samples_one_by_one() -> None:
