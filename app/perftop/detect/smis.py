@@ -46,7 +46,7 @@ class Smis:
         """Whether any CPU counted one."""
         assert self._column is not None
         moved = among.delta.tables[self._column.block].moved[..., self._column.first]
-        told: list[bool] = np.any(moved > 0, axis=-1).tolist()
+        told: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
         return told
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:

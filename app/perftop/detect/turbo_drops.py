@@ -89,7 +89,7 @@ class _Drop(Shown):
 
 def _some_ceiling(among: Verdicts) -> list[bool]:
     """Whether that of any core is known."""
-    known: list[bool] = np.any(~np.isnan(among.ceilings.low_hz), axis=-1).tolist()
+    known: list[bool] = np.logical_or.reduce(~np.isnan(among.ceilings.low_hz), axis=-1).tolist()
     return known
 
 
@@ -97,7 +97,7 @@ def _slow(among: Verdicts) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
     cycles, run_s = among.once(ran).swapaxes(0, 1)
     slow = cycles < (1 - END) * run_s * among.ceilings.low_hz
-    told: list[bool] = np.any(slow, axis=-1).tolist()
+    told: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
     return told
 
 
@@ -106,7 +106,7 @@ class Drops:
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._sieve = sieve
-        self.there = True
+        self.there = sieve.turbo.some
         self._tally = Tally(sieve.counters, COUNTED)
         patience = Patience(PAUSE_NS, gap_ns(sieve.hello.sample_ns))
         self._drops: Running[_Drop] = Running(detector, patience)

@@ -147,7 +147,9 @@ class Values:
         return ratio(total, base, self.registry.low[metrics], self.registry.high[metrics])
 
 
-def ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.where(bottom > 0, top / bottom, np.nan)
-    return np.asarray(values.clip(low, high, out=values))
+def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:
+    values = np.full(top.shape, np.nan)
+    np.divide(top, bottom, out=values, where=bottom > 0)
+    np.maximum(values, low, out=values)
+    np.minimum(values, high, out=values)
+    return values

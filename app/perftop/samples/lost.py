@@ -65,25 +65,26 @@ class Reckoner:
         span_s = values.bottom[..., INDEX["util"], :]
         poll = values["poll"]
         spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
-        wanted = np.clip(1 - spare, 0.0, 1.0)
+        wanted = np.minimum(np.maximum(1 - spare, 0.0), 1.0)
         works = wanted >= WORKS
-        steal = self._share("steal", np.minimum(values["steal"], wanted))
-        halted, clock = np.zeros((2, *wanted.shape))
+        parts = np.zeros((*wanted.shape[:-1], len(PARTS), wanted.shape[-1]))
+        steal, halted, clock = (parts[..., at, :] for at in range(len(PARTS)))
+        self._write(steal, "steal", np.minimum(values["steal"], wanted))
+        left = wanted - steal
         if self._some["involuntary"]:
-            most = np.clip(_unclipped(values, "involuntary"), -wanted, wanted)
-            halted = self._share("involuntary", np.minimum(most, wanted - steal))
+            most = np.maximum(_unclipped(values, "involuntary"), -wanted)
+            self._write(halted, "involuntary", np.minimum(np.minimum(most, wanted), left))
         if self._some["clock"]:
-            below = np.clip(1 - values["busy_hz"] / ceiling_hz, 0.0, 1.0)
-            clock = self._share("clock", np.where(np.isnan(ceiling_hz), 0.0, below))
-        clock = clock * (wanted - steal - np.maximum(halted, 0.0))
-        parts = np.stack([steal, halted, clock], axis=-2)
-        wanted_s = np.where(works, wanted * span_s, 0.0)
-        parts_s = np.where(works[..., None, :], parts * span_s[..., None, :], 0.0)
-        return Lost(wanted_s, parts_s)
+            below = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
+            self._write(clock, "clock", np.where(np.isnan(ceiling_hz), 0.0, below))
+        clock *= left - np.maximum(halted, 0.0)
+        parts *= span_s[..., None, :]
+        np.copyto(parts, 0.0, where=~works[..., None, :])
+        return Lost(np.where(works, wanted * span_s, 0.0), parts)
 
-    def _share(self, part: str, share: Floats) -> Floats:
-        """0 on CPUs that can never tell this part."""
-        return np.where(self._served[part], share, 0.0)
+    def _write(self, to: Floats, part: str, share: Floats) -> None:
+        """Leaves 0 on CPUs that can never tell this part."""
+        np.copyto(to, share, where=self._served[part])
 
     def told(self, ceiling_hz: Floats) -> dict[str, Bools]:
         """Masks of the CPUs that can tell each part."""
@@ -94,12 +95,11 @@ def fill(values: Values, lost: Lost) -> None:
     """Writes the metric into values that lack it, 0 of 0 s where it is not known."""
     at = INDEX[KEY]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
-    known = np.isfinite(top) & np.isfinite(bottom)
-    top, bottom = np.where(known, top, 0.0), np.where(known, bottom, 0.0)
+    unknown = ~(np.isfinite(top) & np.isfinite(bottom))
+    if np.count_nonzero(unknown):
+        top, bottom = np.where(unknown, 0.0, top), np.where(unknown, 0.0, bottom)
     values.top[..., at, :], values.bottom[..., at, :] = top, bottom
-    metric = METRICS[KEY]
-    low, high = np.array(metric.low), np.array(metric.high)
-    values.all[..., at, :] = ratio(top, bottom, low, high)
+    values.all[..., at, :] = ratio(top, bottom, METRICS[KEY].low, METRICS[KEY].high)
 
 
 def _unclipped(values: Values, key: str) -> Floats:

@@ -304,7 +304,7 @@ def _highest(values: Values) -> list[list[float]]:
     """The fields of Highest for each sample."""
     steal, at = values["steal"], INDEX["steal"]
     busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-    both = np.stack([values.top[..., at, :], steal, busy, values["involuntary"]])
+    both = np.array([values.top[..., at, :], steal, busy, values["involuntary"]])
     found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
     return found
 

@@ -81,6 +81,8 @@ class Turbo:
         told += [counters.has(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(told, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
+        self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
+        """Whether any ceiling can be told."""
         self.regroup(cores)
 
     @property
@@ -93,6 +95,7 @@ class Turbo:
         """Take changed cores."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.most(self._bounds)
+        self._bounded = bool(np.isfinite(self._fastest).any())
         self._told = self.cpus[first]
         self._domains, self._favoured = [], np.full(len(first), np.nan)
         for steps in self._tables:
@@ -111,7 +114,9 @@ class Turbo:
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """`util`: by position of the CPU, the share of the span in which it ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._told)), np.nan)
-        if np.isfinite(self._fastest).any():
+        if not self.some:
+            return Ceilings(low, high, low)
+        if self._bounded:
             # With more cores active the ceiling is unknown, but it is at least the base clock.
             low[...], high[...] = np.minimum(self._base(delta), self._fastest), self._fastest
         if self._domains:

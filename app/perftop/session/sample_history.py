@@ -114,7 +114,7 @@ class Trail:
         samples, self._waiting = Together(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top, bottom = (
-                part.swapaxes(0, 1)[self._metrics]
+                part.take(self._metrics, axis=1).swapaxes(0, 1)
                 for part in (
                     samples.part(lambda among: among.values.top),
                     samples.part(lambda among: among.values.bottom),

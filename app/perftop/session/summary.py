@@ -40,7 +40,7 @@ class Distribution:
         self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = LEAST_ROWS
     ) -> None:
         """`least_rows` must be 2 at least."""
-        self._shown = shown
+        self._shown = np.array(shown, int)
         self._max_bytes, self._least_rows = max_bytes, least_rows
         self._kept = np.empty((0, 0), np.float32)
         """Room for samples, of which `_count` are there. The system gives memory to a row only when

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfprobe.frozen import frozen
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.samples.counters import BlockCounter
 from perftop.samples.sample_reader import Sieve, Verdicts
@@ -30,6 +30,8 @@ class _Flags:
     cause: int
     """Number of the cause in HOT."""
     bits: list[int]
+    places: Ints
+    """Their columns in the block."""
     by_core: bool
 
 
@@ -38,12 +40,13 @@ class Thermal:
         hello, self._counters = sieve.hello, sieve.counters
         scope = {block.name: block.scope for block in hello.blocks}
         self._flags = [
-            _Flags(column, cause, bits, scope[column.block] == "core")
+            _Flags(column, cause, bits, column.first + 1 + np.array(bits),
+                   scope[column.block] == "core")
             for key in FLAGS
             if (column := sieve.counters.columns.get(key)) is not None
             for cause, names in enumerate(HOT.values())
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
-        ]
+        ]  # fmt: skip
 
     @property
     def told(self) -> bool:
@@ -57,11 +60,10 @@ class Thermal:
     def _set(self, among: Verdicts) -> list[bool]:
         tables = among.delta.tables
         found = [
-            tables[flags.column.block].moved[..., flags.column.first + 1 + bit].any(axis=-1)
+            tables[flags.column.block].moved[..., flags.places].any(axis=(-2, -1))
             for flags in self._flags
-            for bit in flags.bits
         ]
-        told: list[bool] = np.any(found, axis=0).tolist()
+        told: list[bool] = np.logical_or.reduce(found).tolist()
         return told
 
     def shares(self, seen: Seen) -> Floats:

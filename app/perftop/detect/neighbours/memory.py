@@ -110,7 +110,7 @@ class Memory:
             # What was learned while it was quiet; NaN where nothing was.
             before = learned[_BYTES:_TIME] / learned[_TIME]
         crowded = (look.rate > MORE * before[0]) & (others > before[1] + WORK)
-        calm = self.losses.quiet and not crowded.any()
+        calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(seen, look, run_s, before[2], crowded)
         quiet = look.known if calm else look.known & ~crowded
         # Much less traffic than before: quiet is what comes nearest to it.
@@ -149,9 +149,9 @@ class Memory:
         counted = np.isfinite(top) & (cycles > 0) & np.isfinite(rate)
         cycles = np.where(counted, cycles, 0.0)
         ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
-        sums = [*told(ipc, cycles), rate, rate, both, np.ones(util.shape)]
+        sums = np.array([*told(ipc, cycles), rate, rate, both, np.ones(util.shape)])
         known = counted & np.isfinite(both)
-        return _Look(rate, util, work, known, cycles, ipc, both, np.stack(sums, axis=-2))
+        return _Look(rate, util, work, known, cycles, ipc, both, sums.swapaxes(0, -2))
 
     def _run_by(self, program: Ints) -> None:
         """`program`: by position, a number for each name of a program that runs now; 0: not

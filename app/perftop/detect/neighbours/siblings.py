@@ -103,12 +103,12 @@ class Siblings:
         )
         run_s = look.util * ((seen.time_ns - seen.since_ns) / 1e9)
         alone = look.alone
-        if alone.any():
+        if np.count_nonzero(alone):
             self._programs.learn(alone, run_s, look.sums)
             self._alone_s[alone] += run_s[alone]
             self._alone_ns[alone] = seen.time_ns
         together, over = look.together & (self._programs.learned[CYCLES] > 0), []
-        if together.any() or not self.losses.quiet:
+        if np.count_nonzero(together) or not self.losses.quiet:
             over = self._compare(seen, look, run_s, together, own or set())
         if self._company.time_ns == seen.time_ns:
             self._alone_s[self._programs.identify(busy)] = 0.0
@@ -164,7 +164,7 @@ class Siblings:
         with np.errstate(invalid="ignore", divide="ignore"):
             overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
         alone, together = counts & (overlap < ALONE), overlap >= TOGETHER
-        sums = np.stack(told(ipc, cycles), axis=-2)
+        sums = np.array(told(ipc, cycles)).swapaxes(0, -2)
         return _Look(util, alone, together, cycles, ipc, overlap, sums)
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
