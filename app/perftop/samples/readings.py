@@ -219,6 +219,8 @@ def _earlier(
     old: np.ndarray, new: np.ndarray, fill: Callable[[np.ndarray], None] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The latest reading before each frame, and after all of them."""
+    if fill is None and len(new) == 1:
+        return old[None], new[0].copy()
     both = np.concatenate([old[None], new])
     if fill is not None:
         fill(both)

@@ -132,6 +132,9 @@ class Splitter:
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty: all that the counters support."""
+        named = ((key, key.replace("_", "-")) for key in COUNTED if key in counters.columns)
+        self._counted = [key for key, method in named if self._allowed(method)]
+        """Available counters that give ANY, best first."""
         self.regroup(cores)
 
     def regroup(self, cores: Cores) -> None:
@@ -234,11 +237,10 @@ class Splitter:
     def counted(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if
         there is none."""
-        for key in COUNTED:
-            if key in self._counters.columns and self._allowed(key.replace("_", "-")):
-                calibration = self.calibrations.get(key)
-                if calibration is None or calibration.chosen is not None:
-                    return key
+        for key in self._counted:
+            calibration = self.calibrations.get(key)
+            if calibration is None or calibration.chosen is not None:
+                return key
         return None
 
     @property

@@ -127,7 +127,8 @@ class Turbo:
         for key, at, of in self._exact:
             low[..., at] = high[..., at] = self._level(key, "package", delta)[..., of]
         # Tables are of the best core: others, and cores that firmware holds back, never get there.
-        low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
+        if self._bounded:
+            low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._told, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:

@@ -184,6 +184,15 @@ def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
     assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
 
 
+def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
+    assert turbo([table([(1, 37)])]).some
+    assert turbo([cpufreq(38)]).some
+    none = turbo([], cores=2)
+    assert not none.some
+    found = ceilings(none, [1, 1], [1, 1])
+    assert np.isnan([found.low_hz, found.high_hz, found.hz]).all()
+
+
 def test_what_cpufreq_says_is_an_upper_bound_only() -> None:
     of = turbo([cpufreq(38)], cores=2)
     found = ceilings(of, [1, 1], [1, 1])

@@ -18,6 +18,7 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
+from perfprobe.frozen import replace
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.session.binned_history import covering
@@ -363,6 +364,21 @@ def test_what_packages_move_has_a_past() -> None:
             [float(t.packages[name][0]) for t in told], rel=1e-3
         )
     assert history.shared("l3_memory_bytes", ends).shape == (4, 0)
+
+
+def test_channels_of_a_memory_are_added_up() -> None:
+    hello, messages = simulated.messages("sim:memory,cpus=4,seed=2", 60)
+    block = next(b for b in hello.blocks if any(c.key == "memory_read_bytes" for c in b.counters))
+    at = [c.key for c in block.counters].index("memory_read_bytes")
+    read, write = block.counters[at : at + 2]
+    assert write.key == "memory_write_bytes"
+    wide = [*block.counters[:at], replace(read, columns=2), *block.counters[at + 2 :]]
+    blocks = [replace(b, counters=wide) if b is block else b for b in hello.blocks]
+    ends = edges(messages[-1].time_ns, SAMPLE_NS, 30)
+    narrow, both = kept(hello, messages), kept(replace(hello, blocks=blocks), messages)
+    parts = [narrow.shared(key, ends) for key in ("memory_read_bytes", "memory_write_bytes")]
+    assert both.shared("memory_read_bytes", ends) == pytest.approx(sum(parts), rel=1e-6)
+    assert min(part.min() for part in parts) > 0
 
 
 def test_a_rate_that_is_read_seldom_covers_the_bins_since_the_last_read() -> None:
