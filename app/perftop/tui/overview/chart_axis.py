@@ -76,7 +76,7 @@ class Span:
         first = self.column(episode.start_ns + 1)
         last = max(first, self.column(end_ns)) + self.wide - 1
         edge = self.columns - self.known
-        if last < edge:
+        if last < edge or first >= self.columns:
             return None
         seen = first >= edge
         first, last = max(edge, first), min(last, self.columns - 1)

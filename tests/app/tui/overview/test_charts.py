@@ -11,6 +11,7 @@ from playing import running
 
 from perfprobe.wire import Multiplier
 from perftop.draw import strips
+from perftop.samples.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -129,6 +130,15 @@ def test_ticks_are_round_and_even_and_their_times_are_centred() -> None:
     assert strips.text(times(span, marks)).rstrip().endswith(marks[1][1])
     assert strips.text(times(span, marks)).index(marks[0][1]) == 15
     assert strips.text(rule(span, [], marks, inside=False)) == "─" * 19 + "┬" + "─" * 19 + "┬"
+
+
+def test_an_episode_that_begins_where_the_last_column_ends_is_not_on_the_axis_yet() -> None:
+    """As a CPU that goes off at the very moment of the newest sample."""
+    span = Span(100 * S, S, 1, 40, 40, 100 * S, 2)
+    begun = Episode("offline", [0], 100 * S)
+    assert span.stretch(begun) is None
+    assert rule(span, [begun], [], inside=False) == rule(span, [], [], inside=False)
+    assert span.stretch(Episode("offline", [0], 100 * S - 1)) == (range(19, 20), True)
 
 
 def test_there_is_no_axis_before_the_history() -> None:
