@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from perftop.draw.strips import Run, joined, width
+from perftop.draw.strips import Run, joined
 
 Column = tuple[Run, ...]
 """The cells of a column of a chart, from the top."""
@@ -75,11 +75,11 @@ def rows_of(columns: Iterable[Column]) -> list[Row]:
 class Moving(list[Run]):
     """A line that ends with such a row."""
 
-    def __init__(self, head: Sequence[Run], row: Row) -> None:
-        super().__init__(head)
-        self += row
+    def __init__(self, head: Sequence[Run], row: Row, wide: int) -> None:
+        """`wide`: cells of the head."""
+        super().__init__((*head, *row))
         self.head, self.row = head, row
-        self.size = width(head) + row.size
+        self.size = wide + row.size
         """Number of cells."""
 
 

@@ -91,7 +91,7 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
         drawing = Drawing(per, joined, frame)
         rows = kept.rows(drawing.draw, now.copy(), newest, frame)
         assert rows == drawing.told(now)
-        lines = [Moving([(head, "dim")], row) for chart in rows for row in chart]
+        lines = [Moving([(head, "dim")], row, len(head)) for chart in rows for row in chart]
         for y, runs in enumerate(lines if seen else ()):
             fresh = line(runs, INK, WIDE, ascii_=False)
             whole = f"\x1b[{y + 1};1H{fresh.render(CONSOLE)}"
@@ -106,8 +106,8 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
 
 def test_what_lies_elsewhere_on_its_line_does_not_move() -> None:
     (row, *_) = Drawing().told(values(0, 1, 2))[0]
-    assert move(Moving([("ab", "text")], row), Moving([("cd", "text")], row)) is not None
-    assert move(Moving([("ab", "text")], row), Moving([("abc", "text")], row)) is None
+    assert move(Moving([("ab", "text")], row, 2), Moving([("cd", "text")], row, 2)) is not None
+    assert move(Moving([("ab", "text")], row, 2), Moving([("abc", "text")], row, 3)) is None
 
 
 def test_only_columns_that_are_new_are_drawn_and_written() -> None:
@@ -121,7 +121,7 @@ def test_only_columns_that_are_new_are_drawn_and_written() -> None:
     asked.clear()
     (after,) = kept.rows(draw, values(2, 3, 4, 5), 11, "")
     assert asked == [5]
-    strips = [line(Moving([], chart[1]), INK, 4, ascii_=False) for chart in (before, after)]
+    strips = [line(Moving([], chart[1], 0), INK, 4, ascii_=False) for chart in (before, after)]
     moved = strips[1].moved(strips[0], 0, 0, CONSOLE)
     assert moved is not None
     assert moved.startswith("\x1b[1;1H\x1b[1P\x1b[1;4H\x1b[1@\x1b[1;4H")

@@ -13,6 +13,7 @@ from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
 from perftop.samples.smt import STATES
 from perftop.session import columns
 from perftop.session.interval import Interval
@@ -21,12 +22,15 @@ from perftop.tui.overview.chart_numbers import Numbers
 from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import AWAKE, Sheet, busiest
+from perftop.tui.shared.sheet import AWAKE, DROP, busiest
 from perftop.tui.shared.trouble import OF_CPU, loser, number
 
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
 """Numbers that have charts."""
 _KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
+_READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
+"""Numbers of CPUs that are read."""
+_AT = [INDEX[key] for key in _READ]
 
 
 def lost(episode: Episode) -> str:
@@ -40,27 +44,36 @@ class Unit:
 
     at: int
     """Index of its place."""
+    core: int
+    """Position of its core."""
     rows: tuple[int, ...]
     """Positions of its CPUs."""
     cpus: tuple[int, ...]
     package: int | None
     type: str | None
+    ceiled: bool
+    """Whether the ceiling of its clock can be known."""
+    name: str
 
     @property
     def pair(self) -> bool:
         return len(self.rows) > 1
 
 
-def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
+def units(
+    session: Session, places: Places, order: Sequence[int], *, counted: bool
+) -> list[Unit]:  # fmt: skip
     """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
-    found = []
+    found, ceiled = [], session.sieve.turbo.cpus
     for at in order:
         place = places.places[at]
-        if counted:
-            found.append(Unit(at, place.rows, place.cpus, place.package, place.type))
-            continue
-        for row, cpu in zip(place.rows, place.cpus, strict=True):
-            found.append(Unit(at, (row,), (cpu,), place.package, place.type))
+        whole = [(place.rows, place.cpus)]
+        each = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
+        for rows, cpus in whole if counted else each:
+            pair = len(rows) > 1
+            name = f"core {places.name(at, 'CPU number')}" if pair else f"CPU {cpus[0]}"
+            known = bool(ceiled[place.rows[0]])
+            found.append(Unit(at, place.at, rows, cpus, place.package, place.type, known, name))
     return found
 
 
@@ -68,15 +81,19 @@ class Moment:
     """One interval, and what runs in it, for the units of a machine."""
 
     def __init__(
-        self, session: Session, interval: Interval, places: Places, sheet: Sheet,
-        units: Sequence[Unit], clock: ClockUnit,
-    ) -> None:  # fmt: skip
-        self._session, self._interval, self._places = session, interval, places
-        self._sheet, self._clock = sheet, clock
+        self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
+    ) -> None:
+        self._session, self._interval, self._clock = session, interval, clock
         self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
         self._wide = [e for e in self._going if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
         self._steal = session.hello.virtualisation is not None
+        self._doubted = bool(np.count_nonzero(interval.doubts))
+        self._online = interval.online.tolist()
+        rows = [row for unit in units for row in unit.rows]
+        numbers = interval.values.all[_AT][:, rows].T.tolist()
+        self._numbers = dict(zip(rows, numbers, strict=True))
+        """By position of a CPU, those of _READ."""
         self._busier = self._leads(units)
         """By the first CPU of a unit the one that had more to do, both as positions."""
 
@@ -100,12 +117,14 @@ class Moment:
         pairs = [unit.rows for unit in units if unit.pair]
         found = {unit.rows[0]: unit.rows[0] for unit in units}
         if pairs:
-            rows, values = np.array(pairs), self._interval.values
-            there = self._interval.online[rows]
-            util, hz = (np.where(there, values[key][rows], nan) for key in ("util", "busy_hz"))
-            leads = busiest(util, hz).tolist()
+            util, hz = np.array([[self._seen(row) for row in pair] for pair in pairs]).T
+            leads = busiest(util.T, hz.T).tolist()
             found |= {pair[0]: pair[lead] for pair, lead in zip(pairs, leads, strict=True)}
         return found
+
+    def _seen(self, row: int) -> Sequence[float]:
+        """Utilisation and clock of a CPU; NaN while it is offline."""
+        return self._numbers[row][:2] if self._online[row] else (nan, nan)
 
     def going(self, unit: Unit) -> list[Episode]:
         """Episodes that run on the unit, the worst first."""
@@ -120,60 +139,64 @@ class Moment:
 
     def numbers(self, unit: Unit, *, chosen: bool) -> Numbers:
         interval, row = self._interval, self._busier[unit.rows[0]]
-        online = any(interval.online[row] for row in unit.rows)
-        own = [e for e in self.going(unit) if e not in self._wide]
+        going = self.going(unit)
+        own = [e for e in going if e not in self._wide]
         worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
-        names = frozenset(filter(None, map(lost, own)))
         shares = self._states(unit) if unit.pair else self._account(row)
-        dropped = bool(self._sheet.dropped[unit.at]) or "clock" in map(lost, self.going(unit))
+        ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.ceiled else nan
+        dropped = self._drops(unit, ceiling_hz) or "clock" in map(lost, going)
         lowers = next((e for e in own if lost(e) == "IPC"), None)
         lowered = loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
-        hz, ipc = (
-            nan if interval.resting[at] else float(interval.values[key][at])
-            for key, at in (("busy_hz", row), ("ipc", rated))
-        )
+        util, hz, _ = self._running(row)
+        *_, ipc = self._running(rated)
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
         return Numbers(
-            self._name(unit), ",".join(map(str, unit.cpus)) if unit.pair else "",
-            shares, names, self._unsure(unit, shares), _sign(worst),
-            [name for _, name in tasks], hz,
-            float(self._sheet.ceiling[unit.at]),
+            unit.name, ",".join(map(str, unit.cpus)) if unit.pair else "",
+            shares, frozenset(filter(None, map(lost, own))), self._unsure(unit, shares),
+            _sign(worst), [name for _, name in tasks], hz, ceiling_hz,
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            ipc, _sign(lowers), online, self._off(unit),
-            interval.values["util"][row] < AWAKE, chosen, self._clock,
+            ipc, _sign(lowers), any(self._online[row] for row in unit.rows), self._off(unit),
+            util < AWAKE, chosen, self._clock,
         )  # fmt: skip
+
+    def _running(self, row: int) -> tuple[float, float, float]:
+        """Utilisation of a CPU, and its clock and IPC unless it is at rest."""
+        util, hz, ipc, *_ = self._numbers[row]
+        return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
+
+    def _drops(self, unit: Unit, ceiling_hz: float) -> bool:
+        """Whether its clock is clearly below its ceiling, as `Sheet.dropped` has it."""
+        seen = [self._seen(row) for row in unit.rows]
+        _, hz = self._seen(self._busier[unit.rows[0]])
+        return hz < ceiling_hz * (1 - DROP) and any(util >= AWAKE for util, _ in seen)
 
     def _off(self, unit: Unit) -> frozenset[str]:
         """Names of the threads of a pair that are offline."""
-        online = self._interval.online
-        gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not online[row]]
+        gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
         return frozenset(gone) if unit.pair else frozenset()
 
-    def _name(self, unit: Unit) -> str:
-        if not unit.pair:
-            return f"CPU {unit.cpus[0]}"
-        return f"core {self._places.name(unit.at, 'CPU number')}"
-
     def _states(self, unit: Unit) -> Mapping[str, float]:
-        core = self._places.places[unit.at].at
-        split = self._interval.split
-        known = dict(zip(STATES, split.states[core].tolist(), strict=True))
+        states = self._interval.split.states[unit.core].tolist()
+        known = dict(zip(STATES, states, strict=True))
         return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _account(self, row: int) -> Mapping[str, float]:
-        values, chosen = self._interval.values, self._session.evaluator.chosen
+        chosen, known = (
+            self._session.evaluator.chosen,
+            dict(zip(_READ, self._numbers[row], strict=True)),
+        )
         names = [name for name, key in _KEYS.items() if chosen[key] or name == "busy"]
         if not self._steal and "steal" in names:
             names.remove("steal")
-        found = {name: float(values[_KEYS[name]][row]) for name in names}
+        found = {name: known[_KEYS[name]] for name in names}
         steal = found.get("steal", 0.0)
         rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
-        found["idle"] = float(values["idle"][row]) if chosen["idle"] else rest
+        found["idle"] = known["idle"] if chosen["idle"] else rest
         return found
 
     def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not np.count_nonzero(self._interval.doubts):  # mostly
+        if not self._doubted:  # mostly
             return frozenset()
         keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(

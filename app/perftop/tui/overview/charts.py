@@ -7,7 +7,6 @@ over them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from perfprobe.frozen import frozen
@@ -23,10 +22,10 @@ from perftop.tui.overview import chart_axis, chart_numbers
 from perftop.tui.overview.chart_axis import Span
 from perftop.tui.overview.chart_cells import Drawing, Drawn
 from perftop.tui.overview.chart_numbers import AXIS, BLOCK, RIGHT, WIDE_BLOCK, Numbers
+from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_plan import COUNTED, Plan, plan
 from perftop.tui.overview.chart_units import Moment, Unit, lost, units
 from perftop.tui.shared.places import Places, package_name
-from perftop.tui.shared.sheet import Sheet
 
 _GAP = 4
 """Cells between the chart of states and that of the clock, and after the numbers of the clock."""
@@ -57,6 +56,7 @@ class Charts:
         self.counted = bool(session.evaluator.chosen["busy_hz"])
         self._page: _Page | None = None
         self._drawing: Drawing | None = None
+        self._order: Sequence[int] = ()
         self._units: list[Unit] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
@@ -81,27 +81,25 @@ class Charts:
         return self._page.plan.panels if self._page else 0
 
     def read(
-        self, session: Session, interval: Interval, sheet: Sheet, order: Sequence[int],
-        wishes: Wishes,
-    ) -> None:  # fmt: skip
+        self, session: Session, interval: Interval, order: Sequence[int], wishes: Wishes
+    ) -> None:
         """Makes the lines of this interval; `order`: the places from the top."""
         page = self._page
         assert page is not None
-        found = units(self._places, order, counted=self.counted)
-        if found != self._units or self._drawing is None:
-            self._units = found
-            self._drawing = Drawing(session, found, counted=self.counted)
+        if self._drawing is None or order != self._order:
+            self._order = order
+            self._units = units(session, self._places, order, counted=self.counted)
+            self._drawing = Drawing(session, self._units, counted=self.counted)
         past = self._drawing.past
         past.read(interval, page.columns, wishes.window_s)
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
         drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, wishes.look)
-        moment = Moment(session, interval, self._places, sheet, found, wishes.clock)
-        cores = [self._places.places[unit.at].cpus for unit in found]
+        moment = Moment(session, interval, self._units, wishes.clock)
         numbers = [
-            moment.numbers(unit, chosen=wishes.cpu in core)
-            for unit, core in zip(found, cores, strict=True)
+            moment.numbers(unit, chosen=wishes.cpu in self._places.places[unit.at].cpus)
+            for unit in self._units
         ]
-        picture = _Picture(page, past.span, past.dots, episodes, session, wishes, moment, found)
+        picture = _Picture(page, past, episodes, session, wishes, moment, self._units)
         self.lines, self.rows = picture.made(drawn, numbers)
 
 
@@ -120,25 +118,28 @@ class _Page:
         else:
             self.wide = room // 3
         self.columns = 2 * self.wide if counted else room
+        self.scale: list[Run] = [(f"{m} ", "faint") for m in chart_numbers.scale(plan.rows)]
+        """Marks before the rows of a chart with a title."""
         self.rate_rows = 0
         if self.rates:
             self.rate_rows = plan.rows - 1 if plan.rows > 2 else plan.rows
 
 
-@dataclass(slots=True)
 class _Picture:
     """The lines of one moment."""
 
-    page: _Page
-    span: Span
-    dots: Span
-    episodes: list[Episode]
-    session: Session
-    wishes: Wishes
-    moment: Moment
-    units: list[Unit]
-    marks: list[tuple[int, str]] | None = None
-    """Round times of the axes, which lie beside and below each other."""
+    def __init__(
+        self, page: _Page, past: Past, episodes: list[Episode], session: Session, wishes: Wishes,
+        moment: Moment, units: list[Unit],
+    ) -> None:  # fmt: skip
+        self.page, self.episodes, self.session, self.wishes = page, episodes, session, wishes
+        self.moment, self.units = moment, units
+        self.span = past.span
+        self.dots = past.dots if page.counted else past.span
+        step = chart_axis.step(self.dots, _TICKS[page.counted])
+        ticks = chart_axis.ticks(self.span, step, session.unix)
+        self.marks = {it.per: chart_axis.in_cells(it, ticks) for it in (self.span, self.dots)}
+        """Round times of the axes, which lie beside and below each other."""
 
     def made(
         self, drawn: list[Drawn], numbers: list[Numbers]
@@ -170,19 +171,24 @@ class _Picture:
         return changes < len(set(packages))
 
     def _titled(self, told: Numbers, one: Drawn) -> list[list[Run]]:
-        colour = self.wishes.look == "colour"
-        found = [chart_numbers.title(told, self.page.width - 1, colour=colour)]
+        colour, page = self.wishes.look == "colour", self.page
         bar: Run = (chart_numbers.BAR, "key") if told.chosen else (" ", "text")
-        for mark, line in zip(chart_numbers.scale(self.page.plan.rows), one.area, strict=True):
-            found.append(Moving([bar, (mark + " ", "faint")], line))
-        return found
+        return [
+            chart_numbers.title(told, page.width - 1, colour=colour),
+            *(
+                Moving((bar, mark), area, page.block)
+                for mark, area in zip(page.scale, one.area, strict=True)
+            ),
+        ]
 
     def _beside(self, told: Numbers, one: Drawn) -> list[list[Run]]:
         page = self.page
         rows = page.plan.rows
         left = chart_numbers.block(told, rows)
         if not page.counted:
-            return [Moving(mine, area) for mine, area in zip(left, one.area, strict=True)]
+            return [
+                Moving(mine, area, page.block) for mine, area in zip(left, one.area, strict=True)
+            ]
         gap: Run = (" " * _GAP, "text")
         right = chart_numbers.beside_clock(told, one.low_hz, rows, ipc=not page.rates)
         lines = [
@@ -237,8 +243,6 @@ class _Picture:
         page, plan = self.page, self.page.plan
         if not (last or plan.axes):
             return []
-        room = _TICKS[page.counted]
-        step = chart_axis.step(self.dots if page.counted else self.span, room)
         cpus = {*unit.cpus} if plan.axes else {c for one in self.units for c in one.cpus}
         mine = [e for e in self.episodes if not cpus.isdisjoint(e.cpus)]
         parts = [(self.span, mine)]
@@ -247,23 +251,21 @@ class _Picture:
             sorted_ = {name: [e for e in mine if lost(e) == name] for name in names}
             rest = [e for e in mine if lost(e) not in names]
             parts = [(self.span, rest), *((self.dots, sorted_[name]) for name in names)]
-        lines = [self._side_by_side(parts, step, inside=not plan.times)]
+        lines = [self._side_by_side(parts, inside=not plan.times)]
         if last and plan.times:
-            lines.append(self._side_by_side([(span, None) for span, _ in parts], step))
+            lines.append(self._side_by_side([(span, None) for span, _ in parts]))
         return lines
 
     def _side_by_side(
-        self, parts: Sequence[tuple[Span, list[Episode] | None]], step: int, *, inside: bool = False
+        self, parts: Sequence[tuple[Span, list[Episode] | None]], *, inside: bool = False
     ) -> list[Run]:
         """An axis below each chart of a line, or times where there are no episodes."""
         runs: list[Run] = [(" " * self.page.block, "text")]
-        if self.marks is None:
-            self.marks = chart_axis.ticks(self.span, step, self.session.unix)
         for i, (span, episodes) in enumerate(parts):
             if i:
                 gap = _GAP if i == 1 else RIGHT + _GAP - 1
                 runs.append((" " * gap, "text"))
-            marks = chart_axis.in_cells(span, self.marks)
+            marks = self.marks[span.per]
             if episodes is None:
                 runs += chart_axis.times(span, marks)
             else:

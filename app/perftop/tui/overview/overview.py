@@ -3,6 +3,8 @@ core."""
 
 from __future__ import annotations
 
+from textual.geometry import Size
+
 from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -12,7 +14,6 @@ from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.sheet import Reader
 
 _THREE, _COUNTED_THREE = 200, 140
 """Widths from which there are three panels: on a machine without counters, and with them."""
@@ -20,16 +21,16 @@ _THREE, _COUNTED_THREE = 200, 140
 
 class Overview(CoreGrid):
     _charts: Charts | None = None
-    _sheets: Reader
     _fits = False
     """Whether the charts fit the screen; a filter does not change it."""
+    _room = Size(0, 0)
+    """Cells in a line, and lines, as of then: Textual computes both at each access."""
 
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session, interval) or self._charts is None:
             self._reader = None  # of another machine
-            self._sheets = Reader(session, self.places)
             self._charts = Charts(session, self.places)
             self._fit()
         if not self._fits:
@@ -55,8 +56,8 @@ class Overview(CoreGrid):
 
     def _fit(self) -> None:
         assert self._charts is not None
-        size = self.size
-        self._fits = not self.bare and self._charts.fit(size.height, self.width)
+        self._room = Size(self.width, self.size.height)
+        self._fits = not self.bare and self._charts.fit(self._room.height, self._room.width)
 
     def _draw(self) -> bool:
         """Makes the lines anew; returns whether there is another number of them."""
@@ -66,10 +67,10 @@ class Overview(CoreGrid):
         clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
         wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)
-        charts.read(session, interval, self._sheets.read(interval), order, wishes)
+        charts.read(session, interval, order, wishes)
         before = self.count, len(self.feet)
         self.count, self.heads = len(charts.lines), []
-        room = self.size.height - self.count
+        room = self._room.height - self.count
         self.feet = [([], "calm")] if room > charts.below else []
         row = self._panel_row(room - len(self.feet))
         self.feet += self.drawn(row)
@@ -77,7 +78,7 @@ class Overview(CoreGrid):
 
     def _panel_row(self, height: int) -> PanelRow:
         assert self._charts is not None
-        width = self.width
+        width = self._room.width
         if self._charts.counted and width >= _COUNTED_THREE:
             return PanelRow(("selected", "who", "happened"), (44, 44, 62), width, height)
         if width >= _THREE:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import count, takewhile
 from math import ceil
 
@@ -111,7 +112,13 @@ def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, s
     local_s = time.localtime(start_ns // 10**9).tm_gmtoff
     first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
     for at_s in count(first * step_s - local_s, step_s):
-        yield at_s * 10**9 - zero_ns, clock(at_s, step_s)
+        yield at_s * 10**9 - zero_ns, _named(at_s, step_s)
+
+
+@lru_cache(maxsize=256)
+def _named(at_s: int, step_s: int) -> str:
+    """The name of a tick, which stays on an axis for many refreshes."""
+    return clock(at_s, step_s)
 
 
 def _step_s(axis: Axis) -> int:

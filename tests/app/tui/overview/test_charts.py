@@ -8,8 +8,10 @@ from fakes import Does, Machine, guest
 from hypothesis import given
 from hypothesis import strategies as st
 from playing import running
+from simulated import messages as simulated
 
 from perfprobe.wire import Multiplier
+from perftop.base.format import GHZ
 from perftop.draw import strips
 from perftop.samples.episode import Episode
 from perftop.session.history import History
@@ -18,6 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_axis import Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
+from perftop.tui.overview.chart_units import Moment, units
 from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
@@ -41,7 +44,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
         return None
     order = [*range(len(places.places))]
     wish = Wishes("colour", 60.0, cpu=0)
-    made.read(session, interval, Reader(session, places).read(interval), order, wish)
+    made.read(session, interval, order, wish)
     return made
 
 
@@ -57,7 +60,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     made = Charts(session, places)
     assert made.fit(41, 160)
     wish = Wishes("colour", 60.0, cpu=0)
-    made.read(session, interval, Reader(session, places).read(interval), [0, 1], wish)
+    made.read(session, interval, [0, 1], wish)
     calibration.strange, calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
@@ -65,7 +68,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     calibration._settled = False
     interval = session.take()
     assert interval.split.method[0] == "bounds"
-    made.read(session, interval, Reader(session, places).read(interval), [0, 1], wish)
+    made.read(session, interval, [0, 1], wish)
     keys = {key for line in made.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
@@ -195,6 +198,27 @@ def test_a_full_share_does_not_touch_its_name() -> None:
         words = " ".join(strips.text(line) for line in made.lines).split()
         assert not any(name in word and word != name for word in words
                        for name in ("user", "kernel", "both", "neither"))  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", ["turbo-drop,cpus=8", "hotplug,cpus=4", "guest,cpus=2"])
+def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
+    hello, found = simulated(scenario, 250)
+    session, low = Session(hello, History(hello)), set[bool]()
+    for message in found:
+        session.apply(message)
+        interval, places = session.take(), Places(session)
+        counted = bool(session.evaluator.chosen["busy_hz"])
+        every = units(session, places, range(len(places.places)), counted=counted)
+        moment, sheet = (
+            Moment(session, interval, every, GHZ),
+            Reader(session, places).read(interval),
+        )
+        for unit in every:
+            told = moment.numbers(unit, chosen=False)
+            assert np.array_equal(told.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
+            assert moment._drops(unit, told.ceiling_hz) == sheet.dropped[unit.at]
+            low.add(moment._drops(unit, told.ceiling_hz))
+    assert low == ({False, True} if "turbo" in scenario else {False})
 
 
 async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
