@@ -50,7 +50,7 @@ _EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
 
 def extent(session: Session) -> Extent:
     held, of = _EXTENTS.get(session), (session.cores, session.shown)
-    if held is None or any(a is not b for a, b in zip(held.of, of, strict=True)):
+    if held is None or held.of[0] is not of[0] or held.of[1] is not of[1]:
         cores = session.shown_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
         every = session.shown == list(range(len(session.topology)))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perftop.draw import theme
-from perftop.draw.braille import codes_of
 from perftop.draw.strips import Run, number, shed, width
 from perftop.samples.metrics import METRICS
 from perftop.tui.frame.machine_line import extent
@@ -42,6 +41,10 @@ class Tile(NamedTuple):
     least: float | None = None
     """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
 
+    def scale(self, values: Sequence[float]) -> float:
+        """The value of a full cell."""
+        return 1.0 if self.least is None else max(self.least, *values)
+
 
 _TILES = (
     Tile("util", "busy", "busy", 0, "user-9"),
@@ -55,6 +58,7 @@ _TILES = (
     Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", " /s", 1000.0),
     Tile("context_switches_hz", "switches", "switches", 8, "dim", " /s", 1000.0),
 )
+_BY_RANK = sorted(_TILES, key=lambda tile: tile.rank)
 HOT = METRICS["steal"].stands_out
 
 
@@ -71,13 +75,13 @@ def values(session: Session, interval: Interval) -> Mapping[str, float]:
     return interval.machine | served
 
 
-def _there(told: Mapping[str, float]) -> list[Tile]:
-    return [tile for tile in _TILES if not isnan(told.get(tile.key, nan))]
-
-
 def numbers(told: Mapping[str, float], size: int) -> list[Run]:
     """All in one line; the least important ones go first where it is narrow."""
-    pieces = [(tile.rank, _number(tile, told, wordy=size >= WORDY)) for tile in _there(told)]
+    pieces = [
+        (tile.rank, _number(tile, told, wordy=size >= WORDY))
+        for tile in _TILES
+        if not isnan(told.get(tile.key, nan))
+    ]
     return [(" ", "text"), *shed(pieces, size - 2, GAP)]
 
 
@@ -105,70 +109,95 @@ def wide(columns: Sequence[Column]) -> list[Run]:
     return runs[:-1]
 
 
+class _Drawn(NamedTuple):
+    """The past of one tile: by cell the value, and by line the cells."""
+
+    values: list[float]
+    scale: float
+    """The value of a full cell."""
+    lines: list[str]
+
+    def spans(self, cells: int, rows: int) -> bool:
+        return len(self.values) == cells and len(self.lines) == rows
+
+    def moved(self, tile: Tile, gone: int, news: list[float]) -> _Drawn:
+        """The same without the first `gone` cells, and with `news` as the last ones."""
+        stays = slice(gone, gone + len(self.values) - len(news))
+        values = self.values[stays] + news
+        if tile.scale(values) != self.scale:
+            return _drawn(tile, values, len(self.lines))
+        fresh = _cells(news, self.scale, len(self.lines))
+        lines = [line[stays] + cells for line, cells in zip(self.lines, fresh, strict=True)]
+        return _Drawn(values, self.scale, lines)
+
+
+def _drawn(tile: Tile, values: list[float], rows: int) -> _Drawn:
+    scale = tile.scale(values)
+    return _Drawn(values, scale, _cells(values, scale, rows))
+
+
 class Past:
-    """The past of each tile's number, of one session."""
+    """The past of each tile's number, of one session. As bins that are over do not change, only the
+    cells of the newest are drawn at a refresh, for as long as the scale stays."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
-        self._ring = Ring(
-            {"cpus": self._means, "machine": lambda past, at: past.machine(self._others, at)}
-        )
+        self._at = {key: i for i, key in enumerate((*self._metrics, *self._others))}
+        self._ring = Ring({"tiles": self._values})
+        self._newest = 0
+        """Number of the newest bin, counted since the time 0."""
+        self._drawn: dict[str, _Drawn] = {}
+        """By key, of the tiles that were shown last."""
 
     def lines(
         self, columns: Sequence[Column], interval: Interval, step_ns: int, size: int, rows: int = 1
     ) -> list[list[Run]]:
         """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
         right end of its column."""
-        lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
-        end_ns, history = -(-interval.time_ns // step_ns) * step_ns, self._session.history
+        newest, history = -(-interval.time_ns // step_ns), self._session.history
+        gone, self._newest = newest - self._newest, newest
+        table, fresh = np.zeros((size, len(self._at))), size
         if history is not None:
-            self._ring.read(history, end_ns, step_ns, size, interval.time_ns)
-        found = np.full((len(columns), max((each.cells for each in columns), default=1)), nan)
-        for i, each in enumerate(columns if history is not None else ()):
-            found[i, -each.cells :] = self._of(each.tile.key)[-each.cells :]
-        made = _cells([each.tile for each in columns], found, rows)
-        for (tile, room, cells, *_), values, texts in zip(columns, found, made, strict=True):
-            keys = _heat(values[-cells:]) if tile.key == "steal" else [(tile.area, cells)]
+            fresh = self._ring.read(history, newest * step_ns, step_ns, size, interval.time_ns)
+            table = self._ring["tiles"]
+        news = table[size - fresh :].T.tolist()
+        drawn: dict[str, _Drawn] = {}
+        for tile, _, cells, *_ in columns:
+            at, held = self._at[tile.key], self._drawn.get(tile.key)
+            if held is None or not held.spans(cells, rows) or cells <= fresh:
+                drawn[tile.key] = _drawn(tile, table[-cells:, at].tolist(), rows)
+            else:
+                drawn[tile.key] = held.moved(tile, gone, news[at])
+        self._drawn = drawn
+        lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
+        for tile, room, cells, *_ in columns:
+            values, _, texts = drawn[tile.key]
+            keys = _heat(values) if tile.key == "steal" else [(tile.area, cells)]
             for line, text in zip(lines, texts, strict=True):
-                line += [*_coloured(text[-cells:], keys), (" " * (room - cells), "text")]
+                line.extend(_coloured(text, keys))
+                line.append((" " * (room - cells), "text"))
         return [line[:-1] for line in lines]
 
-    def _of(self, key: str) -> Floats:
-        """The values of a tile, by bin; NaN where they are not known."""
-        if key in METRICS:
-            return self._ring["cpus"][:, self._metrics.index(key)]
-        return self._ring["machine"][:, self._others.index(key)]
-
-    def _means(self, history: History, edges_ns: Times) -> Floats:
-        """(bins, metrics): over the CPUs that the user asked for."""
+    def _values(self, history: History, edges_ns: Times) -> Floats:
+        """(bins, tiles): the mean over the CPUs that the user asked for, or the number of the
+        machine; 0 where it is unknown, which looks the same."""
         fields = history.fields(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
-        with np.errstate(invalid="ignore"):
-            means: Floats = np.where(known, fields, 0.0).sum(2) / known.sum(2)
-        return means
+        means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
+        others = history.machine(self._others, edges_ns)
+        return np.concatenate([means, np.where(np.isfinite(others), others, 0.0)], axis=1)
 
 
-def _cells(tiles: Sequence[Tile], values: Floats, rows: int) -> list[list[str]]:
-    """By tile the lines of cells of its values, from the top; unknown ones are blank."""
-    most, known = 8 * rows, np.where(np.isfinite(values), values, 0.0)
-    tops = np.fmax.reduce(known, axis=1, initial=0.0).tolist()
-    scales = [
-        1.0 if tile.least is None else max(tile.least, top)
-        for tile, top in zip(tiles, tops, strict=True)
+def _cells(values: Sequence[float], scale: float, rows: int) -> list[str]:
+    """The lines of cells of these values, from the top. What is more than 0 is seen."""
+    most = 8 * rows
+    eighths = [round(most * value / scale) or value > 0 for value in values]
+    return [
+        "".join([theme.LEVELS[min(max(height - base, 0), 8)] for height in eighths])
+        for base in range(most - 8, -8, -8)
     ]
-    eighths = np.rint(most * known / np.array(scales)[:, None])
-    eighths = np.minimum(np.maximum(eighths, known > 0), most).astype(int)
-    bases = np.arange(most - 8, -8, -8)[:, None]
-    levels = np.minimum(np.maximum(eighths[:, None] - bases, 0), 8)
-    cells = values.shape[1]
-    text = _LEVELS[levels].tobytes().decode("utf-32-le")
-    lines = [text[at : at + cells] for at in range(0, len(text), cells)]
-    return [lines[at : at + rows] for at in range(0, len(lines), rows)]
-
-
-_LEVELS = codes_of(theme.LEVELS).astype("<u4")
 
 
 def _coloured(text: str, keys: Sequence[tuple[str, int]]) -> Iterator[Run]:
@@ -179,10 +208,12 @@ def _coloured(text: str, keys: Sequence[tuple[str, int]]) -> Iterator[Run]:
         at += count
 
 
-def _heat(values: Floats) -> list[tuple[str, int]]:
+def _heat(values: Sequence[float]) -> list[tuple[str, int]]:
     """Styles of cells of steal and how many have each: red as far back as it has been high without
     a break."""
-    hot = (values >= HOT).tolist()
+    hot = [value >= HOT for value in values]
+    if True not in hot:  # mostly
+        return [("steal", len(hot))]
     now = next((i for i, high in enumerate(reversed(hot)) if not high), len(hot))
     keys = ["over" if high else "steal" for high in hot]
     keys[len(hot) - now :] = ["alarm"] * now
@@ -204,16 +235,18 @@ class Column(NamedTuple):
 
 def columns(told: Mapping[str, float], size: int) -> list[Column]:
     """The tiles that fit."""
-    kept: list[tuple[Tile, list[Run], int]] = []
+    fits: dict[str, tuple[Tile, list[Run], int]] = {}
     left = size - 2 + GAP
-    for tile in sorted(_there(told), key=lambda tile: tile.rank):
+    for tile in _BY_RANK:
+        if isnan(told.get(tile.key, nan)):
+            continue
         number = _number(tile, told, wordy=True)
         used = width(number)
         if used + GAP > left:
             break
-        kept.append((tile, number, used))
+        fits[tile.key] = tile, number, used
         left -= used + GAP
-    kept.sort(key=lambda one: _TILES.index(one[0]))
+    kept = [fits[tile.key] for tile in _TILES if tile.key in fits]
     ends = [left * (i + 1) // len(kept) for i in range(len(kept))]
     rooms = [
         used + GAP + end - start

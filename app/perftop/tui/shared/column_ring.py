@@ -30,13 +30,13 @@ class Ring:
         """(bins, ...); NaN where nothing is known."""
         return self._held[key]
 
-    def read(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> None:
+    def read(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> int:
         """Moves on to the bins up to `end_ns`, the end of the one that holds the moment `now_ns`:
-        a multiple of their length."""
+        a multiple of their length. Returns how many bins, from the newest, were looked up."""
         moved = self._moved(history, end_ns, bin_ns, bins, now_ns)
         self._of, self._begin_ns = (bin_ns, bins, end_ns, now_ns), history.begin_ns or 0
         if not moved:
-            return
+            return 0
         at = edges(end_ns, bin_ns, moved)
         at[-1] = now_ns
         for key, lookup in self._lookups.items():
@@ -44,6 +44,7 @@ class Ring:
             if moved < bins:
                 found = np.concatenate([self._held[key][: bins - moved], found])
             self._held[key] = found
+        return moved
 
     def _moved(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> int:
         """How many bins must be looked up. Those that stay are moved to the front."""

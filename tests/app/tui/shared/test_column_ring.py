@@ -32,11 +32,12 @@ class Told:
         """How many bins were looked up; checks the values of all."""
         self.asked.clear()
         end_ns = -(-now_ns // bin_ns) * bin_ns
-        self.ring.read(self.history, end_ns, bin_ns, bins, now_ns)
+        fresh = self.ring.read(self.history, end_ns, bin_ns, bins, now_ns)
         at = edges(end_ns, bin_ns, bins)
         at[-1] = now_ns
         assert self.ring["spans"].tolist() == np.stack([at[:-1], at[1:]], axis=1).tolist()
-        return sum(self.asked)
+        assert fresh == sum(self.asked)
+        return fresh
 
 
 def test_only_the_newest_bins_are_looked_up() -> None:
