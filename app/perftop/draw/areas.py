@@ -73,7 +73,7 @@ def _in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
 
 
 def _rounded(share: float, height: int) -> int:
-    return int(min(max(share, 0.0), 1.0) * height + 0.5)
+    return 0 if share <= 0 else height if share >= 1 else int(share * height + 0.5)
 
 
 def grade(row: int, rows: int) -> int:
@@ -91,7 +91,7 @@ def account(values: Sequence[float], rows: int, look: Look = "colour") -> Column
     user, kernel, steal, heat = values
     if not isfinite(user):
         return blank(rows)
-    kernel, steal = (0.0 if isnan(part) else part for part in (kernel, steal))
+    kernel, steal = 0.0 if isnan(kernel) else kernel, 0.0 if isnan(steal) else steal
     height = 8 * rows
     hang = max(int(steal >= LEAST_STEAL), _rounded(steal, height))
     busy = min(_rounded(user + kernel, height), height - hang)
@@ -153,14 +153,14 @@ def states(values: Sequence[float], rows: int, look: Look = "colour") -> Column:
     both, open_, lp0, lp1 = values
     if not isfinite(both):
         return blank(rows)
-    height, halves = 4 * rows, list[Column]()
-    for own in (lp0, lp1):
-        end, ends = 0.0, list[int]()
-        for share in (both, open_, own):
-            end += max(0.0, share)  # unknown, too
-            ends.append(_rounded(end, height))
-        halves.append(_half(*ends, rows // 2, look, upwards=not halves))
-    above, below = halves
+    height, shared = 4 * rows, max(0.0, both)
+    near = _rounded(shared, height)
+    shared += max(0.0, open_)  # unknown, too
+    far, half = _rounded(shared, height), rows // 2
+    above, below = (
+        _half(near, far, _rounded(shared + max(0.0, own), height), half, look, upwards=upwards)
+        for own, upwards in ((lp0, True), (lp1, False))
+    )
     return (*above[::-1], *below)
 
 

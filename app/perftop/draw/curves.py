@@ -40,10 +40,9 @@ def clock(
     before = -1
     for i, (hz, ceiling, _) in enumerate(_drawn(columns, look)):
         at = _row(hz, ends, dots - thick + 1)
-        first, last = sorted((at, before if before >= 0 and at >= 0 else at))
-        limited = i % 2 == 0 and ceiling < near
-        limit = _row(ceiling, ends, dots) if limited else -1
-        marks.append((first, last + thick - 1, limit, ceiling >= near))
+        lead = before if before >= 0 and at >= 0 else at
+        limit = _row(ceiling, ends, dots) if i % 2 == 0 and ceiling < near else -1
+        marks.append((min(at, lead), max(at, lead) + thick - 1, limit, ceiling >= near))
         before = at
     wide = _wide(look)
     return [

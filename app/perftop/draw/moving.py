@@ -56,11 +56,12 @@ class Row(list[Run]):
 
 def _cut(runs: list[Run], first: int, last: int) -> None:
     """Removes so many cells at both ends."""
-    at = 0
-    while first >= len(runs[at][0]):
-        first -= len(runs[at][0])
-        at += 1
-    runs[: at + 1] = [(runs[at][0][first:], runs[at][1])]
+    if first:
+        at = 0
+        while first >= len(runs[at][0]):
+            first -= len(runs[at][0])
+            at += 1
+        runs[: at + 1] = [(runs[at][0][first:], runs[at][1])]
     while last >= len(runs[-1][0]):
         last -= len(runs.pop()[0])
     if last:
