@@ -152,13 +152,11 @@ class Binned:
     ) -> Floats:
         """(bins, *shape): the parts of all samples that end in a bin, added up. `part`: those of
         some samples of a chunk."""
-        first = bisect_right(self._chunks, edges_ns[0], key=lambda c: c.end_ns)
-        last = bisect_left(self._chunks, edges_ns[-1], key=lambda c: c.end_ns)
-        chunks = [c for c in self._chunks[first : last + 1] if c.trail.count]
+        chunks = [c for c in self._near(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
         ends = np.concatenate([c.trail.ends for c in chunks])
-        starts = np.searchsorted(ends, edges_ns, side="right")
+        starts = ends.searchsorted(edges_ns, side="right")
         first, behind, before = int(starts[0]), int(starts[-1]) + 1, 0
         parts = []
         for chunk in chunks:
@@ -172,6 +170,14 @@ class Binned:
         if edges_ns[1] <= chunks[0].before_ns:
             sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
         return sums
+
+    def _near(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
+        """The chunks with samples that end between these moments, and the one behind them."""
+        if self._chunks and first_ns >= self._chunks[-1].before_ns:
+            return self._chunks[-1:]  # mostly: a picture that moves on asks for its newest bins
+        first = bisect_right(self._chunks, first_ns, key=lambda c: c.end_ns)
+        last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
+        return self._chunks[first : last + 1]
 
 
 def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:

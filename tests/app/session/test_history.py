@@ -136,6 +136,20 @@ def test_an_empty_history_knows_nothing() -> None:
     assert history.bytes < 10_000
 
 
+@pytest.mark.parametrize("before_ns", [0, 1])
+def test_bins_that_are_asked_for_alone_are_those_asked_for_together(before_ns: int) -> None:
+    """Wherever they lie in chunks: from the end of a sample on, or from just before it."""
+    hello, messages = simulated.messages("sim:smt-mix,cpus=4", 120)
+    session = Session(hello, history := History(hello))
+    for message in messages:
+        session.apply(message)
+    assert len(history._chunks) > 2
+    at = history.times() - before_ns
+    together = history.field("util", range(4), at)
+    alone = [history.field("util", range(4), at[i : i + 2])[0] for i in range(len(together))]
+    np.testing.assert_array_equal(alone, together)
+
+
 @pytest.mark.parametrize("scenario", ["smt-mix", "halts", "turbo-drop"])
 def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     """All metrics, states and ceilings against what the session itself makes of such a span."""

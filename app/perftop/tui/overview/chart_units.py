@@ -4,7 +4,7 @@ what is told of a unit in one interval."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from math import isfinite, isnan, nan
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from perftop.tui.overview.chart_numbers import Numbers
 from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import AWAKE, DROP, busiest
+from perftop.tui.shared.sheet import AWAKE, DROP
 from perftop.tui.shared.trouble import OF_CPU, loser, number
 
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
@@ -87,7 +87,7 @@ class Moment:
         self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
         self._wide = [e for e in self._going if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
-        self._steal = session.hello.virtualisation is not None
+        self._accounts = _accounts(session)
         self._doubted = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.rows]
@@ -114,12 +114,10 @@ class Moment:
         return found
 
     def _leads(self, units: Sequence[Unit]) -> dict[int, int]:
-        pairs = [unit.rows for unit in units if unit.pair]
-        found = {unit.rows[0]: unit.rows[0] for unit in units}
-        if pairs:
-            util, hz = np.array([[self._seen(row) for row in pair] for pair in pairs]).T
-            leads = busiest(util.T, hz.T).tolist()
-            found |= {pair[0]: pair[lead] for pair, lead in zip(pairs, leads, strict=True)}
+        found = {}
+        for unit in units:
+            ranks = [busy_rank(*self._seen(row)) for row in unit.rows]
+            found[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
         return found
 
     def _seen(self, row: int) -> Sequence[float]:
@@ -146,7 +144,7 @@ class Moment:
         ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.ceiled else nan
         dropped = self._drops(unit, ceiling_hz) or "clock" in map(lost, going)
         lowers = next((e for e in own if lost(e) == "IPC"), None)
-        lowered = loser(unit.cpus, own, "ipc")
+        lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
@@ -182,17 +180,11 @@ class Moment:
         return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _account(self, row: int) -> Mapping[str, float]:
-        chosen, known = (
-            self._session.evaluator.chosen,
-            dict(zip(_READ, self._numbers[row], strict=True)),
-        )
-        names = [name for name, key in _KEYS.items() if chosen[key] or name == "busy"]
-        if not self._steal and "steal" in names:
-            names.remove("steal")
-        found = {name: known[_KEYS[name]] for name in names}
+        known = dict(zip(_READ, self._numbers[row], strict=True))
+        found = {name: known[key] for name, key in self._accounts.items()}
         steal = found.get("steal", 0.0)
         rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
-        found["idle"] = known["idle"] if chosen["idle"] else rest
+        found["idle"] = known["idle"] if self._session.evaluator.chosen["idle"] else rest
         return found
 
     def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
@@ -203,6 +195,20 @@ class Moment:
             name for name, key in keys.items()
             if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
+
+
+def busy_rank(util: float, hz: float) -> float:
+    """The highest is that of the busiest of some CPUs, as `sheet.busiest` has it of arrays."""
+    return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
+
+
+def _accounts(session: Session) -> Mapping[str, str]:
+    """Keys of what is told of a CPU's time, by name; a machine that is no guest has no steal."""
+    chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
+    return {
+        name: key for name, key in _KEYS.items()
+        if name == "busy" or (chosen[key] and (steal or name != "steal"))
+    }  # fmt: skip
 
 
 def _sign(episode: Episode | None) -> Run:

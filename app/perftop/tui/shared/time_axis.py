@@ -26,6 +26,7 @@ Unix = Callable[[int], float]
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds, that fall on round clock times."""
+_QUARTER_S = 900
 TICK = "┬"
 NAME = "│"
 """Begins the name of a mark."""
@@ -109,10 +110,17 @@ def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, s
     multiple of the step; and what it shows."""
     zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
     start_ns = zero_ns + since_ns
-    local_s = time.localtime(start_ns // 10**9).tm_gmtoff
+    local_s = _ahead_s(start_ns // (_QUARTER_S * 10**9))
     first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
     for at_s in count(first * step_s - local_s, step_s):
         yield at_s * 10**9 - zero_ns, _named(at_s, step_s)
+
+
+@lru_cache(maxsize=16)
+def _ahead_s(quarter: int) -> int:
+    """By how much local time is ahead in a quarter of an hour, counted since the epoch: zones
+    change theirs between two of these."""
+    return time.localtime(quarter * _QUARTER_S).tm_gmtoff
 
 
 @lru_cache(maxsize=256)

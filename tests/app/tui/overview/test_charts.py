@@ -20,10 +20,10 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_axis import Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
-from perftop.tui.overview.chart_units import Moment, units
+from perftop.tui.overview.chart_units import Moment, busy_rank, units
 from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.sheet import Reader, busiest
 
 S = 10**9
 
@@ -219,6 +219,16 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
             assert moment._drops(unit, told.ceiling_hz) == sheet.dropped[unit.at]
             low.add(moment._drops(unit, told.ceiling_hz))
     assert low == ({False, True} if "turbo" in scenario else {False})
+
+
+NUMBER = st.one_of(st.just(float("nan")), st.integers(0, 200).map(lambda n: n / 200),
+                   st.floats(0.0, 1.0))  # fmt: skip
+
+
+@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=4))
+def test_the_busiest_cpu_of_a_chart_is_that_of_a_row(cpus: list[tuple[float, float]]) -> None:
+    ranks = [busy_rank(*cpu) for cpu in cpus]
+    assert ranks.index(max(ranks)) == int(busiest(*np.array(cpus).T))
 
 
 async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
