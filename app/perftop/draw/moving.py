@@ -37,6 +37,9 @@ class Row(list[Run]):
     def moved(self, gone: int, tail: Sequence[Run], lead: Run | None = None) -> Row:
         """As many cells, without the first `gone` and with those of `tail` at the end; `lead`
         replaces the first of those that stay. A row that looks the same is the same object."""
+        sign, key = tail[0]
+        if self == [(sign * self.size, key)] and {lead, *tail} <= {None, tail[0]}:
+            return self  # blank, as many are
         made = Row(self, self.size)
         _cut(made, gone + (lead is not None), len(tail) - gone)
         if lead is not None:

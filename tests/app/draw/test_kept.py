@@ -110,6 +110,15 @@ def test_what_lies_elsewhere_on_its_line_does_not_move() -> None:
     assert move(Moving([("ab", "text")], row, 2), Moving([("abc", "text")], row, 3)) is None
 
 
+def test_a_row_of_equal_cells_is_another_one_once_a_cell_differs() -> None:
+    cell, other = (" ", "text"), ("x", "text")
+    row = Row([("    ", "text")], 4)
+    assert row.moved(1, [cell, cell]) is row
+    assert row.moved(1, [cell], cell) is row
+    assert row.moved(1, [cell], other) == [("x   ", "text")]
+    assert Row([("    ", "text")], 4).moved(1, [cell, other]) == [("   x", "text")]
+
+
 def test_only_columns_that_are_new_are_drawn_and_written() -> None:
     kept, asked = Kept(), list[float]()
 

@@ -73,7 +73,8 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
 
 
 def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
-    """The line above a chart: sign, name and numbers, a thin rule, and its tasks at the right."""
+    """The line above a chart: sign, name and numbers, a thin rule, and its tasks at the right. At
+    most `size` cells."""
     left: list[Run] = [of.sign, (f"  {of.name:<8}", "bright")]
     if not of.online:
         return merged([*left, ("off", "dim")], size)
@@ -89,7 +90,7 @@ def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
     if rule < 6:
         return merged([*left, (" " * max(0, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
-    return merged([*left, *line, (" ", "text"), *tasks], size)
+    return [*left, *line, (" ", "text"), *tasks]
 
 
 def _bold(of: Numbers) -> Run:
