@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import floor
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.draw import areas, curves
 from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
@@ -90,10 +90,10 @@ class Drawing:
             for i, mine in zip(which, found, strict=True):
                 drawn[i].area = mine
         if self._counted:
-            later = self._later()
-            self._clocks(drawn, later, episodes, rows, look)
+            busier = self._busier()
+            self._clocks(drawn, busier, episodes, rows, look)
             if rate_rows:
-                self._rates(drawn, later, episodes, rate_rows, look)
+                self._rates(drawn, busier["ipc"], episodes, rate_rows, look)
         return drawn
 
     def _account(
@@ -150,24 +150,24 @@ class Drawing:
             found[hit, columns] = np.maximum(found[hit, columns], value)
         return found
 
-    def _later(self) -> Bools:
-        """(units, columns): whether the last CPU of the unit had more to do than the first."""
-        util = self.past.of("util")
-        known = np.where(np.isnan(util), -1.0, util.round(2))  # as `busiest` has it
-        return np.asarray(known[self._last] > known[self._first])
-
-    def _busier(self, key: str, later: Bools) -> Floats:
-        """(units, columns): the value of the CPU that had more to do in each column."""
-        values = self.past.of(key)
-        return np.asarray(np.where(later, values[self._last], values[self._first]))
+    def _busier(self) -> Mapping[str, Floats]:
+        """(units, columns) by metric: the value of the CPU that had more to do in each column, of
+        two that had as much the first."""
+        keys, values = self.past.metrics, self.past.of_cpus
+        util = values[keys.index("util")]
+        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as `busiest` has it
+        later = rank[self._last] > rank[self._first]
+        found = np.where(later, values[:, self._last], values[:, self._first])
+        return dict(zip(keys, found, strict=True))
 
     def _clocks(
-        self, drawn: list[Drawn], later: Bools, episodes: Sequence[Episode], rows: int, look: Look
-    ) -> None:
-        hz = self._busier("busy_hz", later)
+        self, drawn: list[Drawn], busier: Mapping[str, Floats], episodes: Sequence[Episode],
+        rows: int, look: Look,
+    ) -> None:  # fmt: skip
+        hz = busier["busy_hz"]
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
-        asleep = ~(self._busier("util", later) >= AWAKE)
+        asleep = ~(busier["util"] >= AWAKE)
         how[asleep & (how != curves.LOST)] = curves.ASLEEP
         ceiling = self.past.of("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
@@ -196,10 +196,10 @@ class Drawing:
         return low, high
 
     def _rates(
-        self, drawn: list[Drawn], later: Bools, episodes: Sequence[Episode], rows: int, look: Look
+        self, drawn: list[Drawn], values: Floats, episodes: Sequence[Episode], rows: int, look: Look
     ) -> None:
+        """`values`: of the CPU that had more to do; a CPU that loses some takes its place."""
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
-        values = self._busier("ipc", later)
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
                 values[i] = self.past.of("ipc")[self._of[i][at]]

@@ -32,7 +32,7 @@ class Past:
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
         """`metrics` of CPUs, given by position, and what else is looked up, by key."""
-        self._session, self._metrics = session, {key: i for i, key in enumerate(metrics)}
+        self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._ring = Ring(
             {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
@@ -82,12 +82,20 @@ class Past:
 
     def of(self, key: str) -> Floats:
         """(..., columns): the values of all columns; NaN where nothing is known."""
-        metric = self._metrics.get(key)
-        return self._found[key] if metric is None else self._found["cpus"][metric]
+        found = self._found.get(key)
+        return self.of_cpus[self.metrics.index(key)] if found is None else found
+
+    @property
+    def of_cpus(self) -> Floats:
+        """(metrics, CPUs, columns)."""
+        return self._found["cpus"]
 
     def _columns(self, values: Floats) -> Floats:
         """From the values of bins, (bins, ...)."""
-        known = values.transpose(*range(1, values.ndim), 0).repeat(self.span.wide, axis=-1)
+        known = values.transpose(*range(1, values.ndim), 0)
+        if self.span.wide == 1:
+            return known
+        known = known.repeat(self.span.wide, axis=-1)
         missing = self.span.columns - known.shape[-1]
         found = np.full((*known.shape[:-1], self.span.columns), np.nan)
         found[..., missing:] = known
