@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import events
@@ -14,7 +15,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
 from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture, row
+from perftop.tui.overview.lines import Picture, marked, rows
 from perftop.tui.overview.recent import Recent, rule
 from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.panel import LEAST
@@ -39,6 +40,8 @@ class CoreGrid(Paneled, Cursor):
     _troubles: Troubles
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
+    _lines: Mapping[int, strips.Line] = {}
+    """Lines of rows in sight, by row, without the mark of the selected one."""
     _top_ipc = 0.0
     """Top of the scale of IPC so far, so that columns change only by what they show."""
 
@@ -66,14 +69,14 @@ class CoreGrid(Paneled, Cursor):
         return [line.row for line in lines if line.kind == "row"]
 
     def _look(self) -> None:
-        """Load the numbers and the past of the rows in sight, and tell the fixed lines."""
+        """Make the lines of the rows in sight, and the fixed lines."""
         picture = self._picture
         sight = self._sight()
-        picture.sheet.fetch(sight)
         if picture.recent is not None:
             top_ipc = max(self._top_ipc, self._troubles.ipc_alone)
             picture.recent.read(self.interval, sight, top_ipc)
             self._top_ipc = picture.recent.top_ipc
+        self._lines = rows(picture, sight)
         self._tell()
 
     def _tell(self) -> None:
@@ -123,7 +126,11 @@ class CoreGrid(Paneled, Cursor):
     def line(self, y: int) -> strips.Line:
         picture, line = self._picture, self._plan.lines[y]
         if line.kind == "row":
-            return row(picture, line.row, chosen=self.cpu(y) == self.choice.cpu)
+            if line.row not in self._lines:  # it was scrolled into sight
+                self._lines = {**self._lines, **rows(picture, [line.row])}
+            made = self._lines[line.row]
+            chosen = self.places.places[line.row].cpus[0] == self.choice.cpu
+            return marked(made) if chosen else made
         chosen = line.kind == "folded" and self.cpu(y) == self.choice.cpu
         runs = heading(picture, line, self.width, chosen=chosen)
         return runs, "chosen" if chosen else "calm"

@@ -1,4 +1,4 @@
-"""Rows of the grid as runs of text. Pure: takes a row of a sheet, returns text and style keys."""
+"""Rows of the grid as runs of text. Pure: takes rows of a sheet, returns text and style keys."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
+from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
+from perftop.samples.smt import BOUNDS, SINGLE
 from perftop.session.interval import Tasks
 from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import Recent
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import IDLE, LEAD, Row, Sheet
+from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight
 from perftop.tui.shared.trouble import Trouble, Troubles
+
+Found = Sequence[Trouble | None]
+"""What runs on each of some rows."""
+_BLANK: Run = (" ", "text")
 
 
 @dataclass(slots=True)
@@ -63,172 +68,202 @@ class Picture:
         return self._groups[package]
 
 
-def row(picture: Picture, i: int, *, chosen: bool = False) -> tuple[list[Run], theme.Mood]:
-    """The line of one core or CPU, and how it is drawn."""
-    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
-    calm: theme.Mood = "chosen" if chosen else "calm"
-    cells = picture.sheet.row(i)
-    if True not in cells.online:
-        return [mark, (" ", "text"), *_off(picture, cells)], calm
-    trouble = picture.troubles.of(picture.places.places[i].rows) if picture.troubles else None
-    runs = [mark, (trouble.sign, trouble.key) if trouble else (" ", "text")]
+def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, Line]:
+    """The lines of cores or CPUs by row, and how each is drawn, with a blank for the mark of the
+    selected one. They are made together: each column draws its cells in all lines."""
+    there = picture.sheet.online[[*wanted]].tolist()
+    on = [i for i, online in zip(wanted, there, strict=True) if True in online]
+    made = dict(zip(on, _drawn(picture, on), strict=True)) if on else {}
+    return {i: made.get(i) or _off(picture, i) for i in wanted}
+
+
+def _drawn(picture: Picture, on: Sequence[int]) -> list[Line]:
+    places, troubles = picture.places.places, picture.troubles
+    found = [troubles.of(places[i].rows) if troubles else None for i in on]
+    lines: list[list[Run]] = [[_BLANK, (it.sign, it.key) if it else _BLANK] for it in found]
+    sight = Sight(picture.sheet, on)
     for column in picture.columns:
-        _DRAW.get(column.key, _number)(picture, cells, column, trouble, runs)
-    if trouble is None or not trouble.victim:
-        return runs, calm
-    return runs, "chosen victim" if chosen else "victim"
+        _DRAW.get(column.key, _number)(picture, sight, column, found, lines)
+    moods = (it is not None and it.victim for it in found)
+    return [(runs, "victim" if mood else "calm") for runs, mood in zip(lines, moods, strict=True)]
 
 
-def _off(picture: Picture, row: Row) -> list[Run]:
-    runs: list[Run] = []
+def marked(line: Line) -> Line:
+    """The line of the selected row."""
+    runs, mood = line
+    mark: Run = (theme.CHOSEN, "mark")
+    return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
+
+
+def _off(picture: Picture, i: int) -> Line:
+    runs: list[Run] = [_BLANK, _BLANK]
     for column in picture.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, row, column, None, runs)
+            _DRAW[column.key](picture, Sight(picture.sheet, [i]), column, [None], [runs])
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
             runs.append((" " * column.width, "dim"))
-    return runs
+    return runs, "calm"
 
 
-def _quiet(row: Row, key: str) -> str:
-    return "faint" if row.idle else key
+def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+    names, width = p.places.names(p.order), column.width
+    for runs, i, idle, trouble in zip(lines, s.rows, s.idle, found, strict=True):
+        key = "faint" if idle else "text"
+        runs.append((f"{names[i]:>{width}}", "bright" if trouble and trouble.victim else key))
 
 
-def _core(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    key = "bright" if trouble and trouble.victim else _quiet(row, "text")
-    runs.append((f"{p.places.name(row.at, p.order):>{column.width}}", key))
+def _cpus(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+    cpus, width = p.places.cpus, column.width - 2
+    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
+        runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _cpus(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
-    runs.append(("  " + fit(p.places.cpus[row.at], column.width - 2), _quiet(row, "dim")))
+def _cache(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
+        l3 = p.places.places[i].l3
+        runs.append((f"{'' if l3 is None else l3:>{column.width}}", "faint" if idle else "dim"))
 
 
-def _cache(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
-    l3 = p.places.places[row.at].l3
-    runs.append((f"{'' if l3 is None else l3:>{column.width}}", _quiet(row, "dim")))
-
-
-def _bar(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Run]) -> None:
+def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
-    runs.append(("  ", "text"))
-    states, method = row.states, row.method
-    if method == "bounds" and not isnan(row.low[0]):
-        runs += bars.possible(row.low, width)
-    elif method == "single" and not isnan(states[1]):
-        thread = row.online.index(True) if len(row.online) > 1 else None
-        runs += bars.single(states[1], width, thread)
-    elif not isnan(states[3]):
-        runs += bars.smt(states, width)
-    elif not isnan(states[0]):
-        runs += bars.possible([states[0], 0.0, 0.0, 0.0], width)
-    else:
-        runs.append((f"{MISSING:<{width}}", "faint"))
+    for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
+        runs.append(("  ", "text"))
+        if how == BOUNDS and not isnan(low[0]):
+            runs.extend(bars.possible(low, width))
+        elif how == SINGLE and not isnan(states[1]):
+            thread = online.index(True) if len(p.places.places[i].rows) > 1 else None
+            runs.extend(bars.single(states[1], width, thread))
+        elif not isnan(states[3]):
+            runs.extend(bars.smt(states, width))
+        elif not isnan(states[0]):
+            runs.extend(bars.possible([states[0], 0.0, 0.0, 0.0], width))
+        else:
+            runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Run]) -> None:
+def _use(_: Picture, s: Sight, column: Placed, __: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
-    runs.append(("  ", "text"))
-    util, system, steal = (row.numbers[key][0] for key in ("util", "system", "steal"))
-    if isnan(util):
-        runs.append((f"{MISSING:<{width}}", "faint"))
-        return
-    kernel = 0.0 if isnan(system) else min(util, system)
-    runs += bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width)
+    account = (s.numbers(key) for key in ("util", "system", "steal"))
+    for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
+        lines, *account, strict=True
+    ):
+        runs.append(("  ", "text"))
+        if isnan(util):
+            runs.append((f"{MISSING:<{width}}", "faint"))
+            continue
+        kernel = 0.0 if isnan(system) else min(util, system)
+        runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _slots(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
+def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
-    runs.append(("  ", "text"))
-    at = p.places.places[row.at].rows[row.lead]
-    values = p.sheet.interval.values
-    retiring, frontend, speculation = (float(values[key][at]) for key in SLOTS)
-    if row.resting[row.lead]:
-        runs.append((f"{theme.NEITHER:<{width}}", "faint"))
-    elif isnan(retiring + frontend + speculation):
-        runs.append((f"{MISSING:<{width}}", "faint"))
-    else:
-        runs += bars.slots(retiring, frontend, speculation, width)
+    parts = [p.sheet.interval.values[key] for key in SLOTS]
+    for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
+        runs.append(("  ", "text"))
+        at = p.places.places[i].rows[lead]
+        retiring, frontend, speculation = (float(part[at]) for part in parts)
+        if resting[lead]:
+            runs.append((f"{theme.NEITHER:<{width}}", "faint"))
+        elif isnan(retiring + frontend + speculation):
+            runs.append((f"{MISSING:<{width}}", "faint"))
+        else:
+            runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    key, thread, width = slot.key, slot.arg, slot.width
-    if thread == LEAD:
-        thread = _which(p, row, key, trouble)
-    if thread >= len(row.online):  # this core has fewer threads than others
-        runs.append((" " * width, "text"))
-    elif not row.online[thread]:
-        runs.append((f"{'off':>{width}}", "dim"))
-    elif row.resting[thread] and slot.column is not None and slot.column.of_running:
-        runs.append(at_rest(width))
-    else:
-        value = row.numbers[key][thread]
-        style = _style(p, row, slot, thread, value, trouble)
-        told = number(value * slot.scale, slot.digits, width, style)
-        runs.append(doubted(told) if (thread, key) in row.doubted else told)
+def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[Run]]) -> None:
+    key, width, scale, digits = slot.key, slot.width, slot.scale, slot.digits
+    threads = _which(p, s, key, found) if slot.arg == LEAD else [slot.arg] * len(lines)
+    rests = slot.column is not None and slot.column.of_running
+    places, doubts, usual = p.places.places, s.doubted(key), _usual(slot)
+    drawn = zip(lines, threads, s.numbers(key), s.online, s.resting, s.idle, found, strict=True)
+    for at, (runs, thread, values, online, resting, idle, trouble) in enumerate(drawn):
+        if not online[thread]:
+            there = thread < len(places[s.rows[at]].rows)  # some cores have fewer threads
+            runs.append((f"{'off' if there else '':>{width}}", "dim" if there else "text"))
+        elif rests and resting[thread]:
+            runs.append(at_rest(width))
+        else:
+            value = values[thread]
+            if trouble is not None and (places[s.rows[at]].rows[thread], key) in trouble.lost:
+                style = "alarm"
+            elif idle:
+                style = "faint"
+            else:
+                style = usual or _loudness(slot, value, trouble)
+            told = number(value * scale, digits, width, style)
+            runs.append(doubted(told) if doubts and doubts[at][thread] else told)
 
 
-def _which(p: Picture, row: Row, key: str, trouble: Trouble | None) -> int:
-    """Index of the CPU whose number stands for its core: one that loses, else the busiest."""
-    if trouble is not None:
-        for i, at in enumerate(p.places.places[row.at].rows):
-            if (at, key) in trouble.lost:
-                return i
-    return row.which(key, LEAD)
+def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
+    """Index of the CPU whose number stands for its core: one that loses, else the usual one."""
+    threads = [*s.which(key)]
+    for at, trouble in enumerate(found):
+        if trouble is not None:
+            rows = p.places.places[s.rows[at]].rows
+            loses = (i for i, row in enumerate(rows) if (row, key) in trouble.lost)
+            threads[at] = next(loses, threads[at])
+    return threads
 
 
-def _style(
-    p: Picture, row: Row, slot: Placed, thread: int, value: float, trouble: Trouble | None
-) -> str:
+def _usual(slot: Placed) -> str:
+    """The style of a column's numbers in rows at work; '' if it depends on the number."""
     key, column = slot.key, slot.column
-    if trouble is not None and (p.places.places[row.at].rows[thread], key) in trouble.lost:
-        return "alarm"
-    if row.idle:
-        return "faint"
     if column is None or key not in METRICS or key == "net_hz":
         return "dim"
-    if column.of_running or column.unit == "Hz":
-        return "text"
-    if value >= column.stands_out:  # amber, unless the line of the package says it for all
-        return "text" if trouble is not None and key in trouble.shared else "warn"
+    return "text" if column.of_running or column.unit == "Hz" else ""
+
+
+def _loudness(slot: Placed, value: float, trouble: Trouble | None) -> str:
+    assert slot.column is not None
+    if value >= slot.column.stands_out:  # amber, unless the line of the package says it for all
+        return "text" if trouble is not None and slot.key in trouble.shared else "warn"
     return "dim" if value < QUIET else "text"
 
 
-def _lost(p: Picture, _: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    text = p.troubles.lost(trouble) if trouble is not None else ""
-    runs.append((f"{text:>{column.width}}", "alarm" if text else "text"))
+def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+    for runs, trouble in zip(lines, found, strict=True):
+        text = p.troubles.lost(trouble) if trouble is not None else ""
+        runs.append((f"{text:>{column.width}}", "alarm" if text else "text"))
 
 
-def _past(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    runs.append((" " * column.gap, "text"))
-    if p.recent is None:
-        runs.append((" " * (column.width - column.gap), "text"))
-    elif column.key == "work":
-        runs += p.recent.work(row.at)
-    else:
-        runs += p.recent.ipc(row.at, trouble)
-
-
-def _who(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    """The tasks of the core; or the one that loses, and its taker."""
-    place, room = p.places.places[row.at], column.width - column.gap
-    names = p.tasks(row.at)
-    runs.append((" " * column.gap, "text"))
-    if trouble is not None and trouble.victim:
-        tasks = dict(zip(place.rows, names, strict=True))
-        taker = p.troubles.taker(trouble, tasks)
-        loser = tasks.get(trouble.row, "")
-        if loser and taker:
-            runs += _taken(loser, taker, room)
+def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+    for runs, i, trouble in zip(lines, s.rows, found, strict=True):
+        runs.append((" " * column.gap, "text"))
+        if p.recent is None:
+            runs.append((" " * (column.width - column.gap), "text"))
+        elif column.key == "work":
+            runs.extend(p.recent.work(i))
         else:
-            runs.append((fit(loser or taker, room), "bright"))
-        return
-    at_work = [
-        name
-        for name, util in zip(names, row.numbers["util"], strict=True)
-        if name and (row.idle or not util < IDLE)
-    ]
-    runs.append((fit(" · ".join(dict.fromkeys(at_work)), room), "dim" if row.idle else "text"))
+            runs.extend(p.recent.ipc(i, trouble))
+
+
+def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+    """The tasks of each core; or the one that loses, and its taker."""
+    gap, room = (" " * column.gap, "text"), column.width - column.gap
+    for runs, i, util, idle, trouble in zip(
+        lines, s.rows, s.numbers("util"), s.idle, found, strict=True
+    ):
+        runs.append(gap)
+        names = p.tasks(i)
+        if trouble is not None and trouble.victim:
+            tasks = dict(zip(p.places.places[i].rows, names, strict=True))
+            runs.extend(_losing(p, trouble, tasks, room))
+            continue
+        at_work = [
+            name
+            for name, share in zip(names, util, strict=False)
+            if name and (idle or not share < IDLE)
+        ]
+        runs.append((fit(" · ".join(dict.fromkeys(at_work)), room), "dim" if idle else "text"))
+
+
+def _losing(p: Picture, trouble: Trouble, tasks: dict[int, str], room: int) -> list[Run]:
+    taker, loser = p.troubles.taker(trouble, tasks), tasks.get(trouble.row, "")
+    return (
+        _taken(loser, taker, room) if loser and taker else [(fit(loser or taker, room), "bright")]
+    )
 
 
 def _taken(loser: str, taker: str, room: int) -> list[Run]:
@@ -259,9 +294,10 @@ def start(picture: Picture, key: str) -> int:
     return 0
 
 
-_Draw = Callable[[Picture, Row, Placed, Trouble | None, list[Run]], None]
+_Draw = Callable[[Picture, Sight, Placed, Found, list[list[Run]]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
     "slots": _slots, "work": _past, "past ipc": _past, "who": _who,
 }  # fmt: skip
-"""Drawing function of a column, by its key; `_number` draws all other columns."""
+"""What draws the cells of a column, by its key: it appends them to the lines. `_number` draws all
+other columns."""

@@ -67,6 +67,11 @@ class Places:
         """Rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
+        self._short = [_name(place) if self.pairs else str(place.cpus[0]) for place in self.places]
+        self._long = [
+            f"{place.package}:{name}" if self.pairs else name
+            for place, name in zip(self.places, self._short, strict=True)
+        ]
 
     def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[Line]:
         """Lines in the order of the topology, with headings; each package in `fold` is one line."""
@@ -90,13 +95,17 @@ class Places:
     def of_package(self, package: int | None) -> list[int]:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
 
+    def names(self, order: str) -> Sequence[str]:
+        """By row, the core's number, with its package if no heading says it; a CPU's number without
+        SMT."""
+        return self._short if order == "topology" or self.packages == 1 else self._long
+
     def name(self, row: int, order: str) -> str:
-        """The core's number, with its package if no heading says it; a CPU's number without SMT."""
-        place = self.places[row]
-        if not self.pairs:
-            return str(place.cpus[0])
-        core = "-" if place.core is None else str(place.core)
-        return core if order == "topology" or self.packages == 1 else f"{place.package}:{core}"
+        return self.names(order)[row]
+
+
+def _name(place: Place) -> str:
+    return "-" if place.core is None else str(place.core)
 
 
 def _place(session: Session, at: int) -> Place:

@@ -1,5 +1,5 @@
 """A sheet: one interval by row, from which rows are drawn. What all rows are needed for is read as
-arrays, once a refresh; the rows in sight are read as plain numbers, together.
+arrays, once a refresh; the rows in sight are read as plain numbers, each number in one go.
 
 Every number is that of a CPU, as `stat` has it: a row shows each CPU's, or the busiest CPU's, or of
 halts and steal the worst CPU's. Nothing is averaged over siblings.
@@ -7,15 +7,14 @@ halts and steal the worst CPU's. Nothing is averaged over siblings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from math import isnan, nan
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.samples.metrics import INDEX, METRICS
-from perftop.samples.smt import METHODS
+from perftop.samples.metrics import METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -42,37 +41,6 @@ Kind = tuple[int | None, str | None]
 
 
 @dataclass(slots=True)
-class Row:
-    """A row as plain numbers; NaN where unknown."""
-
-    at: int
-    """Which row it is."""
-    online: list[bool]
-    resting: list[bool]
-    """By CPU, whether its numbers per running time are not shown."""
-    doubted: frozenset[tuple[int, str]]
-    """Numbers of which a counter is doubted: index of the CPU, and key."""
-    states: list[float]
-    low: list[float]
-    method: str | None
-    numbers: dict[str, list[float]]
-    """The metrics of each CPU and the ceiling of its clock, by key; NaN where unknown."""
-    lead: int
-    """Index of the busiest CPU."""
-    idle: bool
-    """Whether all its CPUs do next to nothing, so that most numbers mean little."""
-
-    def which(self, key: str, thread: int) -> int:
-        """Index of the CPU whose number is asked for."""
-        if thread != LEAD:
-            return thread
-        values = self.numbers[key]
-        if key not in _WORST:
-            return self.lead
-        return max(range(len(values)), key=lambda i: -1.0 if isnan(values[i]) else values[i])
-
-
-@dataclass(slots=True)
 class Sheet:
     """Arrays have an entry per row, those of CPUs one per row and sibling; NaN where unknown."""
 
@@ -84,18 +52,8 @@ class Sheet:
     ceiling: Floats
     dropped: Bools
     """Whether the clock is clearly below its ceiling."""
-    _rows: dict[int, Row] = field(default_factory=dict)
-
-    def row(self, i: int) -> Row:
-        if i not in self._rows:
-            self.fetch([i])
-        return self._rows[i]
-
-    def fetch(self, wanted: Iterable[int]) -> None:
-        """Reads these rows together, which costs little more than one alone."""
-        rows = [i for i in dict.fromkeys(wanted) if i not in self._rows]
-        if rows:
-            self._rows.update(zip(rows, self.reader.rows(self, rows), strict=True))
+    lead: Ints
+    """By row, the index of its busiest CPU."""
 
     def states(self, rows: Ints) -> Floats:
         """The SMT states of these rows."""
@@ -119,6 +77,57 @@ class Sheet:
         busy = np.nansum(self.util, axis=1).tolist()
         both = zip(wrong.tolist(), busy, strict=True)
         return [-(100 * round(bad, 1 if bad > 1 else 2) + round(load, 1)) for bad, load in both]
+
+
+class Sight:
+    """Some rows of a sheet as plain numbers; lists have an entry per row, in the order of `rows`.
+    Entries of CPUs that a core does not have are False or NaN."""
+
+    def __init__(self, sheet: Sheet, rows: Sequence[int]) -> None:
+        at = np.array(rows, np.intp)
+        self._sheet, self._at, self.rows = sheet, at, rows
+        self._cpus, self._online, util = sheet.reader.cpus[at], sheet.online[at], sheet.util[at]
+        self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
+        self.online: list[list[bool]] = self._online.tolist()
+        self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
+        """By CPU, whether its numbers per running time are not shown."""
+        self.lead: list[int] = sheet.lead[at].tolist()
+        """Index of the busiest CPU."""
+        self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
+        """Whether all its CPUs do next to nothing, so that most numbers mean little."""
+
+    def numbers(self, key: str) -> list[list[float]]:
+        """A metric of each CPU, or the ceiling of its clock. Read when first asked for: a screen
+        shows few of them."""
+        if key not in self._numbers:
+            if key == "turbo_ceiling_hz":
+                values = np.broadcast_to(self._sheet.ceiling[self._at, None], self._cpus.shape)
+            else:
+                values = self._sheet.interval.values[key][self._cpus]
+            self._numbers[key] = np.where(self._online, values, np.nan).tolist()
+        return self._numbers[key]
+
+    def which(self, key: str) -> list[int]:
+        """Index of the CPU whose number stands for its row: the busiest, or that with the highest
+        one of `_WORST`."""
+        if key not in _WORST:
+            return self.lead
+        values = np.array(self.numbers(key))
+        found: list[int] = np.where(np.isnan(values), -1.0, values).argmax(axis=1).tolist()
+        return found
+
+    def doubted(self, key: str) -> list[list[bool]] | None:
+        """By CPU, whether a counter of this metric is doubted; None: none is anywhere."""
+        session, interval = self._sheet.reader.session, self._sheet.interval
+        if key not in NUMBERS or not interval.doubts.any():
+            return None
+        found: list[list[bool]] = doubted(key, session, interval)[self._cpus].tolist()
+        return found
+
+    def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
+        """The SMT states of each core, the least of each state, and how they were found."""
+        split, at = self._sheet.interval.split, self._sheet.reader.at[self._at]
+        return split.states[at].tolist(), split.low[at].tolist(), split.how[at].tolist()
 
 
 class Reader:
@@ -149,66 +158,18 @@ class Reader:
         """Reader of all rows, so that a core is compared with the same others under any filter."""
 
     def read(self, interval: Interval) -> Sheet:
-        online, util, busy, awake = self.clocks(interval)
+        online, util, lead, busy, awake = self.clocks(interval)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
         dropped: Bools = awake & (busy < ceiling * (1 - DROP))
-        return Sheet(self, interval, online, util, busy, ceiling, dropped)
+        return Sheet(self, interval, online, util, busy, ceiling, dropped, lead)
 
-    def rows(self, sheet: Sheet, wanted: list[int]) -> list[Row]:
-        """These rows of the sheet as plain numbers."""
-        interval, rows = sheet.interval, np.array(wanted, np.intp)
-        split, at, cpus = interval.split, self.at[rows], self.cpus[rows]
-        online, util = sheet.online[rows], sheet.util[rows]
-        numbers = np.where(online, interval.values.all[_AT][:, cpus], np.nan)
-        columns = (
-            online, split.states[at], split.low[at], sheet.ceiling[rows],
-            numbers.swapaxes(0, 1), busiest(util, numbers[_CLOCK]),
-            np.fmax.reduce(util, axis=1) < IDLE,
-        )  # fmt: skip
-        found = zip(
-            wanted,
-            split.how[at].tolist(),
-            interval.resting[cpus].tolist(),
-            self._doubts(interval, rows),
-            *(column.tolist() for column in columns),
-            strict=True,
-        )
-        return [self._row(*values) for values in found]
-
-    def _row(
-        self, i: int, how: int, resting: list[bool], doubted: frozenset[tuple[int, str]],
-        online: list[bool], states: list[float], low: list[float], ceiling: float,
-        numbers: list[list[float]], lead: int, idle: bool,
-    ) -> Row:  # fmt: skip
-        n = len(self._places[i].rows)
-        if n < len(online):  # rows of cores with fewer threads than others are padded
-            numbers = [values[:n] for values in numbers]
-        by_key = dict(zip(NUMBERS, numbers, strict=True))
-        by_key["turbo_ceiling_hz"] = [ceiling] * n
-        return Row(
-            i, online[:n], resting[:n], doubted, states, low, METHODS[how], by_key, lead, idle
-        )
-
-    def _doubts(self, interval: Interval, rows: Ints) -> list[frozenset[tuple[int, str]]]:
-        """The doubted numbers of these rows."""
-        cpus, there = self.cpus[rows], self._there[rows]
-        if not interval.doubts.any():
-            return [frozenset()] * len(rows)
-        masks = {key: doubted(key, self.session, interval)[cpus] & there for key in NUMBERS}
-        return [
-            frozenset(
-                (thread, key)
-                for key, mask in masks.items()
-                for thread in np.flatnonzero(mask[row]).tolist()
-            )
-            for row in range(len(rows))
-        ]
-
-    def clocks(self, interval: Interval) -> tuple[Bools, Floats, Floats, Bools]:
-        """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
+    def clocks(self, interval: Interval) -> tuple[Bools, Floats, Ints, Floats, Bools]:
+        """By row and CPU: online, utilisation. By row: the index of the busiest CPU, the clock,
+        whether it means something."""
         online, util, hz = self._seen(interval)
-        busy = of_core("busy_hz", hz, busiest(util, hz))
-        return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+        lead = busiest(util, hz)
+        busy = of_core("busy_hz", hz, lead)
+        return online, util, lead, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
 
     def _seen(self, interval: Interval) -> tuple[Bools, Floats, Floats]:
         """By row and CPU: online, utilisation, the clock."""
@@ -254,10 +215,6 @@ class Reader:
         for kind, mine in self._kinds.items():
             found |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
         return found
-
-
-_AT = [INDEX[key] for key in NUMBERS]
-_CLOCK = NUMBERS.index("busy_hz")
 
 
 def busiest(util: Floats, hz: Floats) -> Ints:

@@ -18,7 +18,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture, row, start
+from perftop.tui.overview.lines import Picture, marked, rows, start
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import Reader
 from perftop.tui.shared.trouble import Troubles
@@ -35,6 +35,10 @@ def of_session(session: Session, interval: Interval, width: int = 160, **more: A
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Picture:
     return of_session(*seen(of, **more), width, order=order)
+
+
+def row(p: Picture, i: int) -> strips.Line:
+    return rows(p, [i])[i]
 
 
 def lines(p: Picture) -> list[str]:
@@ -130,7 +134,7 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     assert keys(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", theme.EPISODES[kind], " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
-    assert row(p, 2, chosen=True)[1] == "chosen victim"
+    assert marked(row(p, 2))[1] == "chosen victim"
 
 
 def test_a_victim_names_its_taker() -> None:
