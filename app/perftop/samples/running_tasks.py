@@ -4,7 +4,6 @@ made safe here."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -14,6 +13,8 @@ MOST_COMM = 64
 """Characters kept of a name: as many as the kernel uses for its own threads."""
 MOST_TASKS = 3
 """Tasks kept of a CPU."""
+_UNTOLD = (None,) * MOST_TASKS
+"""What tasks did besides running, where nobody told."""
 
 
 class Task(NamedTuple):
@@ -36,8 +37,9 @@ class Look:
     """The tasks that ran most, a list of such entries."""
     waits: Mapping[str, Any] | None = None
     """Their shares of waiting and switches a second; None if the stream does not tell them."""
+    _told: dict[str, list[Task]] = field(default_factory=dict, init=False)
     _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False)
-    """What `on` has found so far, as a look is shown for many refreshes."""
+    """What `told` and `on` have found so far, as a look is shown for many refreshes."""
 
     @classmethod
     def of(cls, records: Mapping[str, object]) -> Look | None:
@@ -52,18 +54,24 @@ class Look:
             waits if isinstance(waits, dict) else None,
         )
 
-    def on(self, cpu: str) -> list[Ran]:
+    def told(self, cpu: str) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
+        if cpu not in self._told:
+            self._told[cpu] = [one for one in map(task, self._records(cpu)) if one is not None]
+        return self._told[cpu]
+
+    def on(self, cpu: str) -> list[Ran]:
+        """As `told`, with what they did besides running."""
         if cpu not in self._ran:
-            self._ran[cpu] = self._on(cpu)
+            waits = self.waits.get(cpu) if self.waits else None
+            known = [*waits[:MOST_TASKS], *_UNTOLD] if isinstance(waits, list) else _UNTOLD
+            found = zip(map(task, self._records(cpu)), known, strict=False)
+            self._ran[cpu] = [Ran(one, *_waited(wait)) for one, wait in found if one is not None]
         return self._ran[cpu]
 
-    def _on(self, cpu: str) -> list[Ran]:
-        others, waits = self.others.get(cpu), (self.waits or {}).get(cpu)
-        told = others[:MOST_TASKS] if isinstance(others, list) and others else []
-        told, waits = told or [self.tasks.get(cpu)], waits if isinstance(waits, list) else []
-        found = zip_longest(map(task, told), waits[: len(told)])
-        return [Ran(one, *_waited(known)) for one, known in found if one is not None]
+    def _records(self, cpu: str) -> list[Any]:
+        others = self.others.get(cpu)
+        return others[:MOST_TASKS] if isinstance(others, list) and others else [self.tasks.get(cpu)]
 
 
 class Ran(NamedTuple):
@@ -124,7 +132,7 @@ class Company:
 
     def on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        return [ran.task for ran in self._look.on(str(cpu))]
+        return self._look.told(str(cpu))
 
 
 def task(record: object) -> Task | None:

@@ -279,7 +279,7 @@ def _taken(loser: str, taker: str, room: int) -> list[Run]:
 def _task(tasks: Tasks, cpu: int) -> str:
     """Name and pid of the task on a CPU; '' if none was seen."""
     match tasks.get(str(cpu)):
-        case [int(pid), str(name), *_]:
+        case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
             return foreign(f"{name[:64]} {pid}")
     return ""
 

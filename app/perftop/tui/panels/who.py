@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from perfprobe.frozen import frozen
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
-from perftop.samples.running_tasks import Look, Ran
+from perftop.samples.running_tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
@@ -64,63 +64,79 @@ class _Columns:
 
 def lines(session: Session, interval: Interval, width: int, height: int) -> list[list[Run]]:
     """The panel, exactly `width` cells by `height` lines."""
-    found = runners(session, interval)
-    if not found:
+    ranking = _ranking(session, interval)
+    if not ranking.tasks:
         why = _folded(_why(session, interval), max(1, width - INDENT), height - 1)
         told = [[(" " * INDENT + part, "dim")] for part in why]
         return sized([title("who runs", "", width), *told], width, height)
     waits = interval.look.waits is not None
-    jobs = {one.pid: job(session, one.pid) for one in found} if width >= _JOBS else {}
-    columns = _columns(session, width, height, told=waits, jobs=any(jobs.values()))
+    named = ranking.tasks if width >= _JOBS and session.details else ()
+    jobs = any(job(session, pid) for pid, _ in named)
+    columns = _columns(session, width, height, told=waits, jobs=jobs)
     if height < LOW:
         heads = [title("who runs", "", width, _over(columns, width))]
     else:
         heads = [title("who runs", "% of a CPU", width), _headings(columns, names=True)]
-    ipc = _ipc(session, interval, found) if columns.ipc else {}
-    rows = [_line(one, columns, ipc, jobs) for one in found[: max(0, height - len(heads))]]
+    found = ranking.first(max(0, height - len(heads)))
+    rows = [_line(one, columns, session, interval) for one in found]
     return sized([*heads, *rows], width, height)
 
 
 def cpus(session: Session, interval: Interval, height: int) -> list[int | None]:
     """By line of the panel, the CPU on which its task runs most; None where there is no task."""
-    found = runners(session, interval)
+    found = _ranking(session, interval).first(height)
     heads: list[int | None] = [None] if height < LOW or not found else [None, None]
     tasks = [max(one.shares, key=one.shares.__getitem__) for one in found]
     return [*heads, *tasks, *[None] * height][:height]
 
 
-_KEPT: WeakKeyDictionary[Session, tuple[Look, list[int], list[Runner]]] = WeakKeyDictionary()
-"""By session, a look, the CPUs asked for and who runs there: a look is shown for a second."""
+class _Ranking:
+    """The tasks on the CPUs that the user asked for, in one look. Threads of one process that have
+    one name are one."""
+
+    def __init__(self, session: Session, look: Look) -> None:
+        self.look, self.shown = look, session.shown
+        self._shares: dict[tuple[int, str], dict[int, float]] = {}
+        known = look.others or look.tasks
+        for row in session.shown:
+            cpu = session.topology[row].cpu
+            for pid, comm, share in look.told(name) if (name := str(cpu)) in known else ():
+                shares = self._shares.setdefault((pid, comm), {})
+                shares[cpu] = shares.get(cpu, 0.0) + share
+        ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
+        self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
+        """Pid and name of each, the busiest first."""
+        self._made: list[Runner] = []
+
+    def first(self, most: int) -> list[Runner]:
+        """So many of the busiest; a screen shows few of them."""
+        self._made += [self._runner(*task) for task in self.tasks[len(self._made) : most]]
+        return self._made[:most]
+
+    def _runner(self, pid: int, comm: str) -> Runner:
+        """The waits of several threads are their mean, and their switches are added up."""
+        shares = self._shares[pid, comm]
+        there = (ran for cpu in shares for ran in self.look.on(str(cpu)))
+        ran = [one for one in there if one.task[:2] == (pid, comm)]
+        wait, switches = sum(one.wait for one in ran) / len(ran), sum(one.switches for one in ran)
+        return Runner(pid, comm, shares, len(ran), wait, switches)
+
+
+_KEPT: WeakKeyDictionary[Session, _Ranking] = WeakKeyDictionary()
+"""By session, who runs on the CPUs asked for: a look is shown for a second."""
+
+
+def _ranking(session: Session, interval: Interval) -> _Ranking:
+    kept = _KEPT.get(session)
+    if kept is None or kept.look is not interval.look or kept.shown is not session.shown:
+        kept = _KEPT[session] = _Ranking(session, interval.look)
+    return kept
 
 
 def runners(session: Session, interval: Interval) -> list[Runner]:
-    """The tasks on the CPUs that the user asked for, the busiest first. Threads of one process that
-    have one name are one."""
-    look, shown, found = _KEPT.get(session, (None, None, []))
-    if look is not interval.look or shown is not session.shown:
-        found = _runners(session, interval.look)
-        _KEPT[session] = interval.look, session.shown, found
-    return found
-
-
-def _runners(session: Session, look: Look) -> list[Runner]:
-    shown = {str(session.topology[row].cpu) for row in session.shown}
-    found: dict[tuple[int, str], list[tuple[int, Ran]]] = {}
-    for cpu in (look.others or look.tasks).keys() & shown:
-        for ran in look.on(cpu):
-            found.setdefault((ran.task.pid, ran.task.comm), []).append((int(cpu), ran))
-    made = [_runner(pid, comm, ran) for (pid, comm), ran in found.items()]
-    return sorted(made, key=lambda one: (-round(one.share, 3), one.pid, one.comm))
-
-
-def _runner(pid: int, comm: str, ran: list[tuple[int, Ran]]) -> Runner:
-    """The waits of several threads are their mean, and their switches are added up."""
-    shares: dict[int, float] = {}
-    for cpu, one in ran:
-        shares[cpu] = shares.get(cpu, 0.0) + one.task.share
-    waits = [one.wait for _, one in ran]
-    switches = sum(one.switches for _, one in ran)
-    return Runner(pid, comm, shares, len(ran), sum(waits) / len(waits), switches)
+    """The tasks on the CPUs that the user asked for, the busiest first."""
+    ranking = _ranking(session, interval)
+    return ranking.first(len(ranking.tasks))
 
 
 def job(session: Session, pid: int) -> str:
@@ -154,10 +170,10 @@ def _columns(session: Session, width: int, height: int, *, told: bool, jobs: boo
     """The columns that fit, the most important first; the bar and the names take what is left.
     `told`: the stream tells how long tasks wait. `jobs`: some job is known."""
     indent = 0 if height < LOW else INDENT
-    shown = sorted(session.topology[row].cpu for row in session.shown)
+    few = len(session.shown) <= FEW and height >= LOW
+    shown = sorted(session.topology[row].cpu for row in session.shown) if few else ()
     least = indent + _NAME[0] + _PID
     each = tuple(shown) if least + len(shown) * (_SHARE + 1) + _WAITS + _BAR[0] <= width else ()
-    each = each if len(each) <= FEW and height >= LOW else ()
     room = width - least - (len(each) * (_SHARE + 1) if each else _CPU + _SHARE)
     waits = _WAITS if room >= _WAITS and told else 0
     room -= waits
@@ -203,14 +219,12 @@ def _over(c: _Columns, width: int) -> list[Run]:
     return [*runs, (" " * max(0, width - before - strips.width(runs)), "dim")]
 
 
-def _line(
-    one: Runner, c: _Columns, ipc: dict[tuple[int, str], float], jobs: dict[int, str]
-) -> list[Run]:
+def _line(one: Runner, c: _Columns, session: Session, interval: Interval) -> list[Run]:
     key = "text" if one.share >= _LITTLE else "dim"
     name = fit(foreign(one.comm), c.name)
     runs: list[Run] = [(" " * c.indent, "text"), (name, key), (f"{one.pid:>{_PID}}", "dim")]
     if c.job:
-        runs.append((f"  {fit(foreign(jobs[one.pid]), c.job - 2)}", "dim"))
+        runs.append((f"  {fit(foreign(job(session, one.pid)), c.job - 2)}", "dim"))
     if c.each:
         runs += [_share(one.shares.get(cpu, 0.0), _SHARE + 1, key) for cpu in c.each]
     else:
@@ -223,7 +237,7 @@ def _line(
     if c.switches:
         runs.append(_number(one.switches, 0, c.switches, key))
     if c.ipc:
-        runs.append(_number(ipc.get((one.pid, one.comm), nan), 2, c.ipc, key))
+        runs.append(_number(_ipc(session, interval, one), 2, c.ipc, key))
     return runs
 
 
@@ -247,15 +261,10 @@ def bar(ran: float, waited: float, size: int) -> list[Run]:
     ]
 
 
-def _ipc(session: Session, interval: Interval, found: list[Runner]) -> dict[tuple[int, str], float]:
-    """IPC of the CPUs on which one task ran and no other, by that task."""
-    on: dict[int, list[Runner]] = {}
-    for one in found:
-        for cpu in one.shares:
-            on.setdefault(cpu, []).append(one)
-    values = interval.values["ipc"]
-    return {
-        (alone[0].pid, alone[0].comm): float(values[session.position[cpu]])
-        for cpu, alone in on.items()
-        if len(alone) == 1 and len(alone[0].shares) == 1
-    }
+def _ipc(session: Session, interval: Interval, one: Runner) -> float:
+    """IPC of the CPU on which this task ran and no other; NaN if there is none."""
+    cpu, *more = one.shares
+    beside = interval.look.told(str(cpu))
+    if more or any((task.pid, task.comm) != (one.pid, one.comm) for task in beside):
+        return nan
+    return float(interval.values["ipc"][session.position[cpu]])
