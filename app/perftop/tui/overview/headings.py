@@ -45,35 +45,46 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     every, wide = picture.troubles.on(package)
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-    runs: list[Run] = [mark, sign, (" ", "text"), (package_name(package), "bright")]
+    told = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
     util, hz = _over(picture, package)
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
-        _place(runs, busy, start(picture, "bar"), size - 1)
-    _place(runs, _clock(picture, package, hz, wide), 0, size - 1)
+        told.place(busy, start(picture, "bar"))
+    told.place(_clock(picture, package, hz, wide))
     cpu = picture.places.places[line.row].cpus[0]
+    losses = _losses(picture, package, wide, told.room - GAP - 1)
+    left = width(losses) + 2 * GAP
     power = _power(picture, cpu)
-    told = _losses(picture, package, wide, size - width(runs) - GAP - 1)
-    if width(runs) + width(power) + width(told) + 2 * GAP <= size or not told:
-        _place(runs, power, start(picture, "work"), size - 1)
+    if width(power) + left <= told.room or not losses:
+        told.place(power, start(picture, "work"))
     memory = _memory(picture, cpu)
-    if width(runs) + width(memory) + width(told) + 2 * GAP <= size:
-        _place(runs, memory, 0, size - 1)
-    _place(runs, told, 0, size - 1)
-    room = max(0, size - width(runs) - 2)
+    if width(memory) + left <= told.room:
+        told.place(memory)
+    told.place(losses)
+    room = max(0, told.room - 2)
     bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
-    return [*runs, *(bar or [(" " + theme.RULE * room, "rule")])]
+    return [*told.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
 
 
-def _place(runs: list[Run], piece: list[Run], column: int, size: int) -> None:
-    """Append a piece if it fits, at this column if that is further right."""
-    used, wide = width(runs), width(piece)
-    gap = min(GAP, max(1, size - used - wide))
-    at = used + gap
-    if column > at and column + wide <= size:
-        at = column
-    if piece and at + wide <= size:
-        runs += [(" " * (at - used), "text"), *piece]
+class _Filling:
+    """A line of `size` cells that is filled from its left."""
+
+    def __init__(self, runs: list[Run], size: int) -> None:
+        self.runs, self._size = runs, size
+        self.room = size - width(runs)
+        """Cells that are left."""
+
+    def place(self, piece: list[Run], column: int = 0) -> None:
+        """Append a piece if it fits with a cell behind it, at this column if that is further
+        right."""
+        wide, most = width(piece), self.room - 1
+        gap = min(GAP, max(1, most - wide))
+        ahead = column - (self._size - self.room)
+        if ahead > gap and ahead + wide <= most:
+            gap = ahead
+        if piece and gap + wide <= most:
+            self.runs += [(" " * gap, "text"), *piece]
+            self.room -= gap + wide
 
 
 def _over(picture: Picture, package: int | None) -> tuple[float, float]:
@@ -92,8 +103,7 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
     rows, sheet = picture.rows(package), picture.sheet
-    ceilings = np.broadcast_to(sheet.ceiling[rows, None], sheet.util[rows].shape)
-    ceiling = ceiling_over(ceilings, sheet.util[rows])
+    ceiling = ceiling_over(sheet.ceiling[rows, None], sheet.util[rows])
     if not isnan(ceiling):
         runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
     return [*runs, (f" {unit}", "dim")]

@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
-from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign, number
+from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import BOUNDS, SINGLE
 from perftop.session.interval import Tasks
@@ -173,7 +173,8 @@ def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]
 
 
 def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[Run]]) -> None:
-    key, width, scale, digits = slot.key, slot.width, slot.scale, slot.digits
+    key, width, scale, spec = slot.key, slot.width, slot.scale, f"{slot.width}.{slot.digits}f"
+    unknown, rest = (f"{MISSING:>{width}}", "faint"), at_rest(width)
     threads = _which(p, s, key, found) if slot.arg == LEAD else [slot.arg] * len(lines)
     rests = slot.column is not None and slot.column.of_running
     places, doubts, usual = p.places.places, s.doubted(key), _usual(slot)
@@ -183,7 +184,7 @@ def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[R
             there = thread < len(places[s.rows[at]].rows)  # some cores have fewer threads
             runs.append((f"{'off' if there else '':>{width}}", "dim" if there else "text"))
         elif rests and resting[thread]:
-            runs.append(at_rest(width))
+            runs.append(rest)
         else:
             value = values[thread]
             if trouble is not None and (places[s.rows[at]].rows[thread], key) in trouble.lost:
@@ -192,7 +193,7 @@ def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[R
                 style = "faint"
             else:
                 style = usual or _loudness(slot, value, trouble)
-            told = number(value * scale, digits, width, style)
+            told = unknown if isnan(value) else (format(value * scale, spec), style)
             runs.append(doubted(told) if doubts and doubts[at][thread] else told)
 
 

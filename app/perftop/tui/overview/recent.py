@@ -44,6 +44,7 @@ class Recent:
         """`work` and `ipc`: cells of each; 0 where no column shows it."""
         self._session, self._places, self._ascii = session, places, ascii_
         self._work_cells, self._ipc_cells = work, ipc
+        self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
         self._sight: list[int] = []
         self._ring = self._past(self._sight)
         self._interval: Interval
@@ -78,8 +79,9 @@ class Recent:
         if not rows:
             return
         bins = max(work, ipc)
-        values = {key: np.full((bins, 2 * len(rows)), np.nan) for key in ("util", "ipc")}
-        if history is not None:
+        if history is None:
+            values = dict.fromkeys(("util", "ipc"), np.full((bins, 2 * len(rows)), np.nan))
+        else:
             bin_ns = axis(self._session, self._interval, bins).bin_ns
             end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
             # The span of a past moment is shown whole, as far as it is over by now.
@@ -97,8 +99,8 @@ class Recent:
     def _shares(self, rows: Sequence[int], util: Floats) -> list[bytes]:
         steps = histories.steps(util.T)
         first, second = steps[: len(rows)], steps[len(rows) :]
-        pairs = np.array([len(self._places[row].rows) == 2 for row in rows])
-        cells = np.where(pairs[:, None], histories.paired(first, second), first)
+        pairs = self._pairs[[*rows], None]
+        cells = np.where(pairs, histories.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
     def work(self, row: int) -> tuple[Run, ...]:
