@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
 
@@ -22,8 +22,8 @@ from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight
 from perftop.tui.shared.trouble import Trouble, Troubles
 
-Found = Sequence[Trouble | None]
-"""What runs on each of some rows."""
+Found = Mapping[int, Trouble]
+"""What runs on some rows, by their places among the lines."""
 _BLANK: Run = (" ", "text")
 
 
@@ -79,13 +79,16 @@ def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, Line]:
 
 def _drawn(picture: Picture, on: Sequence[int]) -> list[Line]:
     places, troubles = picture.places.places, picture.troubles
-    found = [troubles.of(places[i].rows) if troubles else None for i in on]
-    lines: list[list[Run]] = [[_BLANK, (it.sign, it.key) if it else _BLANK] for it in found]
+    rows = enumerate(places[i].rows for i in on) if troubles else ()
+    found = {at: it for at, mine in rows if (it := troubles.of(mine)) is not None}
+    lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in on]
+    for at, trouble in found.items():
+        lines[at][1] = trouble.sign, trouble.key
     sight = Sight(picture.sheet, on)
     for column in picture.columns:
         _DRAW.get(column.key, _number)(picture, sight, column, found, lines)
-    moods = (it is not None and it.victim for it in found)
-    return [(runs, "victim" if mood else "calm") for runs, mood in zip(lines, moods, strict=True)]
+    victims = {at for at, trouble in found.items() if trouble.victim}
+    return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
 
 
 def marked(line: Line) -> Line:
@@ -99,7 +102,7 @@ def _off(picture: Picture, i: int) -> Line:
     runs: list[Run] = [_BLANK, _BLANK]
     for column in picture.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, Sight(picture.sheet, [i]), column, [None], [runs])
+            _DRAW[column.key](picture, Sight(picture.sheet, [i]), column, {}, [runs])
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
@@ -109,9 +112,11 @@ def _off(picture: Picture, i: int) -> Line:
 
 def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     names, width = p.places.names(p.order), column.width
-    for runs, i, idle, trouble in zip(lines, s.rows, s.idle, found, strict=True):
-        key = "faint" if idle else "text"
-        runs.append((f"{names[i]:>{width}}", "bright" if trouble and trouble.victim else key))
+    for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
+        runs.append((f"{names[i]:>{width}}", "faint" if idle else "text"))
+    for at, trouble in found.items():
+        if trouble.victim:
+            lines[at][-1] = lines[at][-1][0], "bright"
 
 
 def _cpus(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
@@ -121,9 +126,10 @@ def _cpus(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]
 
 
 def _cache(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+    places, width = p.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
-        l3 = p.places.places[i].l3
-        runs.append((f"{'' if l3 is None else l3:>{column.width}}", "faint" if idle else "dim"))
+        l3 = places[i].l3
+        runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
 def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
@@ -173,91 +179,102 @@ def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]
 
 
 def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[Run]]) -> None:
-    key, width, scale, spec = slot.key, slot.width, slot.scale, f"{slot.width}.{slot.digits}f"
-    unknown, rest = (f"{MISSING:>{width}}", "faint"), at_rest(width)
+    key, width, scale, spec = slot.key, slot.width, slot.scale, f"%{slot.width}.{slot.digits}f"
     threads = _which(p, s, key, found) if slot.arg == LEAD else [slot.arg] * len(lines)
-    rests = slot.column is not None and slot.column.of_running
-    places, doubts, usual = p.places.places, s.doubted(key), _usual(slot)
-    drawn = zip(lines, threads, s.numbers(key), s.online, s.resting, s.idle, found, strict=True)
-    for at, (runs, thread, values, online, resting, idle, trouble) in enumerate(drawn):
-        if not online[thread]:
-            there = thread < len(places[s.rows[at]].rows)  # some cores have fewer threads
-            runs.append((f"{'off' if there else '':>{width}}", "dim" if there else "text"))
-        elif rests and resting[thread]:
-            runs.append(rest)
-        else:
-            value = values[thread]
-            if trouble is not None and (places[s.rows[at]].rows[thread], key) in trouble.lost:
-                style = "alarm"
-            elif idle:
-                style = "faint"
-            else:
-                style = usual or _loudness(slot, value, trouble)
-            told = unknown if isnan(value) else (format(value * scale, spec), style)
-            runs.append(doubted(told) if doubts and doubts[at][thread] else told)
+    values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
+    styles = _styles(slot, s.idle, values)
+    for at, trouble in found.items():
+        rows = p.places.places[s.rows[at]].rows[threads[at] :]  # some cores have fewer threads
+        if rows and (rows[0], key) in trouble.lost:
+            styles[at] = "alarm"
+        elif styles[at] == "warn" and key in trouble.shared:
+            styles[at] = "text"  # the line of the package says it for all
+    unknown: Run = f"{MISSING:>{width}}", "faint"
+    cells = [
+        unknown if isnan(value) else (spec % (value * scale), style)
+        for value, style in zip(values, styles, strict=True)
+    ]
+    _except(p, s, slot, threads, cells)
+    for runs, cell in zip(lines, cells, strict=True):
+        runs.append(cell)
+
+
+def _except(p: Picture, s: Sight, slot: Placed, threads: Sequence[int], cells: list[Run]) -> None:
+    """Marks numbers that are doubted, and replaces those that are not shown."""
+    width, column, rest = slot.width, slot.column, at_rest(slot.width)
+    for at, doubts in enumerate(s.doubted(slot.key) or ()):
+        if doubts[threads[at]]:
+            cells[at] = doubted(cells[at])
+    for at in s.resters if column is not None and column.of_running else ():
+        if s.resting[at][threads[at]]:
+            cells[at] = rest
+    for at in s.partial:
+        if not s.online[at][threads[at]]:
+            there = threads[at] < len(p.places.places[s.rows[at]].rows)
+            cells[at] = (f"{'off':>{width}}", "dim") if there else (" " * width, "text")
 
 
 def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
     """Index of the CPU whose number stands for its core: one that loses, else the usual one."""
     threads = [*s.which(key)]
-    for at, trouble in enumerate(found):
-        if trouble is not None:
-            rows = p.places.places[s.rows[at]].rows
-            loses = (i for i, row in enumerate(rows) if (row, key) in trouble.lost)
-            threads[at] = next(loses, threads[at])
+    for at, trouble in found.items():
+        rows = p.places.places[s.rows[at]].rows
+        loses = (i for i, row in enumerate(rows) if (row, key) in trouble.lost)
+        threads[at] = next(loses, threads[at])
     return threads
 
 
-def _usual(slot: Placed) -> str:
-    """The style of a column's numbers in rows at work; '' if it depends on the number."""
+def _styles(slot: Placed, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
+    """Styles of the numbers, but for episodes: faint in idle rows, elsewhere by their size if it is
+    their size that matters."""
     key, column = slot.key, slot.column
     if column is None or key not in METRICS or key == "net_hz":
-        return "dim"
-    return "text" if column.of_running or column.unit == "Hz" else ""
-
-
-def _loudness(slot: Placed, value: float, trouble: Trouble | None) -> str:
-    assert slot.column is not None
-    if value >= slot.column.stands_out:  # amber, unless the line of the package says it for all
-        return "text" if trouble is not None and slot.key in trouble.shared else "warn"
-    return "dim" if value < QUIET else "text"
+        return ["faint" if rests else "dim" for rests in idle]
+    if column.of_running or column.unit == "Hz":
+        return ["faint" if rests else "text" for rests in idle]
+    much = column.stands_out
+    return [
+        "faint" if rests else "warn" if value >= much else "dim" if value < QUIET else "text"
+        for rests, value in zip(idle, values, strict=True)
+    ]
 
 
 def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
-    for runs, trouble in zip(lines, found, strict=True):
-        text = p.troubles.lost(trouble) if trouble is not None else ""
-        runs.append((f"{text:>{column.width}}", "alarm" if text else "text"))
+    blank: Run = " " * column.width, "text"
+    for at, runs in enumerate(lines):
+        text = p.troubles.lost(found[at]) if at in found else ""
+        runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
 
 
 def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
-    for runs, i, trouble in zip(lines, s.rows, found, strict=True):
-        runs.append((" " * column.gap, "text"))
+    gap: Run = " " * column.gap, "text"
+    for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
+        runs.append(gap)
         if p.recent is None:
             runs.append((" " * (column.width - column.gap), "text"))
         elif column.key == "work":
             runs.extend(p.recent.work(i))
         else:
-            runs.extend(p.recent.ipc(i, trouble))
+            runs.extend(p.recent.ipc(i, found.get(at)))
 
 
 def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     """The tasks of each core; or the one that loses, and its taker."""
-    gap, room = (" " * column.gap, "text"), column.width - column.gap
-    for runs, i, util, idle, trouble in zip(
-        lines, s.rows, s.numbers("util"), s.idle, found, strict=True
-    ):
-        runs.append(gap)
-        names = p.tasks(i)
+    gap: Run = " " * column.gap, "text"
+    room, every = column.width - column.gap, zip(s.rows, s.numbers("util"), s.idle, strict=True)
+    for at, (i, util, idle) in enumerate(every):
+        names, trouble = p.tasks(i), found.get(at)
         if trouble is not None and trouble.victim:
             tasks = dict(zip(p.places.places[i].rows, names, strict=True))
-            runs.extend(_losing(p, trouble, tasks, room))
+            lines[at].extend((gap, *_losing(p, trouble, tasks, room)))
             continue
         at_work = [
             name
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        runs.append((fit(" · ".join(dict.fromkeys(at_work)), room), "dim" if idle else "text"))
+        told = fit(" · ".join(dict.fromkeys(at_work)), room)
+        lines[at].extend((gap, (told, "dim" if idle else "text")))
 
 
 def _losing(p: Picture, trouble: Trouble, tasks: dict[int, str], room: int) -> list[Run]:
