@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import nan
 
 import numpy as np
@@ -40,20 +41,42 @@ Kind = tuple[int | None, str | None]
 """Package and type of a core; cores of one kind can be compared."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Sheet:
-    """Arrays have an entry per row, those of CPUs one per row and sibling; NaN where unknown."""
+    """Arrays have an entry per row, those of CPUs one per row and sibling; NaN where unknown. What
+    few screens show is worked out when it is first asked for."""
 
     reader: Reader
     interval: Interval
     online: Bools
     util: Floats
-    busy: Floats
     ceiling: Floats
-    dropped: Bools
-    """Whether the clock is clearly below its ceiling."""
-    lead: Ints
-    """By row, the index of its busiest CPU."""
+
+    @cached_property
+    def lead(self) -> Ints:
+        """Index of the busiest CPU."""
+        return busiest(self.util, self._hz)
+
+    @cached_property
+    def busy(self) -> Floats:
+        """The clock of the busiest CPU."""
+        return of_core("busy_hz", self._hz, self.lead)
+
+    @cached_property
+    def awake(self) -> Bools:
+        """Whether that clock means something."""
+        found: Bools = (np.fmax.reduce(self.util, axis=1) >= AWAKE) & np.isfinite(self.busy)
+        return found
+
+    @cached_property
+    def dropped(self) -> Bools:
+        """Whether the clock is clearly below its ceiling."""
+        return self.awake & (self.busy < self.ceiling * (1 - DROP))
+
+    @cached_property
+    def _hz(self) -> Floats:
+        hz = self.interval.values["busy_hz"][self.reader.cpus]
+        return np.where(self.online, hz, np.nan)
 
     def states(self, rows: Ints) -> Floats:
         """The SMT states of these rows."""
@@ -62,7 +85,7 @@ class Sheet:
     @property
     def alone(self) -> Bools:
         """Whether the clock is clearly below that of the others of its kind."""
-        return self.reader.alone(self.interval)
+        return self.reader.alone(self)
 
     def scores(self) -> list[float]:
         """Sort key by row, worst first: rows with something wrong come before rows that are only
@@ -95,7 +118,8 @@ class Sight:
         """Places in `rows` of those of which some CPU rests."""
         self.partial = [at for at, cpus in enumerate(self.online) if False in cpus]
         """The same for a CPU that is offline or not there."""
-        self.lead: list[int] = sheet.lead[at].tolist()
+        hz = np.where(self._online, sheet.interval.values["busy_hz"][self._cpus], np.nan)
+        self.lead: list[int] = busiest(util, hz).tolist()
         """Index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
         """Whether all its CPUs do next to nothing, so that most numbers mean little."""
@@ -162,35 +186,19 @@ class Reader:
         """Reader of all rows, so that a core is compared with the same others under any filter."""
 
     def read(self, interval: Interval) -> Sheet:
-        online, util, lead, busy, awake = self.clocks(interval)
-        ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
-        dropped: Bools = awake & (busy < ceiling * (1 - DROP))
-        return Sheet(self, interval, online, util, busy, ceiling, dropped, lead)
-
-    def clocks(self, interval: Interval) -> tuple[Bools, Floats, Ints, Floats, Bools]:
-        """By row and CPU: online, utilisation. By row: the index of the busiest CPU, the clock,
-        whether it means something."""
-        online, util, hz = self._seen(interval)
-        lead = busiest(util, hz)
-        busy = of_core("busy_hz", hz, lead)
-        return online, util, lead, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
-
-    def _seen(self, interval: Interval) -> tuple[Bools, Floats, Floats]:
-        """By row and CPU: online, utilisation, the clock."""
         online = interval.online[self.cpus] & self._there
         util = np.where(online, interval.values["util"][self.cpus], np.nan)
-        hz = np.where(online, interval.values["busy_hz"][self.cpus], np.nan)
-        return online, util, hz
+        ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
+        return Sheet(self, interval, online, util, ceiling)
 
     def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
         """The number of each row, from those by position of the CPU."""
-        online, util, hz = self._seen(interval)
-        return of_core(key, np.where(online, by_cpu[self.cpus], np.nan), busiest(util, hz))
+        sheet = self.read(interval)
+        return of_core(key, np.where(sheet.online, by_cpu[self.cpus], np.nan), sheet.lead)
 
-    def usual(self, interval: Interval) -> dict[Kind, float]:
+    def usual(self, sheet: Sheet) -> dict[Kind, float]:
         """The median clock of the rows at work, by package and type."""
-        *_, busy, awake = self.clocks(interval)
-        working = {kind: busy[mine & awake] for kind, mine in self._kinds.items()}
+        working = {kind: sheet.busy[mine & sheet.awake] for kind, mine in self._kinds.items()}
         return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
 
     def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
@@ -211,13 +219,13 @@ class Reader:
                 found[self._row_of[cpu]] = max(found[self._row_of[cpu]], lost)
         return found
 
-    def alone(self, interval: Interval) -> Bools:
+    def alone(self, sheet: Sheet) -> Bools:
         """The rows whose clock is clearly below that of the others of their kind."""
-        *_, busy, awake = self.clocks(interval)
-        usual = self._every.usual(interval)
-        found = np.zeros(len(busy), bool)
+        every = self._every
+        usual = every.usual(sheet if every is self else every.read(sheet.interval))
+        found = np.zeros(len(sheet.busy), bool)
         for kind, mine in self._kinds.items():
-            found |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
+            found |= mine & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
         return found
 
 
