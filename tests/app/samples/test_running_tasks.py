@@ -49,3 +49,12 @@ def test_a_stream_that_tells_no_waits_is_told_from_one_without_any() -> None:
     assert new.waits == {}
     assert Look.of({"others": {}}) is None
     assert Look.of({"tasks": 5}) is None
+
+
+@pytest.mark.parametrize(
+    "record", [None, 7, [7], ["7", "a", 0.5], [7, 7, 0.5], [7, "a", "0.5"], [-1, "a", 0.5]]
+)
+def test_what_is_no_task_is_nobody(record: Any) -> None:
+    look = Look({"3": record}, {"4": [record, [7, "a", 0.5]]})
+    assert look.told("3") == [] == look.on("3")
+    assert [one.comm for one in look.told("4")] == ["a"] == [ran.task.comm for ran in look.on("4")]

@@ -69,6 +69,15 @@ def test_a_core_tells_its_states_loads_and_clock() -> None:
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
 
 
+@pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
+def test_lines_made_together_are_as_each_alone(kind: str) -> None:
+    does = {0: Does(1.0), 1: Does(0.001), 6: Does(0.002), 7: Does(0.001)}
+    p = losing(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
+    every = range(len(p.places.places))
+    assert rows(p, every) == {i: row(p, i) for i in every}
+    assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
+
+
 def test_nothing_moves_when_values_change() -> None:
     low = Machine(cores=4, does={cpu: Does(0.001, 0.8e9, 0.01, 0.0) for cpu in range(8)})
     high = Machine(cores=4, does={cpu: Does(1.0, 3.2e9, 9.99, 1.0) for cpu in range(8)})

@@ -137,6 +137,13 @@ def test_who_runs_is_worked_out_once_for_each_look() -> None:
     assert [one.comm for one in who.runners(session, other)] == ["other"]
 
 
+def test_more_lines_have_the_same_tasks_and_more() -> None:
+    of = seen(guest(), records=records())
+    few, many = text(of, 97, 9), text(of, 97, 12)
+    assert many[:9] == few
+    assert [one.comm for one in who.runners(*of)] == [line.split()[0] for line in many[2:] if line]
+
+
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
