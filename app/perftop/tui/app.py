@@ -40,7 +40,7 @@ Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NEWS_S = 10.0
 """How long a message is shown if no key is pressed."""
-WATCH_S = 0.5
+WATCH_S = 0.9
 """Least seconds between two looks at what no message tells, while messages come."""
 SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
