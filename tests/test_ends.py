@@ -117,6 +117,17 @@ def test_a_full_disk_is_said() -> None:
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["stat", "--help"], ["--version"]])
+def test_help_that_cannot_be_written_is_said(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            timeout=MOST_S,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
+
+
 @pytest.mark.parametrize("limit", [14, 16])
 def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.text import meant
@@ -66,6 +66,10 @@ class Parser(argparse.ArgumentParser):
         if self.get_default("runs"):
             usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
         return f"{usage}{gap}{rest}"
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse does, which drops the error of an output that takes nothing."""
+        print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         told = message.removeprefix("argument ")
