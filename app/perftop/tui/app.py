@@ -131,10 +131,13 @@ class PerfTopApp(TerminalApp):
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self.call_later, self._look_now)
+        self._timer = loop.call_later(seconds, self.call_later, self._look_alone)
+
+    def _look_alone(self) -> None:
+        self._look_later(1.0)
+        self._look_now()
 
     def _look_now(self) -> None:
-        self._look_later(1.0)
         self._watched = self._clock()
         self._watch()
 
@@ -157,7 +160,7 @@ class PerfTopApp(TerminalApp):
                 self._greeting = ""
         if self._heard - self._watched >= WATCH_S:
             self._look_now()
-        self._look_later(1.5)
+        self._look_later(1.5)  # longer than any batch
         if news:
             self._tell()
 

@@ -209,7 +209,9 @@ class AroundApp(PerfTopApp):
             self._due = loop.call_later(LOOK_S, self.call_later, self._look)
 
     def _look(self) -> None:
-        self._due = None
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         if self._unseen and self.is_running:
             self._unseen = b""
             self._printout.settle()
