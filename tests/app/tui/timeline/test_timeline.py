@@ -2,93 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from fakes import Does, Machine, doubting, guest
-from playing import Run, running
-from waiting import until
+from time_view import look, many, seen, two
 
-from perftop.draw.strips import text
-from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.filter import parse
 from perftop.session.history import History
 from perftop.tui.shared import time_axis
-from perftop.tui.timeline.timeline import TALL, Past
 
-S = 1_000_000_000
 UTIL = BY_KEY["util"]
-
-
-class View:
-    """The time view of a running app."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.past = run.app.screen_stack[0].query_one(Past)
-
-    @property
-    def heads(self) -> list[str]:
-        return [text(runs) for runs in self.past.heads]
-
-    @property
-    def feet(self) -> list[str]:
-        """The line of the axis, and that of its clock times if there is one."""
-        return [text(runs) for runs, _ in self.past.feet[: 1 + (self.past.size.height >= TALL)]]
-
-    @property
-    def rows(self) -> list[str]:
-        """All lines that scroll, visible or not."""
-        return [text(self.past.line(y)[0]) for y in range(self.past.count)]
-
-    def seen(self) -> list[str]:
-        lines = range(self.past.size.height)
-        return [self.past.render_line(y).text.rstrip() for y in lines]
-
-    def strip(self, y: int) -> list[tuple[str, str]]:
-        """Its cells, one by one, with their styles."""
-        found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
-        start = self.past._left
-        return found[start : start + self.past._axis.width]
-
-    async def again(self) -> None:
-        """After something was changed behind the app's back."""
-        session, interval = self.run.session, self.run.interval
-        self.past.lay_out()
-        self.past.show(session, interval)
-        await self.run.pilot.pause()
-
-
-@asynccontextmanager
-async def look(
-    machine: Machine, size: tuple[int, int] = (160, 50), **more: Any
-) -> AsyncIterator[View]:
-    """The view after two seconds."""
-    async with running(machine, size, **more) as run:
-        await run.intervals(10)
-        await run.pilot.press("3")
-        await until(lambda: run.app.screen_stack[0].query(Past), "the time view")
-        await run.pilot.pause()
-        yield View(run)
-
-
-async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
-    """The same as it is at its end."""
-    async with look(machine, size) as view:
-        return view
-
-
-def two() -> Machine:
-    """Two cores: both siblings idle and busy, both alike."""
-    return Machine(cores=2, does={0: Does(0.02), 2: Does(0.98), 1: Does(0.5), 3: Does(0.5)})
-
-
-def many(cores: int = 24) -> Machine:
-    does = {cpu: Does(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
-    return Machine(cores=cores, does=does, ceiling_hz=3.0e9)
 
 
 # --- what a line is
@@ -255,63 +181,6 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
         view.past.show(session, doubting(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
-
-
-# --- episodes
-
-
-async def told(view: View, *episodes: Episode) -> None:
-    view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
-    view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
-    await view.again()
-
-
-async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
-    async with look(many()) as view:
-        await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
-    at = view.feet[0].index("║")
-    assert view.rows[1][at] == "║"
-    assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
-    assert not any("║" in row for row in view.rows[2:])
-    assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
-
-
-async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
-    async with look(many()) as view:
-        await told(view, Episode("involuntary-halt", [0], S // 2, S))
-    assert view.feet[0].count("║") == 1
-    assert view.rows[1].count("║") == 1
-    assert not view.rows[1].rstrip().endswith("║")
-
-
-async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
-    found: list[object] = []
-
-    async with look(two()) as view:
-        await told(view, Episode("involuntary-halt", [1], S // 2, S))
-        past = view.past
-        seen = view.seen()
-        first = next(y for y, line in enumerate(seen) if "what happened" in line)
-        at = next(y for y in range(first, len(seen)) if "║" in seen[y])
-        found.append(past.target(seen[at].index("║"), past.size.height - at))
-        found.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
-    episode, room, feet = found
-    assert isinstance(episode, Episode)
-    assert episode.kind == "involuntary-halt"
-    assert room == feet
-
-
-async def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
-    async with look(many()) as view:
-        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
-    assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
-
-
-async def test_where_there_are_no_headings_rows_tell_of_it() -> None:
-    async with look(many()) as view:
-        view.past.choice.order = "CPU number"
-        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
-    assert [row.count("▼") for row in view.rows] == [2] * 24
 
 
 # --- order, filter, cursor

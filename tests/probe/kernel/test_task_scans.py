@@ -1,0 +1,111 @@
+"""When a scan of who runs where comes, how long it takes at once, and what it need not read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trees
+from task_scans import CPUS, Machine, S
+
+from perfprobe.kernel import tasks
+from perfprobe.kernel.births import Births
+from perfprobe.kernel.process_stat import BATCH, TICK_NS
+from perfprobe.kernel.tasks import COST, PERIOD_NS
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
+    """Whose CPU clock stands still; its share counts from there when it wakes up."""
+    clocks = {"10": 0}
+    machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
+
+    def run(pid: int, ticks: int) -> None:
+        machine.runs(pid, ticks, threads=2)
+        machine.thread(pid, 11, ticks, 7)
+
+    run(10, 0)
+    machine.scan()
+    for ticks in (50, 100):
+        run(10, ticks)
+        clocks["10"] = ticks * TICK_NS
+        told = machine.scan()
+    assert told == {"7": [10, "job", 0.5]}
+    trees.put(machine.root, "proc/10/stat", "not to be read")
+    for _ in range(5):
+        assert machine.scan() == {}
+    run(10, 180)
+    clocks["10"] = 180 * TICK_NS
+    assert machine.scan() == {"7": [10, "job", 0.8]}
+
+
+def test_a_process_that_hardly_runs_is_not_read(machine: Machine) -> None:
+    """However long it goes on; its share counts from the last scan when it has more to do."""
+    clocks = {"10": 0}
+    machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
+    machine.runs(10, 0)
+    machine.scan()
+    trees.put(machine.root, "proc/10/stat", "not to be read")
+    for clocks["10"] in range(TICK_NS, 100 * TICK_NS, TICK_NS):
+        assert machine.scan() == {}
+    machine.runs(10, 140)
+    clocks["10"] = 140 * TICK_NS
+    assert machine.scan() == {"0": [10, "job", 0.41]}
+
+
+def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
+    """Until then the processes of the last scan are all there are, and some of them end."""
+    machine.tasks._clock_ns = lambda _: None  # type: ignore[method-assign, assignment]
+
+    def scan(ticks: int, *pids: int) -> dict[str, Any]:
+        for pid in pids:
+            machine.runs(pid, ticks, pid % CPUS.stop)
+        return {cpu: pid for cpu, (pid, *_) in (machine.scan() or {}).items()}
+
+    trees.put(machine.root, "proc/loadavg", "0.20 0.18 0.12 1/80 11\n")
+    machine.tasks._births = Births(f"{machine.root}/proc")
+    scan(0, 10, 11)
+    assert scan(50, 10, 11, 12) == {"10": 10, "11": 11}
+    shutil.rmtree(machine.root / "proc/11")
+    assert scan(90, 10, 12) == {"10": 10}
+    trees.put(machine.root, "proc/loadavg", "0.20 0.18 0.12 1/80 12\n")
+    assert scan(130, 10, 12) == {"10": 10, "12": 12}
+    for pid in (10, 12):
+        shutil.rmtree(machine.root / f"proc/{pid}")
+    assert scan(130) == {}
+    scan(0, 13)
+    assert scan(50, 13) == {"13": 13}  # nobody was left, so the directory was read
+
+
+def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
+    machine.runs(10, 0)
+    machine.scan()
+    assert machine.tasks.due() == (S + PERIOD_NS) / 1e9
+    machine.runs(10, 50)
+    assert machine.scan(PERIOD_NS - 1) is None
+    assert machine.scan(1) == {"0": [10, "job", 0.5]}
+    assert machine.tasks.take() == {}, "in one frame only"
+    machine.spend_ns = 40_000_000  # for a slice, and the scan is one
+    machine.scan()
+    assert machine.tasks.due() == (machine.now_ns + COST * 40_000_000) / 1e9
+
+
+def test_a_slice_is_short(machine: Machine) -> None:
+    for pid in range(100, 100 + 10 * BATCH):
+        machine.runs(pid, 0)
+    machine.step_ns = tasks.SLICE_NS // (2 * BATCH)  # two batches a slice
+    machine.now_ns += S
+    slices = 0
+    while not slices or machine.tasks.due() == 0:
+        begun_ns = machine.now_ns
+        machine.tasks.work()
+        assert machine.now_ns - begun_ns < 2 * tasks.SLICE_NS
+        slices += 1
+    assert slices >= 4
+    machine.tasks.close()

@@ -1,0 +1,51 @@
+"""Scans of who runs where: a tree with processes that a test writes, and clocks that it moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trees
+
+from perfprobe.kernel.tasks import Tasks
+
+S = 1_000_000_000
+CPUS = range(64)
+
+
+class Machine:
+    """A tree with processes, and two clocks. `step_ns`, `spend_ns`: what each look at one takes."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "proc").mkdir()
+        self.root = root
+        self.now_ns = self.step_ns = self.spent_ns = self.spend_ns = 0
+        self.tasks = Tasks(root, CPUS, None, self._time_ns, self._cpu_ns)
+
+    def _time_ns(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+    def _cpu_ns(self) -> int:
+        self.spent_ns += self.spend_ns
+        return self.spent_ns
+
+    def runs(self, pid: int, ticks: int, cpu: int = 0, **more: Any) -> None:
+        trees.put(self.root, f"proc/{pid}/stat", trees.process(pid, ticks, cpu, **more))
+
+    def thread(self, pid: int, tid: int, ticks: int, cpu: int, **more: Any) -> None:
+        trees.put(self.root, f"proc/{pid}/task/{tid}/stat", trees.process(tid, ticks, cpu, **more))
+
+    def scan(self, after_ns: int = S) -> Any:
+        """The tasks that a scan tells of; None if it tells nothing."""
+        self.now_ns += after_ns
+        while True:
+            self.tasks.work()
+            if self.tasks.due() > 0:
+                return self.tasks.take().get("tasks")
+
+    def records(self) -> dict[str, Any]:
+        """All that a scan after a second tells, if it is done at once."""
+        self.now_ns += S
+        self.tasks.work()
+        return self.tasks.take()

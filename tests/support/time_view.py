@@ -1,0 +1,82 @@
+"""The time view of a running app, as text and runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fakes import Does, Machine
+from playing import Run, running
+from waiting import until
+
+from perftop.draw.strips import text
+from perftop.tui.timeline.timeline import TALL, Past
+
+
+class View:
+    """The time view of a running app."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.past = run.app.screen_stack[0].query_one(Past)
+
+    @property
+    def heads(self) -> list[str]:
+        return [text(runs) for runs in self.past.heads]
+
+    @property
+    def feet(self) -> list[str]:
+        """The line of the axis, and that of its clock times if there is one."""
+        return [text(runs) for runs, _ in self.past.feet[: 1 + (self.past.size.height >= TALL)]]
+
+    @property
+    def rows(self) -> list[str]:
+        """All lines that scroll, visible or not."""
+        return [text(self.past.line(y)[0]) for y in range(self.past.count)]
+
+    def seen(self) -> list[str]:
+        lines = range(self.past.size.height)
+        return [self.past.render_line(y).text.rstrip() for y in lines]
+
+    def strip(self, y: int) -> list[tuple[str, str]]:
+        """Its cells, one by one, with their styles."""
+        found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
+        start = self.past._left
+        return found[start : start + self.past._axis.width]
+
+    async def again(self) -> None:
+        """After something was changed behind the app's back."""
+        session, interval = self.run.session, self.run.interval
+        self.past.lay_out()
+        self.past.show(session, interval)
+        await self.run.pilot.pause()
+
+
+@asynccontextmanager
+async def look(
+    machine: Machine, size: tuple[int, int] = (160, 50), **more: Any
+) -> AsyncIterator[View]:
+    """The view after two seconds."""
+    async with running(machine, size, **more) as run:
+        await run.intervals(10)
+        await run.pilot.press("3")
+        await until(lambda: run.app.screen_stack[0].query(Past), "the time view")
+        await run.pilot.pause()
+        yield View(run)
+
+
+async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
+    """The same as it is at its end."""
+    async with look(machine, size) as view:
+        return view
+
+
+def two() -> Machine:
+    """Two cores: both siblings idle and busy, both alike."""
+    return Machine(cores=2, does={0: Does(0.02), 2: Does(0.98), 1: Does(0.5), 3: Does(0.5)})
+
+
+def many(cores: int = 24) -> Machine:
+    does = {cpu: Does(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
+    return Machine(cores=cores, does=does, ceiling_hz=3.0e9)
