@@ -1,7 +1,8 @@
 """What watching this machine costs in all - the program and whatever it starts - beside what the
-others that are installed here cost, in one run. Seconds of CPU a minute, at 160x50.
+others that are installed here cost, in one run. Seconds of CPU a minute, at 160x50. Some look at
+every process, so it matters how many there are: an argument has so many more sleep meanwhile.
 
-Run by hand: python tests/bench/bench_peers.py
+Run by hand: python tests/bench/bench_peers.py [PROCESSES]
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import terminal
+from crowd import crowd
 
 WARM_S, SPAN_S = 4.0, 20.0
 OWN = [sys.executable, "-m", "perftop"]
@@ -67,7 +69,7 @@ def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
     return mine / span_s * 60, (all_ - mine) / span_s * 60
 
 
-if __name__ == "__main__":
+def table() -> None:
     for kind, argvs in kinds().items():
         costs = {name: cost(argv) for name, argv in argvs.items()}
         own = sum(costs["perftop"])
@@ -75,3 +77,9 @@ if __name__ == "__main__":
         for name, (mine, others) in costs.items():
             total = mine + others
             print(f"  {name:10}{mine:7.2f} + {others:5.2f}{total:8.2f}   {total / own:5.2f} of it")
+
+
+if __name__ == "__main__":
+    with crowd(int(sys.argv[1]) if sys.argv[1:] else 0) as processes:
+        print(f"beside {processes} processes")
+        table()
