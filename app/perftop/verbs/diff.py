@@ -103,7 +103,9 @@ def _recorded(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]
         found = recorded.readings(source.messages())
     if not found:
         what = "mark with a sample behind it" if by_mark else "two samples"
-        raise Failed(f"{path} has no {what}: nothing can be compared", USAGE)
+        why = f": {source.damage}" if source.damage else ""
+        text = f"{path} has no {what}{why}; nothing was compared"
+        raise Failed(text, DAMAGED if why else USAGE)
     if source.growing:
         complain(f"{path}: {GROWING}")
     damaged += [] if source.damage is None else [f"{path}: {source.damage}"]

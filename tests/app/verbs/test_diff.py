@@ -195,6 +195,18 @@ def test_a_recording_that_is_cut_is_compared_as_far_as_it_goes(
     assert len(said.err.splitlines()) == 1
 
 
+def test_a_recording_that_is_cut_before_its_samples_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
+    bare = exported.record(tmp_path / "bare", exported.messages(DROP, 6)[:2])
+    assert compared(whole, bare) == USAGE
+    assert capsys.readouterr().err.endswith("bare has no two samples; nothing was compared\n")
+    bare.write_bytes(bare.read_bytes()[:-10])
+    assert compared(whole, bare) == DAMAGED
+    assert "bare has no two samples: cut at byte" in capsys.readouterr().err
+
+
 def test_kinds_of_files_are_compared_by_what_they_share(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
