@@ -95,8 +95,12 @@ class Terminal(LinuxDriver):
         parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
             begun = parser._timeout_time is not None  # noqa: SLF001
+            typed = b""
             if self.exit_event.input_comes(TICK_S if begun else None):
-                for event in parser.feed(decode(os.read(self.fileno, 4096))):
+                with suppress(OSError):  # the terminal has just vanished
+                    typed = os.read(self.fileno, 4096)
+            if text := decode(typed):  # half a character is no text yet; '' would end the parser
+                for event in parser.feed(text):
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)

@@ -65,6 +65,21 @@ def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> No
     assert not reading.exit_event.is_set()
 
 
+@pytest.mark.parametrize("typed", [[b"\xc3", b"\xa9", b"q"], [b"\xe9", b"q"]])
+def test_half_a_character_does_not_end_the_reading(typed: list[bytes]) -> None:
+    """It comes in two pieces, or from a terminal of another encoding, where none follows."""
+    reading = Reading()
+    for number, part in enumerate(typed, 1):
+        os.write(reading.typing, part)
+        wait(
+            lambda number=number: len(reading.waits) > number or not reading.thread.is_alive(),  # type: ignore[misc]
+            "it sleeps again",
+        )
+    assert (len(reading.keys), reading.keys[-1]) == (2, "q")
+    reading.exit_event.set()
+    reading.thread.join()
+
+
 def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is typed is answered behind it."""
 
