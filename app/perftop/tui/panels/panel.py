@@ -40,7 +40,8 @@ def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Ru
 def sized(lines: Sequence[list[Run]], size: int, height: int) -> list[list[Run]]:
     """Exactly `height` lines of exactly `size` cells; what is too much is cut."""
     found = [merged(line, size) for line in lines[:height]]
-    return found + [[(" " * size, "text")] for _ in range(height - len(found)) if size]
+    blank: list[Run] = [(" " * size, "text")] if size else []
+    return found + [[*blank] for _ in range(height - len(found))]
 
 
 def divided(size: int, shares: Sequence[int]) -> list[int]:

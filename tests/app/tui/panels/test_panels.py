@@ -73,6 +73,11 @@ def test_panels_stand_side_by_side_with_margins_and_gaps() -> None:
     assert at == [None, 0, 0, 0, None, None, None, 1, 1, None]
 
 
+def test_a_panel_without_room_has_its_lines() -> None:
+    """So that it can stand beside others."""
+    assert panel.sized([[("aaa", "text")]], 0, 3) == [[], [], []]
+
+
 def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
     line = panel.title("who runs", "% of a CPU", 30)
     assert line == [("who runs", "bright"), ("  % of a CPU", "dim"), (" ─────────", "rule")]
