@@ -19,8 +19,8 @@ from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
 MOST_AT_REST = 1 << 15
-"""Bytes after which the reader does not rest: as many come in a second from a hundred CPUs, and the
-pipe holds twice as many."""
+"""Bytes after which the reader reads again before it rests, so that the pipe, which holds twice as
+many at least, is never full. In a second, as many come from a dozen CPUs."""
 REST_S = 1.0
 """Seconds between two reads while a command runs, for those who tell only its end. To take each
 sample as it comes costs three times as much, beside the command."""
@@ -75,9 +75,9 @@ class ProbeStream:
             raise Broken(text, UNAVAILABLE) from None
 
     def rest(self, seconds: float) -> None:
-        """From now on reads only once in so long, where little comes; 0: what comes, or has come
-        meanwhile, at once. The probe writes on, so nothing is lost or later than that. To be called
-        when a sample has come: those that come after whole seconds are among what is read."""
+        """From now on reads once in so many seconds; 0: at once whatever comes, as at the
+        beginning. What the probe writes meanwhile waits in the pipe. Reads come just after samples
+        if this is called when one has come."""
         self._rest_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
         if not seconds:
@@ -85,13 +85,15 @@ class ProbeStream:
 
     async def _rested(self) -> None:
         assert self._transport is not None
+        due_s = self._due_s
         self._hurry.clear()
         self._transport.pause_reading()
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._due_s):
+            async with asyncio.timeout_at(due_s):
                 await self._hurry.wait()
         self._transport.resume_reading()
-        self._due_s = max(self._due_s, asyncio.get_running_loop().time()) + self._rest_s
+        if self._due_s == due_s:  # else it was told anew meanwhile
+            self._due_s = max(due_s + self._rest_s, asyncio.get_running_loop().time())
 
     async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import made
 import pytest
@@ -185,6 +187,16 @@ async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
             if sum(counts) == 4 + 40:
                 break
     assert len(counts) < 20, "else it is one for each frame"
+
+
+async def test_a_reader_that_is_told_anew_at_rest_rests_so_long_once() -> None:
+    probe: Any = Mock(place=None)
+    stream, loop = probe_stream.ProbeStream(probe), asyncio.get_running_loop()
+    stream._transport = Mock()
+    stream.rest(0.2)
+    loop.call_soon(stream.rest, 1000.0)
+    await stream._rested()
+    assert 0 < stream._due_s - loop.time() < 1001
 
 
 async def test_where_much_comes_a_reader_does_not_rest() -> None:
