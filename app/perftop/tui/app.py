@@ -58,12 +58,12 @@ class PerfTopApp(TerminalApp):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
-        numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on.
+        numbers cover. `pace`: tells the probe how often to write from now on, in ns.
         `link`: the way to a probe that is far away.
         `greeting`: a message for the first numbers."""
         self._config, self._ascii = config or Config(), ascii_
         super().__init__(self._config)
-        self._open, self._deliver, self._link = opener, pace, link
+        self._open, self._tell_pace, self._link = opener, pace, link
         self._cost = Cost(cpu_clock)
         self._clock = clock
         self._heard = self._watched = clock()
@@ -126,8 +126,9 @@ class PerfTopApp(TerminalApp):
         self._deck = Deck(self._session)
 
     def _look_later(self, seconds: float) -> None:
-        """Looks again what no message tells if none comes for so long. With each batch the app is
-        awake and can look: to wake up for it would cost a twentieth of a refresh a second."""
+        """Looks at what no message tells in so many seconds, unless a batch comes first: with a
+        batch the app is awake anyway. To wake up for it would cost a twentieth of a refresh a
+        second."""
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -160,7 +161,7 @@ class PerfTopApp(TerminalApp):
                 self._greeting = ""
         if self._heard - self._watched >= WATCH_S:
             self._look_now()
-        self._look_later(1.5)  # longer than any batch
+        self._look_later(1.5)  # longer than a batch of samples up to 1 s
         if news:
             self._tell()
 
@@ -171,13 +172,13 @@ class PerfTopApp(TerminalApp):
         whole = session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1
         if whole:
             if self.interval is None:
-                self._ask(session)
+                self._set_pace(session)
             self.playhead.arrived(session, session.take())
         return whole
 
-    def _ask(self, session: Session) -> None:
-        """Tells the probe how often samples are needed."""
-        self._deliver(batches.longest(session.hello.sample_ns, self.status.interval_ns))
+    def _set_pace(self, session: Session) -> None:
+        """Tells the probe how often to write."""
+        self._tell_pace(batches.longest(session.hello.sample_ns, self.status.interval_ns))
 
     def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
         for message in session.play(messages):
@@ -190,10 +191,17 @@ class PerfTopApp(TerminalApp):
             pass
 
     def _watch(self) -> None:
-        """Checks what no message tells: whether the probe hangs, the state of a recording."""
+        """Tells what no message tells, if it has changed."""
+        before, self.status = self.status, self._seen()
+        if self.status != before:
+            self._tell()
+
+    def _seen(self) -> Status:
+        """The status with what no message tells: whether the probe hangs, the state of a
+        recording."""
         session, status, now_s = self._session, self.status, self._clock()
         if session is None:
-            return
+            return status
         silent_s = now_s - self._heard
         hangs = status.failed is None and silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9
         told = silent_s if hangs else None
@@ -201,9 +209,7 @@ class PerfTopApp(TerminalApp):
         notice = self._said if now_s < self._until_s else news
         link = self._link()
         way = None if link is None else link.way()
-        self.status = replace(status, silent_s=told, recording=recording, notice=notice, way=way)
-        if self.status != status:
-            self._tell()
+        return replace(status, silent_s=told, recording=recording, notice=notice, way=way)
 
     def _say(self, notice: str) -> None:
         """Shows a message, until a key is pressed or some seconds have passed."""
@@ -287,7 +293,7 @@ class PerfTopApp(TerminalApp):
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
         if self._session is not None:
-            self._ask(self._session)
+            self._set_pace(self._session)
         if self.playhead.paused:  # the shown numbers must cover the new interval
             self.playhead.step(0, span_ns)
         self._looked()

@@ -30,6 +30,7 @@ from perftop.process.signals import heed
 from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
+from perftop.tui.frame.status import Status
 from perftop.tui.screen.messages import Printed
 from perftop.tui.terminal_app import drawing_on_stdout
 
@@ -125,8 +126,8 @@ class AroundApp(PerfTopApp):
         """Seconds between two reads then."""
         return min(self.status.interval_ns / 1e9, REST_S)
 
-    def _ask(self, session: Session) -> None:
-        super()._ask(session)
+    def _set_pace(self, session: Session) -> None:
+        super()._set_pace(session)
         if self._patient:
             self._rest(self._pause_s)
 
@@ -147,7 +148,7 @@ class AroundApp(PerfTopApp):
             for note in self._notes.due(session.now_ns, over=measurement.bracket.closed):
                 self._apply(session, note)
             if bool(measurement.summary) != measured:
-                self._ask(session)
+                self._set_pace(session)
         if (run := self.ran) is not None and run.failed is not None:
             self.exit()
         if run is not None and self.status.job_status is None:
@@ -170,10 +171,10 @@ class AroundApp(PerfTopApp):
             self.measurement.finish(self._session)  # all that was measured is still true
 
     async def _accompany(self, following: asyncio.Task[None]) -> None:
-        """Copies the command's output to the terminal and typed text to the command until its
-        end."""
+        """Copies the command's output to the terminal and passes signals on to the command, until
+        its end."""
         if self.ran is None and (self.tty.job.start_ns or not following.done()):
-            print(f"perftop: {self._called} runs on, its summary will follow", file=sys.stderr)
+            _print(f"perftop: {self._called} runs on, its summary will follow")
         self._heed(following)
         copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
         if self.measurement is not None and self.measurement.summary:
@@ -216,19 +217,16 @@ class AroundApp(PerfTopApp):
             self._unseen = b""
             self._printout.settle()
             self.screen_stack[0].post_message(Printed(self._printout))
-        status = replace(
-            self.status,
+        self._watch()
+
+    def _seen(self) -> Status:
+        status = super()._seen()
+        return replace(
+            status,
             job=self._told(),
             job_status=None if self.ran is None else self.ran.status,
-            notice=self.status.notice or self._ended(),
+            notice=status.notice or self._ended(),
         )
-        if status != self.status:
-            self.status = status
-            self._tell()
-
-    def _watch(self) -> None:
-        super()._watch()
-        self._look()
 
     def _told(self) -> str:
         run, measurement = self.ran, self.measurement
@@ -302,12 +300,18 @@ def run(
     said = app.ended_recording()
     lines = [f"perftop: {said}"] if said else []
     lines += app.measurement.summary if app.measurement is not None else []
-    text = "\n".join(printable(in_ascii(line) if plain else line) for line in lines)
-    with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
-        print(text, file=sys.stderr, flush=True)
+    if lines:
+        _print("\n".join(printable(in_ascii(line) if plain else line) for line in lines))
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)
     return done.status if done is not None else app.return_code or STOPPED
+
+
+def _print(text: str) -> None:
+    """Prints on stderr. The command's run and its status stay the same if that fails: the terminal
+    may be gone."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 async def _run(app: AroundApp, *, mouse: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,10 +18,12 @@ from waiting import until
 from perftop.base.format import many
 from perftop.base.times import length
 from perftop.process.job_terminal import Console
+from perftop.tui import command_app
 from perftop.tui.command_app import AroundApp
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.heights import AIRY
 from perftop.tui.frame.top import Top
+from perftop.tui.screen.messages import State
 from perftop.tui.screen.monitor import Monitor
 
 SIZES = (160, 50), (80, 24), (80, 11)
@@ -152,6 +155,26 @@ async def test_its_run_is_told_and_then_its_status() -> None:
     assert any(line.startswith("exit status 7") for line in run.app.measurement.summary)
 
 
+async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    tell = Monitor.tell
+
+    def noted(screen: Monitor, state: State) -> None:
+        told.append(state.status.notice)
+        tell(screen, state)
+
+    async with around("exit 3") as run:
+        await run.goes_on()
+        await run.tells("sh ended with status 3")
+        monkeypatch.setattr(Monitor, "tell", noted)
+        for _ in range(3):
+            run.app._watched = -1.0  # it looks with the next batch
+            await run.intervals(1)
+            run.app._look_now()
+        assert told
+        assert all("status 3" in notice for notice in told)
+
+
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
     async with around("exec sleep 9") as run:
         told: list[float] = []
@@ -205,6 +228,21 @@ async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
         run.app.exit()
         assert run.app.tty._following is None
     assert capfd.readouterr().out == "not shown any more\n"
+
+
+async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(_: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with around("echo ready; sleep 0.5; exit 6") as run:
+        await run.prints("ready")
+        monkeypatch.setattr(command_app, "sys", Mock(stderr=Mock(write=gone)))
+        run.app.exit()
+        run.feed.die("it is gone, too")
+    assert run.app.ran is not None
+    assert run.app.ran.status == 6
 
 
 async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
