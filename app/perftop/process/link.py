@@ -21,6 +21,8 @@ from perftop.process.ssh import Broken
 PING_S = 2.0
 UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe knows none."""
+LOST_NS = 30_000_000_000
+"""Age of an echo that is not waited for any more, in ns: a probe whose output is full drops some."""
 RATE_S = 5.0
 """Span of the mean of bytes a second."""
 
@@ -145,9 +147,12 @@ class Link:
 
     def ping(self) -> None:
         """Asks for an echo now."""
+        now_ns = raw_ns()
+        if self.echoed is not None:
+            self._sent = {n: ns for n, ns in self._sent.items() if now_ns - ns < LOST_NS}
         if len(self._sent) < UNANSWERED:
             self._number += 1
-            self._sent[self._number] = raw_ns()
+            self._sent[self._number] = now_ns
             self._far.echo(self._number)
 
     def answered(self, note: wire.Note) -> None:

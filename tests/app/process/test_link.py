@@ -229,6 +229,22 @@ def test_an_older_probe_is_not_asked_for_ever() -> None:
     assert way.echoed.there_ns == 5
 
 
+def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    far, now_ns = Far(), [1]
+    monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
+    way = link.Link("n7", far, lambda: 0.0)
+    way.ping()
+    way.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
+    for _ in range(2 * link.UNANSWERED):
+        way.ping()
+    assert len(far.asked) == 1 + link.UNANSWERED
+    now_ns[0] += link.LOST_NS
+    way.ping()
+    way.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
+    assert way.echoed is not None
+    assert way.echoed.sent_ns == now_ns[0]
+
+
 def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     now = [0.0]
     way = link.Link("n7", Far(), lambda: now[0])
