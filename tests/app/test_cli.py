@@ -81,6 +81,25 @@ def test_a_batch_is_what_the_reader_shows_at_once(
 
 
 @pytest.mark.parametrize(
+    ("asked", "times_ms"),
+    [
+        ((None, None), (500, 100)),
+        ((None, 1000), (1000, 1000)),
+        ((None, 300), (600, 300)),
+        ((None, 20), (500, 20)),
+        ((1000, None), (1000, 100)),
+        ((250, None), (250, 83.333333)),
+    ],
+)
+def test_an_interval_that_was_not_asked_for_has_whole_samples(
+    asked: tuple[int | None, int | None], times_ms: tuple[float, float]
+) -> None:
+    interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
+    given = argparse.Namespace(interval=interval, sample=sample)
+    assert options.times(given, 500_000_000) == tuple(int(ms * 1e6) for ms in times_ms)
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         ("demo", ["--source", "sim:demo", "--sample", "0.1", "--batch", "0.5"]),

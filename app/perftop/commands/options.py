@@ -120,8 +120,10 @@ def stream_of(
 
 
 def times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
-    """Lengths of interval and sample in ns, as asked for or by default. Raises Failed."""
-    interval: int = options.interval or interval_ns
+    """Lengths of interval and sample in ns, as asked for or by default. An interval that was not
+    asked for has whole samples. Raises Failed."""
+    asked = options.sample or 1
+    interval: int = options.interval or -(-interval_ns // asked) * asked
     steps = -(-interval // SAMPLE_NS)
     sample: int = options.sample or interval // steps
     if sample > interval:
