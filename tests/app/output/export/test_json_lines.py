@@ -101,13 +101,15 @@ def test_the_command_that_was_recorded_is_in_the_summary(tmp_path: Path) -> None
 
 
 def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
-    wrong = ["x", 1.5, None, [], [2, 1], float("nan"), 2**64 - 1, True]
+    keys = "pid", "status", "user_s", "sys_s", "switches", "first_ns", "last_ns", "missed"
+    wrong = ["x", -1.5, None, {}, [2, 1.5], float("nan"), float("inf"), True]
+    told = {"pid", "status", "user_s", "sys_s", "switches", "first_samples", "last_samples",
+            "slack_s", "missed"}  # fmt: skip
     for value in wrong:
-        end = dict.fromkeys(("pid", "status", "wall_s", "first_ns", "last_ns", "missed"), value)
-        notes = [wire.Note("run-start", 1, data={"pid": value}), wire.Note("run-end", 2, data=end)]
-        run = _summary(tmp_path, notes)["run"]
-        assert run["start"] is None
-        assert run["sys_s"] is None
+        end = wire.Note("run-end", 2, data=dict.fromkeys(keys, value))
+        run = _summary(tmp_path, [wire.Note("run-start", 1, data={"pid": 7}), end])["run"]
+        assert {key: run[key] for key in told} == dict.fromkeys(told), value
+        assert run["start"] is None, "it began before the first sample"
 
 
 @pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
