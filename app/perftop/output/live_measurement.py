@@ -38,22 +38,24 @@ class Measurement:
         self._command = Watching(None if job is None else str(job.pid), "command")
         """The command, where another job is watched."""
 
-    def early(self, message: wire.Message) -> bool:
-        """Take a message before the session applies it. True: leave it out, because it would only
+    def begin(self, hello: wire.Hello) -> None:
+        self._here = hello.source.startswith("sim") or is_here(hello)
+        if self.bracket is not None:
+            self.bracket.begin(hello)
+
+    def admit(self, message: wire.Message) -> bool:
+        """Take a message before the session applies it. False: leave it out, because it would only
         lengthen the measurement."""
-        bracket = self.bracket
         if isinstance(message, wire.Hello):
-            self._here = message.source.startswith("sim") or is_here(message)
-            if bracket is not None:
-                bracket.begin(message)
+            self.begin(message)
         if isinstance(message, wire.Frame):
-            if bracket is not None and bracket.early(message):
-                return True
+            if self.bracket is not None and not self.bracket.admit(message):
+                return False
             if self.first_ns is None:
                 self.first_ns, self._cpu_s = message.time_ns, time.process_time()
-        return False
+        return True
 
-    def over(self, session: Session, frame: wire.Frame) -> bool:
+    def follow(self, session: Session, frame: wire.Frame) -> bool:
         """Take a frame after the session has applied it. True: the command has ended and all CPUs
         were read since."""
         if self.bracket is None or self._footprint is None:
@@ -105,7 +107,7 @@ class Beside(Measurement):
         news, self._cursor = session.episodes_since(self._cursor)
         for episode in news:
             self._count(episode, session.now_ns)
-        if self.over(session, message):
+        if self.follow(session, message):
             self.finish(session)
 
     def finish(self, session: Session) -> None:

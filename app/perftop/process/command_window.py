@@ -72,7 +72,7 @@ class Start:
         reads."""
         self.stopped = False
         """Whether the command must not start any more."""
-        self._silent = self._closed = windows
+        self._silent = self._unopened = windows
         self._any = False
         """Whether a window is open."""
         self.running: asyncio.Task[Run] | None = None
@@ -87,9 +87,9 @@ class Start:
         self._silent -= 1
 
     def opened(self, *, given_up: bool) -> None:
-        self._closed -= 1
+        self._unopened -= 1
         self._any |= not given_up
-        if self._closed <= 0 and self._any and not self.stopped:
+        if self._unopened <= 0 and self._any and not self.stopped:
             self.job.go()
             self.running = asyncio.ensure_future(self.job.ended())
             self.running.add_done_callback(self._over)
@@ -161,15 +161,15 @@ class Bracket:
         first, last = self._first_ns[both], self._last_ns[both]
         return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
 
-    def early(self, frame: wire.Frame) -> bool:
-        """Whether the frame was taken before we were ready to start the command. Such a frame is
-        left out, because it would only lengthen the measured time."""
+    def admit(self, frame: wire.Frame) -> bool:
+        """Take a frame before the session applies it. False: it was read before we were ready to
+        start the command, and would only lengthen the measured time."""
         if not self._heard:
             self._heard = True
             self._start.heard()
         if self._running is not None or self._frames:
-            return False
-        return not self._start.all_heard or (self.ours and frame.time_ns < self._ready_ns)
+            return True
+        return self._start.all_heard and (not self.ours or frame.time_ns >= self._ready_ns)
 
     def take(self, frame: wire.Frame) -> bool:
         """Take the next frame. True: it closed the window."""

@@ -37,6 +37,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
     from perftop.output.live_measurement import Beside
+    from perftop.process.run_notes import RunNotes
     from perftop.session.session import Session
 
 LOOK_S = 0.1
@@ -102,10 +103,10 @@ class AroundApp(PerfTopApp):
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
                     self.measurement.bracket.reads(stream.rest)
-                self._notes = RunNotes(self.tty.job, self.measurement.bracket)
+                notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:
                     for some in [messages] if self._patient else [[one] for one in messages]:
-                        self._measure(self.measurement, some)
+                        self._measure(self.measurement, some, notes)
                         if self._gone and self.measurement.summary:
                             return
             self._end(Failed("the probe has ended", 0))
@@ -137,15 +138,15 @@ class AroundApp(PerfTopApp):
                 self.measurement.take(session, message)
             yield message
 
-    def _measure(self, measurement: Beside, messages: list[wire.Message]) -> None:
+    def _measure(self, measurement: Beside, messages: list[wire.Message], notes: RunNotes) -> None:
         measured = bool(measurement.summary)
-        if kept := [message for message in messages if not measurement.early(message)]:
+        if kept := [message for message in messages if measurement.admit(message)]:
             self._take(kept)
         session = self._session
         if session is not None:
             if not session.accounts:
                 session.account()
-            for note in self._notes.due(session.now_ns, over=measurement.bracket.closed):
+            for note in notes.due(session.now_ns, over=measurement.bracket.closed):
                 self._apply(session, note)
             if bool(measurement.summary) != measured:
                 self._set_pace(session)

@@ -140,7 +140,7 @@ class Record:
     def _take(self, message: wire.Message) -> bool:
         """Handles a message; returns whether it was the last one wanted."""
         command = self._command
-        if command is not None and command.early(message):
+        if command is not None and not command.admit(message):
             return False
         if isinstance(message, wire.Hello):
             self._tape = self._started(message)
@@ -262,11 +262,11 @@ class _Command:
         run = self.measurement.bracket.run
         return run is not None and run.failed is not None
 
-    def early(self, message: wire.Message) -> bool:
+    def admit(self, message: wire.Message) -> bool:
         if isinstance(message, wire.Hello):
             self._session = Session(message)
             self._session.account()
-        return self.measurement.early(message)
+        return self.measurement.admit(message)
 
     def take(self, message: wire.Frame | wire.Note) -> None:
         """Some messages are measured together while the command runs, as only its end is told. A

@@ -88,7 +88,7 @@ class Stat:
     def _take(self, session: Session, messages: list[wire.Message]) -> bool:
         """Takes messages; returns whether the last one wanted was among them."""
         warnings = session.warnings
-        for message in session.play([m for m in messages if not self._measurement.early(m)]):
+        for message in session.play([m for m in messages if self._measurement.admit(m)]):
             self._episodes(session)
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
@@ -131,7 +131,7 @@ class Stat:
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(self._options.identity.on(hello))
         self._measures = with_events(self._session, self._measures, self._options.metrics)
-        self._measurement.early(hello)
+        self._measurement.begin(hello)
         if self._options.job is not None:
             self._session.account()
         brief, height = self._options.brief, _height(self._out)
@@ -151,7 +151,7 @@ class Stat:
             self._interval(session)
         elapsed_ns = frame.time_ns - measurement.first_ns
         over = options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns
-        if measurement.over(session, frame) or over:
+        if measurement.follow(session, frame) or over:
             if options.intervals and session.span_ns > slack_ns:  # printed with its own length
                 self._interval(session)
             return True

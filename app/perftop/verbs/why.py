@@ -73,21 +73,21 @@ class Why:
         """Takes messages after a hello; returns whether the last one wanted was among them."""
         session, measurement = self._session, self._measurement
         assert session is not None
-        for message in session.play(m for m in messages if not measurement.early(m)):
+        for message in session.play(m for m in messages if measurement.admit(m)):
             if isinstance(message, wire.Frame) and self._over(session, message):
                 return True
         return False
 
     def begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
-        self._measurement.early(hello)
+        self._measurement.begin(hello)
         self._session.account(-1 if self._options.job is None else self._options.job.pid)
         if self._waits:
             span = length(self._options.duration_ns)
             print(f"looking for {span} …\r", end="", file=sys.stderr, flush=True)
 
     def _over(self, session: Session, frame: wire.Frame) -> bool:
-        if self._measurement.over(session, frame):
+        if self._measurement.follow(session, frame):
             return True
         first_ns, options = self._measurement.first_ns, self._options
         timed = bool(options.argv) and options.job is None and first_ns is not None

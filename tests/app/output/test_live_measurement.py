@@ -44,7 +44,7 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
         told = {"watched": {"threads": other}, "command": {"threads": ours}}
         frame = wire.Frame(at, session.now_ns + at, {}, records=told)
         watching.take(frame.records, frame.time_ns)
-        measurement.over(session, frame)
+        measurement.follow(session, frame)
     assert measurement._footprint is not None
     assert measurement._footprint.cpus() == [3]
 
@@ -59,7 +59,7 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
     hello = dataclasses.replace(hello, boot_id=boot, source="os")
     session, measurement = Session(hello), Measurement()
     for message in (hello, *frames):
-        assert not measurement.early(message)
+        assert measurement.admit(message)
         session.apply(message)
     line = measurement.line(session)
     probe_s = line["probe_cpu_s"]

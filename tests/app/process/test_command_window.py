@@ -113,9 +113,9 @@ async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
 
 async def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
     async with around(["sleep", "0.05"]) as (bracket, _):
-        assert bracket.early(sample(GOOD, 1))
+        assert not bracket.admit(sample(GOOD, 1))
         first_ns = raw_ns()
-        assert not bracket.early(sample(GOOD, first_ns))
+        assert bracket.admit(sample(GOOD, first_ns))
         bracket.take(sample(GOOD, first_ns, late_ns=7))
         before_ns = raw_ns()
         run = await bracket.ended()
@@ -137,7 +137,7 @@ async def test_a_simulated_machine_tells_no_bounds() -> None:
     """It may be years ahead, or behind."""
 
     async with around(["sleep", "0.05"], source="sim:steady") as (bracket, _job):
-        assert not bracket.early(sample(GOOD, 1))
+        assert bracket.admit(sample(GOOD, 1))
         bracket.take(sample(GOOD, 1))
         assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
         await bracket.ended()

@@ -48,7 +48,7 @@ async def measure(job: Job, sample_s: str) -> tuple[Bracket, list[wire.Frame]]:
             for message in messages:
                 if isinstance(message, wire.Hello):
                     bracket.begin(message)
-                elif isinstance(message, wire.Frame) and not bracket.early(message):
+                elif isinstance(message, wire.Frame) and bracket.admit(message):
                     frames.append(message)
                     if bracket.take(message):
                         return bracket, frames

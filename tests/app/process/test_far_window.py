@@ -46,7 +46,7 @@ async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
     with Job(["true"]) as job:
         bracket, link, far = begun(job)
         assert bracket.far
-        assert not bracket.early(sample(0))
+        assert bracket.admit(sample(0))
         assert not bracket.take(sample(0))
         run = await ran(bracket)
         assert not bracket.take(sample(100))
@@ -79,13 +79,13 @@ async def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
     with Job(["true"]) as job:
         start = Start(job, 3)
         one, two, gone = (begun(job, start)[0] for _ in range(3))
-        assert one.early(sample(0)), "the others have not been heard"
+        assert not one.admit(sample(0)), "the others have not been heard"
         gone.leave()
         gone.leave()
-        assert not two.early(sample(0))
+        assert two.admit(sample(0))
         assert not two.take(sample(0))
         assert job.start_ns == 0
-        assert not one.early(sample(100))
+        assert one.admit(sample(100))
         one.take(sample(100))
         assert job.start_ns > 0
         run = await ran(two)
@@ -101,8 +101,8 @@ async def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None
         assert start.running is None
         start = Start(job, 2)
         one, two = (begun(job, start)[0] for _ in range(2))
-        one.early(sample(0))
-        two.early(sample(0))
+        one.admit(sample(0))
+        two.admit(sample(0))
         one.take(sample(0))
         two.stop()
         two.leave()

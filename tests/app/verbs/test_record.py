@@ -78,13 +78,13 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
 
     with Job(["sleep", "1000"]) as job:
         command = _Command(job, None)
-        command.early(hello)
+        command.admit(hello)
         session = command._session
         assert session is not None
         known: list[int] = []
         for seq in range(2 * MOST_TOGETHER):
             frame = sample(seq)
-            assert not command.early(frame)
+            assert command.admit(frame)
             command.take(frame)
             known.append(session.frames)
         assert [*dict.fromkeys(known)] == [1, 1 + MOST_TOGETHER]
