@@ -1,11 +1,12 @@
 /*
  * All that Python sees, between the two marks of cffi. Sources: sampler.c (the sampler), cpu.c
  * (stamps and CPUID), perf.c and group.c (perf events), idle.c (idle transitions), ramp.c and
- * ramp_chains.c (from idle to load), known.c (known code), timers.c and exchange.c (timers). All
- * enums and structs that Python shares are here as well, so that a number has one place.
+ * ramp_chains.c (from idle to load), known.c (known code), timers.c and exchange.c (timers), rights.c
+ * (rights). All enums and structs that Python shares are here as well, so that a number has one
+ * place.
  *
- * A result of type int is 0 (or a count) or -errno, unless it says otherwise. Nothing prints; there
- * are no globals.
+ * A result of type int is 0 (or a count) or -errno, unless it says otherwise. Nothing prints. There
+ * is one global: rdpmc.c keeps the handler of a signal that was there before its own.
  */
 #ifndef PERFPROBE_H
 #define PERFPROBE_H

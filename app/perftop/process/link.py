@@ -22,7 +22,8 @@ PING_S = 2.0
 UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe knows none."""
 LOST_NS = 30_000_000_000
-"""Age of an echo that is not waited for any more, in ns: a probe whose output is full drops some."""
+"""Age of an echo that is not waited for any more, in ns: a probe whose output is full drops
+some."""
 RATE_S = 5.0
 """Span of the mean of bytes a second."""
 

@@ -83,7 +83,7 @@ class Session(Happenings):
         self.suspect_samples = 0
 
     def _begin_news(self) -> None:
-        """What was told last, of which nothing has come yet."""
+        """The latest of everything; nothing has come yet."""
         self._watched = Moved()
         """What the watched job did since the last `take`."""
         self.lost = self.late = 0
@@ -310,7 +310,7 @@ class Session(Happenings):
         return look is not None
 
     def _wake(self, frame: wire.Frame) -> None:
-        """A recording that is entered behind it has no moment of it to show."""
+        """Marks that the machine has slept, unless it had before the stream began."""
         before_ns = self._asleep[-1][1] if self._asleep else 0
         now_ns = asleep_ns(frame)
         if now_ns != before_ns:

@@ -202,7 +202,8 @@ class Sampler:
         return self._start_ns + round_ * self._period_ns
 
     def _skip(self, now_ns: int) -> None:
-        """Skips the rounds that the rings have overwritten; the rest is drained in order."""
+        """Gives up the rounds before the present one where the rings have become full: a full ring
+        refuses what is newer, and a stall may have been long."""
         current = (now_ns - self._start_ns) // self._period_ns
         if current - self.round >= self._ring:
             self.late += current - self.round
