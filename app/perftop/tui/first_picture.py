@@ -7,6 +7,7 @@ person waits without a sign.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import termios
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ def shown() -> Iterator[Picture]:
     """The picture, on the terminal's second screen. It is taken away at the end of the block,
     unless it was handed over. Typed keys are not echoed meanwhile; they wait for who reads them."""
     fd, picture = sys.stdout.fileno(), Picture()
+    _come_to_front(fd)
     before = termios.tcgetattr(fd)
     quiet = termios.tcgetattr(fd)
     quiet[3] &= ~termios.ECHO
@@ -44,6 +46,14 @@ def shown() -> Iterator[Picture]:
             termios.tcsetattr(fd, termios.TCSANOW, before)
         if picture.stands:
             _write(fd, _HIDE)
+
+
+def _come_to_front(fd: int) -> None:
+    """Stops in the background until the shell brings us to the front, as the kernel stops whoever
+    sets up a terminal there: later, when the picture would be in the shell's way."""
+    with suppress(OSError):  # it is not the terminal of our session
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            signal.raise_signal(signal.SIGTTOU)
 
 
 def _host() -> str:

@@ -8,7 +8,7 @@ import select
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -88,3 +88,37 @@ def test_a_host_s_name_reaches_the_terminal_without_control_characters(
     monkeypatch.setattr(os, "uname", lambda: told)
     with terminal(monkeypatch) as (looks, _), first_picture.shown():
         assert b"  a]0;bc " in seen(looks)
+
+
+BACKGROUND = """
+import os, signal
+from perftop.tui import first_picture
+
+signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    with first_picture.shown():
+        os._exit(7)
+print("stopped", os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), flush=True)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.tcsetpgrp(0, child)
+os.kill(child, signal.SIGCONT)
+print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
+    pid, looks = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606
+    found = b""
+    with suppress(OSError):  # it has ended
+        while data := os.read(looks, 4096):
+            found += data
+    os.waitpid(pid, 0)
+    os.close(looks)
+    before, stopped, after = found.partition(b"stopped True")
+    assert (before, stopped) == (b"", b"stopped True")
+    assert ENTER in after
+    assert b"ended 7" in after
