@@ -35,12 +35,15 @@ def headline(command: str, line: Line) -> str:
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MOST_NAME)
+    most = "at most " if run.get("late_s") else ""
     busy = used_s / wall_s if wall_s > 0 else 0.0
     if busy > ALONE:
-        told = f"{name} took {wall_s:.2f} s and kept {busy:.1f} of {len(line['cpus'])} CPUs busy"
+        told = (
+            f"{name} took {most}{wall_s:.2f} s and kept {busy:.1f} of {len(line['cpus'])} CPUs busy"
+        )
         return f"{told}{_waited(job, used_s, wall_s, '; its tasks waited')}.{_alone(line, wall_s)}"
     place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
-    told = f"{name} took {wall_s:.2f} s: it ran {used_s:.2f} s{place}"
+    told = f"{name} took {most}{wall_s:.2f} s: it ran {used_s:.2f} s{place}"
     return f"{told}{_waited(job, used_s, wall_s, ' and waited')}."
 
 

@@ -239,14 +239,17 @@ class Bracket:
 
     def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Note the CPUs that the frame read; return whether no CPU is left to wait for."""
-        self._frames += 1
-        if self._frames == 1:
-            self._since_ns = frame.time_ns
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
-        read = self._read(head[:, 4], off) & ((begun_ns >= since_ns) | self._simulated)
+        since = (begun_ns >= since_ns) | self._simulated
+        if not since.any():
+            return False  # it has waited in the pipe
+        self._frames += 1
+        if self._frames == 1:
+            self._since_ns = frame.time_ns
+        read = self._read(head[:, 4], off) & since
         new = read & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         waits = self._wanted & ~off & np.isnan(times_ns)

@@ -1,7 +1,7 @@
 """A command that we run: it is forked, held at a gate until we are ready, started and waited for.
 
 It is forked before there are threads or an event loop. The measurement starts while it waits at the
-gate, so it has used no time of its own by then.
+gate. What our fork used until it became the command is taken off.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import errno
 import fcntl
 import os
 import resource
+import select
 import signal
+import struct
 import termios
+import threading
 import time
 from collections.abc import Sequence
 from typing import NoReturn, Self
@@ -28,6 +31,11 @@ _OURS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 SLACK = 1.1
+LOOK_S = 1.0
+"""Seconds between two looks whether we have been stopped ourselves, and saw nothing of the end."""
+_BEGUN = struct.Struct("=q2d3q")
+"""What the fork tells just before it becomes the command: raw time, and what it has used so far, in
+the order of `_used`."""
 COUNTED = "switches", "page_faults", "disk_faults", "peak_bytes"
 """What is told of a run beside its times."""
 
@@ -42,6 +50,8 @@ class Run:
     """Why the command could not be run; None if it could."""
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
+    late_s: float
+    """The end may have been so long before `end_ns`, because we were stopped; mostly 0."""
     user_s: float
     """User time with that of all children that it waited for, as in `time`."""
     sys_s: float
@@ -63,6 +73,7 @@ class Run:
             "pid": self.pid,
             "status": self.status,
             "wall_s": self.wall_s,
+            "late_s": self.late_s,
             "user_s": self.user_s,
             "sys_s": self.sys_s,
             **{name: getattr(self, name) for name in COUNTED},
@@ -85,6 +96,11 @@ class Job:
         self.start_ns = 0
         """Raw time of the start; 0: it waits at the gate."""
         self._forked_bytes = _resident_bytes()
+        self._before: list[float] = [0.0] * 5
+        """What our fork had used by then, as `_used`."""
+        self._end_ns, self._late_s = 0, 0.0
+        self._watcher: threading.Thread | None = None
+        """Notes when it ends. The event loop may be held up then, by a slow terminal."""
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
@@ -102,12 +118,27 @@ class Job:
         self.drop()
 
     def go(self) -> None:
-        """Open the gate."""
+        """Open the gate, and wait until the fork is about to become the command."""
         self.start_ns = raw_ns()
         with contextlib.suppress(BrokenPipeError):  # it was killed at the gate
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
+        if told := os.read(self._trouble, _BEGUN.size):
+            self.start_ns, *self._before = _BEGUN.unpack(told)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        seen_ns, poll = self.start_ns, select.poll()
+        handle = os.pidfd_open(self.pid)
+        poll.register(handle, select.POLLIN)
+        while not poll.poll(1000 * LOOK_S):
+            seen_ns = raw_ns()
+        self._end_ns = raw_ns()
+        unseen_s = (self._end_ns - seen_ns) / 1e9
+        self._late_s = unseen_s if unseen_s > 2 * LOOK_S else 0.0
+        os.close(handle)
 
     async def ended(self) -> Run:
         """Wait for its end, but not for processes that it left behind."""
@@ -134,22 +165,30 @@ class Job:
         os.kill(self.pid, number)
 
     def _reap(self) -> Run:
+        if self._watcher is not None:
+            self._watcher.join()
         _, waited, used = os.wait4(self.pid, 0)
-        end_ns = raw_ns()
         code = os.waitstatus_to_exitcode(waited)
         said = os.read(self._trouble, 16)
         os.close(self._trouble)
         failed = os.strerror(int(said)) if said else None
         status = code if code >= 0 else 128 - code
-        user_s, sys_s = round(used.ru_utime, 6), round(used.ru_stime, 6)  # the kernel tells µs
+        own = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
+        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own[:2])  # the kernel tells µs
+        switches, faults, disk_faults = map(int, own[2:])
         peak_bytes = used.ru_maxrss * 1024
-        counted = (
-            used.ru_nvcsw + used.ru_nivcsw,
-            used.ru_minflt + used.ru_majflt,
-            used.ru_majflt,
-            peak_bytes if peak_bytes > SLACK * self._forked_bytes else None,
-        )
-        return Run(self.pid, status, failed, self.start_ns, end_ns, user_s, sys_s, *counted)
+        peak = peak_bytes if peak_bytes > SLACK * self._forked_bytes else None
+        return Run(
+            self.pid, status, failed, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
+            switches, faults, disk_faults, peak,
+        )  # fmt: skip
+
+
+def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
+    """User and system time, switches, all page faults, and those that waited for a disk."""
+    faults = used.ru_minflt + used.ru_majflt
+    switches = used.ru_nvcsw + used.ru_nivcsw
+    return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
 
 
 def _resident_bytes() -> int:
@@ -169,17 +208,37 @@ def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None
     try:
         if terminal is not None:
             _move_to(terminal)
+        for number in _OURS:
+            signal.signal(number, signal.SIG_DFL)
+        programs = _programs(argv[0])
         if os.read(gate, 1):
-            for number in _OURS:
-                signal.signal(number, signal.SIG_DFL)
-            if not argv[0]:
-                raise FileNotFoundError(errno.ENOENT, "")  # as a shell; exec has another error
-            os.execvp(argv[0], argv)  # noqa: S606
+            used = _used(resource.getrusage(resource.RUSAGE_SELF))
+            os.write(trouble, _BEGUN.pack(raw_ns(), *used))
+            _become(programs, argv)
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
         os.write(trouble, str(error.errno).encode())
     finally:
         os._exit(status)
+
+
+def _programs(name: str) -> list[str]:
+    """Where the program is, by the rules of execvp; several, as some may not be executable."""
+    if "/" in name:
+        return [name]
+    found = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
+    return [path for path in found if os.path.exists(path)]  # noqa: PTH110 - quick to import
+
+
+def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
+    """Raises OSError: why none of them could be executed."""
+    why = OSError(errno.ENOENT, "")
+    for program in programs:
+        try:
+            os.execv(program, argv)  # noqa: S606
+        except OSError as error:
+            why = error
+    raise why
 
 
 def _move_to(terminal: int) -> None:

@@ -27,6 +27,13 @@ def test_one_cpu_and_what_it_waited() -> None:
     )
 
 
+def test_a_time_whose_end_nobody_saw_is_a_bound() -> None:
+    """perftop was stopped when the command ended."""
+    stopped = line(1.0, 7.5)
+    stopped["run"]["late_s"] = 4.5
+    assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
+
+
 def test_many_cpus() -> None:
     assert headline("make", line(816.6, 84.21, cpus=[0, 1])) == (
         "make took 84.21 s and kept 9.7 of 16 CPUs busy."

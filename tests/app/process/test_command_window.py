@@ -133,6 +133,20 @@ async def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
     assert bracket.missed == []
 
 
+async def test_samples_that_waited_in_the_pipe_do_not_use_up_the_patience() -> None:
+    """The command may end while a slow terminal holds us up."""
+    async with around(["sleep", "0.05"]) as (bracket, _):
+        bracket.take(sample(GOOD))
+        run = await bracket.ended()
+        assert run is not None
+        step_ns = PATIENCE_NS // PATIENCE
+        for n in range(2 * PATIENCE, 0, -1):
+            assert not bracket.take(sample(GOOD, run.end_ns - n * step_ns))
+        assert bracket.take(sample(GOOD, run.end_ns + 5))
+    assert bracket.missed == []
+    assert bracket.bounds is not None
+
+
 async def test_a_simulated_machine_tells_no_bounds() -> None:
     """It may be years ahead, or behind."""
 

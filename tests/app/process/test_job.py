@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,52 @@ def test_the_time_it_used_is_told_with_that_of_its_children() -> None:
     done = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
     assert done.user_s > 0.05
     assert done.wall_s >= (done.user_s + done.sys_s) * 0.5
+
+
+def test_what_our_fork_used_is_taken_off() -> None:
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    alone = os.wait4(pid, 0)[2]
+    done = run("true")
+    assert done.page_faults is not None
+    assert 0 < done.page_faults < alone.ru_minflt + 150, "a fork of Python has some 400"
+    assert done.disk_faults is not None
+    assert done.disk_faults >= 0
+
+
+def test_its_end_is_noted_while_the_event_loop_is_held_up() -> None:
+    async def held_up() -> Run:
+        job = Job(["sleep", "0.1"])
+        job.go()
+        time.sleep(1.5)  # noqa: ASYNC251 - as a write to a slow terminal
+        return await job.ended()
+
+    done = asyncio.run(held_up())
+    assert 0.1 <= done.wall_s < 1.4
+    assert done.late_s == 0
+
+
+STOPPED = """
+import asyncio
+from perftop.process import job
+
+job.LOOK_S = 0.1
+one = job.Job(["sh", "-c", "echo begun; sleep 0.3"])
+one.go()
+done = asyncio.run(one.ended())
+print(done.late_s, done.wall_s)
+"""
+
+
+def test_an_end_that_we_were_stopped_at_is_late() -> None:
+    code = [sys.executable, "-c", STOPPED]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.2)
+        process.send_signal(signal.SIGCONT)
+        late_s, wall_s = map(float, process.stdout.readline().split())
+    assert 1.0 < late_s <= wall_s
 
 
 def test_it_runs_where_proc_does_not_tell_our_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from perftop.samples.job_threads import Watching
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 
-_USED = ("wall_s", "user_s", "sys_s")
+_USED = ("wall_s", "late_s", "user_s", "sys_s")
 
 
 class Command:

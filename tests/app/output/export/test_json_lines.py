@@ -95,7 +95,7 @@ def test_the_command_that_was_recorded_is_in_the_summary(tmp_path: Path) -> None
         "pid": 7, "status": 137, "wall_s": 0.6, "user_s": 0.5, "sys_s": 0.25, "missed": [1],
         "start": pytest.approx(0.2), "end": pytest.approx(0.8), "slack_s": pytest.approx(0.55),
         "first_samples": pytest.approx([0.1, 0.125]), "last_samples": pytest.approx([1.0, 1.25]),
-        **dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes")),
+        **dict.fromkeys(("late_s", "switches", "page_faults", "disk_faults", "peak_bytes")),
     }  # fmt: skip
     assert _summary(tmp_path, notes[:1])["run"] is None
 
