@@ -174,7 +174,7 @@ def _waits(line: Line) -> str:
 def _others(others: Line | None) -> str:
     if others is None:
         return ""
-    told = f"{others['cpus']:.1f} CPUs on average"
+    told = f"at least {others['cpus']:.1f} CPUs on average"  # what is short-lived is not seen
     most = others["most"]
     if most is None:
         return told

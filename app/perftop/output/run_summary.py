@@ -104,16 +104,16 @@ def _busy(session: Session) -> Line | None:
 
 
 def _others(session: Session, footprint: Footprint | None) -> Line | None:
-    """CPUs that strangers used on average, as far as looks at tasks showed them, and who used most.
-    None: there was no command, or nobody looked."""
-    elapsed_s = (session.now_ns - session.run.start_ns) / 1e9
-    if footprint is None or not session.run_times.tasks or elapsed_s <= 0:
+    """CPUs that strangers used on average in the time that looks at tasks were about, and who used
+    most. None: there was no command, or nobody looked."""
+    seen_s = session.run_times.seen_s
+    if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
     ran: dict[tuple[int, str], dict[int, float]] = {}
     for (pid, comm, cpu), one in session.run_times.tasks.items():
         if pid not in footprint.pids and comm not in OURS:
             ran.setdefault((pid, comm), {})[cpu] = one.run_s
-    line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / elapsed_s)}
+    line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / seen_s)}
     most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
     if most is None:
         return line | {"most": None}

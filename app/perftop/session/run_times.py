@@ -84,6 +84,8 @@ class RunTimes:
         self.tasks: dict[tuple[int, str, int], Times] = {}
         """Times of tasks by process, name and CPU."""
         self._look_ns = 0
+        self.seen_s = 0.0
+        """Seconds that the looks at all tasks were about."""
         self.waits_told = False
         """Whether the stream has told of waiting."""
         self.waiting_s = 0.0
@@ -123,6 +125,7 @@ class RunTimes:
                 times.add(cpu, ran.task.share * span_s, wait * span_s)
                 waited_s[at] += wait * span_s
                 much |= wait >= WAITS
+        self.seen_s += span_s
         self.waiting_s += span_s if much else 0.0
         trim(self.tasks, MOST_TASKS)
         return waited_s

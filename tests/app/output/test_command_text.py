@@ -43,7 +43,7 @@ def test_every_line_of_a_build() -> None:
     assert told("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
     assert told("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
     assert told("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
-    assert told("others") == "0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
+    assert told("others") == "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
     assert told("energy") == "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"
     assert told("used") == (
         "91.3 G instructions in 81.2 G cycles on all CPUs, 120 k switches, "
