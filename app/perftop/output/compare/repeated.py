@@ -79,25 +79,26 @@ class Runs:
         """What this run had more of than the others, if that explains its time; '' if nothing that
         was measured does. Waits are those of all tasks of the command together."""
         mine, found = self.runs[place].numbers, []
-        for key, words in (("disk_s", "waited {:.2f} s for the disk"),
-                           ("waited_s", "waited {:.2f} s for a CPU"),
-                           ("cpu_s", "worked {:.2f} s longer")):  # fmt: skip
+        for key, words in (("disk_s", "waited {} s for the disk"),
+                           ("waited_s", "waited {} s for a CPU"),
+                           ("cpu_s", "worked {} s longer")):  # fmt: skip
             others = self.values(key, [place])
             if key in mine and others:
                 more_s = mine[key] - median(others)
                 shown = more_s if key == "cpu_s" else mine[key]
-                found.append((more_s, words.format(shown)))
+                found.append((more_s, words.format(_time(shown, mine[TIME]))))
         found += self._costs(place)
         most_s, words = max(found, default=(0.0, ""))
         return words if by_s > 0 and most_s >= EXPLAINS * by_s else ""
 
     def _costs(self, place: int) -> list[tuple[float, str]]:
         """What its episodes cost more than those of the others, in seconds of CPUs."""
-        found = []
+        found, time_s = [], self.runs[place].numbers[TIME]
         for cause, lost_s in _costs(self.runs[place]).items():
             others = [_costs(one).get(cause, 0.0) for at, one in enumerate(self.runs)
                       if at != place]  # fmt: skip
-            found.append((lost_s - median(others), f"lost {lost_s:.2f} s to {' '.join(cause)}"))
+            words = f"lost {_time(lost_s, time_s)} s to {' '.join(cause)}"
+            found.append((lost_s - median(others), words))
         return found
 
 

@@ -40,6 +40,13 @@ def test_the_odd_run_is_named_with_what_differs(more: dict[str, Any], words: str
     assert words in lines(found, ["./job"])[0]
 
 
+def test_what_a_short_run_had_more_of_has_digits() -> None:
+    short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
+             for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
+    (apart,) = runs(*short).apart
+    assert apart.why == "worked 0.0042 s longer"
+
+
 def test_what_is_too_small_or_common_to_all_explains_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
