@@ -99,8 +99,8 @@ class PerfTopApp(TerminalApp):
         self._tell()
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key | events.MouseDown):
-            self._hush()
+        if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
+            self._hush()  # what another screen covers has not been read yet
         await super().on_event(event)
 
     @work(exclusive=True)

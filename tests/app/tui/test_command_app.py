@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -173,6 +174,19 @@ async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.Mo
             run.app._look_now()
         assert told
         assert all("status 3" in notice for notice in told)
+
+
+async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
+    async with around("exec sleep 99") as run:
+        await until(lambda: run.app._patient, "it runs")
+        await run.pilot.press("question_mark")
+        run.app.tty.job.kill(signal.SIGTERM)
+        await run.goes_on()
+        await until(lambda: "status 143" in run.app.status.notice, "its news")
+        await run.pilot.press("escape")
+        await run.tells("sh ended with status 143")
+        await run.pilot.press("down")
+        await until(lambda: not run.app.status.notice, "it is read")
 
 
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
