@@ -23,7 +23,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain, printable
 from perftop.draw import eight_bit, theme
-from perftop.draw.moving import Moving, move
+from perftop.draw.moving import Row, moving
 from perftop.draw.strips import Run, grounded, merged, width
 
 _RESET = "\x1b[0m"
@@ -51,12 +51,13 @@ class Ink:
     def write(self, runs: Iterable[Run], size: int) -> str:
         """The runs with their escape sequences, and blanks up to `size` cells. Runs of one style
         share a sequence, blanks need none where the background stays the same, and only the
-        letter colour is switched where nothing else changes, as it mostly does."""
+        letter colour is switched where nothing else changes, as it mostly does. What has no key,
+        such as `_go`, is written as it is."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
         last, ground, field = "", None, False
         for text, key in (*runs, (" " * size, "text")) if size else runs:
-            if key != last:
+            if key != last and key:
                 mine, whole, fore, own = switches.get(key) or self._switch(key)
                 if not text:
                     continue
@@ -106,14 +107,26 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
     return Ink(styles, system)
 
 
+def _go(x: int, y: int) -> str:
+    """The sequence that moves the cursor to this cell of the screen."""
+    return f"\x1b[{y + 1};{x + 1}H"
+
+
+def _come(row: Row, x: int, y: int) -> str:
+    """The sequences that move the row before this one, which begins at this cell, and then the
+    cursor to the first cell that is new."""
+    there = _go(x + row.size - len(row.tail), y)
+    return f"{_go(x, y)}\x1b[{row.gone}P{there}\x1b[{row.gone}@" if row.gone else there
+
+
 class Ready(Strip):
     """A line of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of an ordinary strip are made when they are first read.
-    __slots__ = ["_ready", "_wide", "ink", "runs"]
+    __slots__ = ["_ready", "ink", "runs", "wide"]
 
     def __init__(self, runs: Sequence[Run], wide: int, ink: Ink, size: int) -> None:
-        self.runs, self._wide = runs, wide
+        self.runs, self.wide = runs, wide
         """The text and its cells, at most `size`."""
         self.ink = ink
         self._cell_length = size
@@ -133,36 +146,45 @@ class Ready(Strip):
         if console._color_system is not self.ink.system:  # noqa: SLF001 - a screenshot, say
             return super().render(console)
         if self._ready is None:
-            self._ready = self.ink.write(self.runs, self.cell_length - self._wide)
+            self._ready = self.ink.write(self.runs, self.cell_length - self.wide)
         return self._ready
 
     def moved(self, shown: Strip, x: int, y: int, console: Console) -> str | None:
-        """What makes this line of `shown`, the line at this place of the terminal; None: this line
-        has not come from it."""
-        if not isinstance(shown, Ready) or shown.ink is not self.ink:
+        """What makes this line of `shown`, the line at this place of the terminal; None: it must be
+        drawn as a whole. Runs that are equal at both ends of the lines are left as they are."""
+        if not isinstance(shown, Ready) or shown.ink is not self.ink or shown.wide != self.wide:
             return None
         if console._color_system is not self.ink.system:  # noqa: SLF001 - as in `render`
             return None
-        found = move(shown.runs, self.runs)
+        old, new = shown.runs, self.runs
+        first, last, at = 0, len(new), x
+        for before, after in zip(old, new, strict=False):
+            if before != after:
+                break
+            first += 1
+            at += len(after[0])
+        for before, after in zip(reversed(old), reversed(new), strict=False):
+            if before != after:
+                break
+            last -= 1
+        found = moving(old, new, self.wide)
         if found is None:
-            return None
-        head, at, gone, tail = found
-        end = x + self._wide
-
-        def go(column: int) -> str:
-            return f"\x1b[{y + 1};{column + 1}H"
-
-        return "".join((
-            go(x) + self.ink.write(head, 0) if head else "",
-            f"{go(x + at)}\x1b[{gone}P{go(end - gone)}\x1b[{gone}@" if gone else "",
-            go(end - width(tail)) + self.ink.write(tail, 0) if tail else "",
-        ))  # fmt: skip
+            runs = [(_go(at, y), ""), *new[first:last]] if first < last else []
+        else:
+            line, row = found
+            runs = [(_go(at, y), ""), *new[first : line.begin]] if first < line.begin else []
+            if line.row is not row:
+                runs += (_come(line.row, x + line.wide, y), ""), *line.row.tail
+            if line.end < last:
+                end = x + line.wide + line.row.size
+                runs += (_go(end, y), ""), *new[line.end : last]
+        return self.ink.write(runs, 0) if runs else ""
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         size = self.cell_length
         end = size if end is None else min(end, size)
-        if start == 0 and self._wide <= end:
-            return self if end == size else Ready(self.runs, self._wide, self.ink, end)
+        if start == 0 and self.wide <= end:
+            return self if end == size else Ready(self.runs, self.wide, self.ink, end)
         return self if (start, end) == (0, size) else self._parts([start, end])[1]
 
     def crop_extend(self, start: int, end: int, style: Style | None) -> Strip:
@@ -196,18 +218,15 @@ class Ready(Strip):
         return parts
 
 
-def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
+def line(runs: Sequence[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
     """Runs as a line, cut to `size` cells."""
-    if isinstance(runs, Moving) and runs.size <= size and not ascii_:
-        return Ready(runs, runs.size, ink_, size)
-    kept = list(runs)
-    whole = "".join([text for text, _ in kept])
+    whole = "".join([text for text, _ in runs])
     wide = len(whole)
     if not whole.isprintable():
-        kept = [(printable(text), key) for text, key in kept]
-        wide = width(kept)
+        runs = [(printable(text), key) for text, key in runs]
+        wide = width(runs)
     if wide > size:
-        kept, wide = merged(kept, size), size
+        runs, wide = merged(runs, size), size
     if ascii_:
-        kept = [(plain(text), key) for text, key in kept]
-    return Ready(kept, wide, ink_, size)
+        runs = [(plain(text), key) for text, key in runs]
+    return Ready(runs, wide, ink_, size)

@@ -6,14 +6,16 @@ cells are the same.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from itertools import groupby
 
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
-from perftop.draw.strips import Run
+from perftop.draw.moving import Row
+from perftop.draw.strips import Run, joined
 
 QUIET = 0.02
 """Shares below this draw nothing."""
@@ -34,21 +36,45 @@ def paired(upper: Codes, lower: Codes) -> Codes:
     return upper << np.uint8(4) | lower
 
 
-@lru_cache(maxsize=4096)
-def halves(cells: bytes) -> tuple[Run, ...]:
-    """A line of `paired` cells: the first thread above the second."""
-    return tuple([_half(cell, len([*same])) for cell, same in groupby(cells)])
-
-
-def _half(cell: int, wide: int) -> Run:
+@cache
+def half(cell: int) -> Run:
+    """One of `paired` cells: the first thread above the second."""
     upper, lower = cell >> 4, cell & 15
     if not cell:
-        return " " * wide, "text"
+        return " ", "text"
     if upper == lower:
-        return theme.BOTH * wide, f"field{upper - 1}"
+        return theme.BOTH, f"field{upper - 1}"
     if upper and lower:
-        return theme.LP0 * wide, f"field{upper - 1}/field{lower - 1}"
-    return (theme.LP0 if upper else theme.LP1) * wide, f"field{max(upper, lower) - 1}"
+        return theme.LP0, f"field{upper - 1}/field{lower - 1}"
+    return theme.LP0 if upper else theme.LP1, f"field{max(upper, lower) - 1}"
+
+
+@cache
+def level(step: int, *, ascii_: bool) -> Run:
+    """One of `steps`: height and luminance both show the share."""
+    if not step:
+        return " ", "text"
+    levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
+    return levels[max(1, round(8 * step / theme.HEAT))], f"field{step - 1}"
+
+
+class Past:
+    """A row of such cells, one after the other: mostly it has moved by one since it was drawn."""
+
+    def __init__(self, drawn: Callable[[int], Run]) -> None:
+        self._drawn = drawn
+        self._cells = b""
+        self._row = Row((), 0)
+
+    def row(self, cells: bytes) -> Row:
+        """The cells, of which there are as many each time, as runs. The newest two are drawn anew,
+        as a span may have been drawn before it was over."""
+        before, self._cells = self._cells, cells
+        if before and cells[:-2] == before[1:-1] and cells != before:
+            self._row = self._row.moved(1, [self._drawn(cell) for cell in cells[-2:]])
+        elif cells != before:
+            self._row = Row(joined(map(self._drawn, cells)), len(cells))
+        return self._row
 
 
 def heights(values: Floats, top: float) -> Codes:
@@ -74,16 +100,3 @@ def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
             for red, same in groupby(cells, key=_LOST.__le__)
         ]
     )
-
-
-@lru_cache(maxsize=4096)
-def field(cells: bytes, *, ascii_: bool) -> tuple[Run, ...]:
-    """A line of `steps`: height and luminance both show the share."""
-    levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
-    return tuple([_level(cell, len([*same]), levels) for cell, same in groupby(cells)])
-
-
-def _level(cell: int, wide: int, levels: str) -> Run:
-    if not cell:
-        return " " * wide, "text"
-    return levels[max(1, round(8 * cell / theme.HEAT))] * wide, f"field{cell - 1}"

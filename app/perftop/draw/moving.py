@@ -1,13 +1,12 @@
 """Rows of cells that move to the left as time passes, as those of a chart do.
 
 A terminal moves cells by itself if it is told to delete some on their left, and to insert as many
-blanks on their right. So of a line that has moved, only the new cells at its end are written.
+blanks on their right. So of a row that has moved, only the new cells at its end are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from perftop.draw.strips import Run, joined
 
@@ -77,34 +76,22 @@ def rows_of(columns: Iterable[Column]) -> list[Row]:
 
 
 class Moving(list[Run]):
-    """A line that ends with such a row."""
+    """A line with such a row in it; what stands behind the row is appended."""
 
-    def __init__(self, head: Sequence[Run], row: Row, wide: int) -> None:
-        """`wide`: cells of the head."""
+    def __init__(self, head: Sequence[Run], row: Row, wide: int, size: int = 0) -> None:
+        """`wide`: cells of the head. `size`: cells of the whole line; in a line of more, a text was
+        longer than its column, and nobody knows where the row is."""
         super().__init__((*head, *row))
-        self.head, self.row = head, row
-        self.size = wide + row.size
-        """Number of cells."""
+        self.row, self.wide, self.size = row, wide, size or wide + row.size
+        self.begin, self.end = len(head), len(self)
+        """Places of the first run of the row and of the first one behind it."""
 
 
-class Move(NamedTuple):
-    """How one such line becomes another."""
-
-    head: Sequence[Run]
-    """What is written at its left end."""
-    at: int
-    """The first cell of those that move, and how far they move."""
-    gone: int
-    tail: Sequence[Run]
-    """What is written at its right end."""
-
-
-def move(shown: Sequence[Run], line: Sequence[Run]) -> Move | None:
-    """From the line `shown` to `line`; None: it has not come from it."""
-    if not isinstance(shown, Moving) or not isinstance(line, Moving) or shown.size != line.size:
+def moving(shown: Sequence[Run], line: Sequence[Run], size: int) -> tuple[Moving, Row] | None:
+    """The line, of so many cells, and the row in `shown`, if that in `line` is the same or came
+    from it."""
+    if not isinstance(shown, Moving) or not isinstance(line, Moving):
         return None
-    head = () if line.head == shown.head else line.head
-    row, at = line.row, line.size - line.row.size
-    if row is shown.row:
-        return Move(head, at, 0, ())
-    return Move(head, at, row.gone, row.tail) if row.before is shown.row else None
+    placed = shown.wide == line.wide and shown.size == line.size == size
+    came = line.row is shown.row or line.row.before is shown.row
+    return (line, shown.row) if placed and came else None

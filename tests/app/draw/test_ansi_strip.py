@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+from drawn_cells import Cells
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.ansi import AnsiDecoder
@@ -73,6 +74,41 @@ def test_cropped_like_any_strip(runs: list[Run], start: int, length: int) -> Non
     ready, end = line(runs, INK, 40, ascii_=False), min(40, start + length)
     assert ready.crop(start, end).text == plain(ready).crop(start, end).text
     assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
+
+
+@given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))
+def test_a_line_in_place_of_another_looks_as_if_drawn_anew(
+    runs: list[Run], first: int, last: int, key: str
+) -> None:
+    """Some of its runs are others, of as many cells."""
+    first, last = sorted((first, last))
+    others = [("?" * len(text), key) for text, _ in runs[first:last]]
+    before, after = (
+        line(it, INK, 40, ascii_=False) for it in (runs, [*runs[:first], *others, *runs[last:]])
+    )
+    terminal, meant = Cells(), Cells()
+    whole = [f"\x1b[1;1H{it.render(CONSOLE)}" for it in (before, after)]
+    replaced = after.moved(before, 0, 0, CONSOLE)
+    assert replaced is not None
+    assert len(replaced) < len(whole[1])
+    terminal.write(whole[0] + replaced, 40)
+    meant.write(whole[1], 40)
+    assert terminal.looks(40, 0) == meant.looks(40, 0)
+
+
+def test_of_a_line_only_what_differs_is_written() -> None:
+    before, after, longer = (
+        line([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
+        for number in ("12", "13", "100")
+    )
+    written = after.moved(before, 2, 3, CONSOLE)
+    assert written is not None
+    assert written.startswith("\x1b[4;8H")
+    assert "13" in written
+    assert "core" not in written
+    assert "who" not in written
+    assert after.moved(after, 2, 3, CONSOLE) == ""
+    assert longer.moved(before, 2, 3, CONSOLE) is None
 
 
 def test_whole_lines_are_not_copied() -> None:

@@ -18,12 +18,12 @@ from perftop.base.arrays import Floats
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ink, line
 from perftop.draw.kept import Kept
-from perftop.draw.moving import Column, Moving, Row, move, rows_of
+from perftop.draw.moving import Column, Moving, Row, moving, rows_of
 from perftop.draw.strips import Run
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CONSOLE = Console(file=io.StringIO(), color_system="truecolor", force_terminal=True)
-COLUMNS, WIDE = 12, 20
+COLUMNS, WIDE = 12, 24
 KEYS = "text", "alarm", "heat1/heat7"
 NAN = float("nan")
 
@@ -62,7 +62,7 @@ PICTURES = st.lists(
         st.integers(-2, COLUMNS + 1),  # columns gone
         st.lists(st.tuples(st.integers(0, COLUMNS - 1), st.sampled_from([0.0, 1.0, 2.0, NAN]))),
         st.sampled_from(["", "", "", "another frame"]),
-        st.sampled_from([" 100 ", " 100 ", "▌ 50 "]),  # what stands before the chart
+        st.sampled_from([" 100 ", " 100 ", "▌ 50 "]),  # what stands before the chart, and behind
         st.booleans(),  # whether it is drawn on the terminal
     ),
     min_size=2, max_size=12,
@@ -91,7 +91,7 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
         drawing = Drawing(per, joined, frame)
         rows = kept.rows(drawing.draw, now.copy(), newest, frame)
         assert rows == drawing.told(now)
-        lines = [Moving([(head, "dim")], row, len(head)) for chart in rows for row in chart]
+        lines = [placed(head, row) for chart in rows for row in chart]
         for y, runs in enumerate(lines if seen else ()):
             fresh = line(runs, INK, WIDE, ascii_=False)
             whole = f"\x1b[{y + 1};1H{fresh.render(CONSOLE)}"
@@ -104,10 +104,21 @@ def test_a_kept_chart_is_the_chart_drawn_anew_here_and_on_the_terminal(
             assert terminal.looks(WIDE + beside, y) == other.looks(WIDE + beside, y)
 
 
+def placed(text: str, row: Row) -> Moving:
+    """A line with the row between two texts."""
+    made = Moving([("|", "text"), (text, "dim")], row, 1 + len(text), 2 + 2 * len(text) + row.size)
+    made += [(text, "text"), ("|", "dim")]
+    return made
+
+
 def test_what_lies_elsewhere_on_its_line_does_not_move() -> None:
     (row, *_) = Drawing().told(values(0, 1, 2))[0]
-    assert move(Moving([("ab", "text")], row, 2), Moving([("cd", "text")], row, 2)) is not None
-    assert move(Moving([("ab", "text")], row, 2), Moving([("abc", "text")], row, 3)) is None
+    wide = 2 + row.size
+    one, other = Moving([("ab", "text")], row, 2), Moving([("cd", "text")], row, 2)
+    assert moving(one, other, wide) == (other, row)
+    assert moving(one, other, wide + 1) is None  # a text is longer than its column
+    assert moving(one, Moving([("abc", "text")], row, 3), wide) is None
+    assert moving(one, [*other], wide) is None
 
 
 def test_a_row_of_equal_cells_is_another_one_once_a_cell_differs() -> None:
@@ -133,8 +144,8 @@ def test_only_columns_that_are_new_are_drawn_and_written() -> None:
     strips = [line(Moving([], chart[1], 0), INK, 4, ascii_=False) for chart in (before, after)]
     moved = strips[1].moved(strips[0], 0, 0, CONSOLE)
     assert moved is not None
-    assert moved.startswith("\x1b[1;1H\x1b[1P\x1b[1;4H\x1b[1@\x1b[1;4H")
-    assert strips[0].moved(strips[1], 0, 0, CONSOLE) is None  # there is no way back
+    assert moved.startswith("\x1b[1;1H\x1b[1P\x1b[1;4H\x1b[1@\x1b[0;")
+    assert "P" not in (strips[0].moved(strips[1], 0, 0, CONSOLE) or "")  # there is no way back
     (last,) = kept.rows(draw, values(3, 4, 5, 6), 12, "")
     assert [row.before is old for row, old in zip(last, after, strict=True)] == [True, True]
     assert [row.before for row in after] == [None, None]  # none goes back further

@@ -11,6 +11,7 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
+from perftop.draw.moving import Moving
 from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import BOUNDS, SINGLE
@@ -248,12 +249,13 @@ def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[R
 
 def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     gap: Run = " " * column.gap, "text"
+    wide, size = start(p, column.key), BEFORE + sum([other.width for other in p.columns])
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
         if p.recent is None:
             runs.append((" " * (column.width - column.gap), "text"))
         elif column.key == "work":
-            runs.extend(p.recent.work(i))
+            lines[at] = Moving(runs, p.recent.work(i), wide, size)
         else:
             runs.extend(p.recent.ipc(i, found.get(at)))
 

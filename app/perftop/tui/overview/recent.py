@@ -4,12 +4,14 @@ the right edge."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import histories, theme
+from perftop.draw.moving import Row
 from perftop.draw.strips import Run, joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -49,6 +51,8 @@ class Recent:
         self._ring = self._past(self._sight)
         self._interval: Interval
         self._work: dict[int, bytes] = {}
+        self._drawn: dict[int, histories.Past] = {}
+        """By row, its utilisation as it was drawn last."""
         self._ipc: dict[int, Codes] = {}
         self.top_ipc = 0.0
 
@@ -103,13 +107,15 @@ class Recent:
         cells = np.where(pairs, histories.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
-    def work(self, row: int) -> tuple[Run, ...]:
+    def work(self, row: int) -> Row:
         if row not in self._work:
             self._add([row], self._past([row]))
-        cells = self._work[row]
-        if len(self._places[row].rows) == 2:
-            return histories.halves(cells)
-        return histories.field(cells, ascii_=self._ascii)
+        drawn = self._drawn.get(row)
+        if drawn is None:
+            one = partial(histories.level, ascii_=self._ascii)
+            drawn = histories.Past(histories.half if self._pairs[row] else one)
+            self._drawn[row] = drawn
+        return drawn.row(self._work[row])
 
     def ipc(self, row: int, trouble: Trouble | None) -> tuple[Run, ...]:
         """IPC of the first thread, red while an episode lowered it."""

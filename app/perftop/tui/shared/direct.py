@@ -43,7 +43,7 @@ class Lines(CompositorUpdate):
 
     def _written(self, at: Place, line: Strip, wide: int, console: Console) -> str:
         (x, y), shown = at, self._shown.get(at)
-        if isinstance(line, Ready) and shown is not None and shown[1] == wide:
+        if isinstance(line, Ready) and shown is not None and line.wide <= wide == shown[1]:
             moved = line.moved(shown[0], x, y, console)
             if moved is not None:
                 return moved
