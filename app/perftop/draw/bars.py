@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from perftop.draw import theme
 from perftop.draw.strips import Run
@@ -16,11 +17,21 @@ _ACCOUNT = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "o
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
     """Shares side by side; the rest of the whole is drawn as `neither`. The ends are rounded, not
     the lengths, so rounding errors do not add up."""
-    runs: list[Run] = []
-    end, done = 0.0, 0
-    for share, (shape, key) in zip(shares, shapes, strict=True):
+    ends: list[int] = []
+    end = 0.0
+    for share in shares:
         end += share
-        cells = min(width, round(end * width)) - done
+        ends.append(round(end * width))
+    return [*_drawn(tuple(ends), tuple(shapes), width)]
+
+
+@lru_cache(maxsize=4096)
+def _drawn(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
+    """The bar whose parts end at these cells. Kept, as there are few that differ."""
+    runs: list[Run] = []
+    done = 0
+    for end, (shape, key) in zip(ends, shapes, strict=True):
+        cells = min(width, end) - done
         if cells > 0:
             runs.append((shape * cells, key))
             done += cells

@@ -81,12 +81,12 @@ class CoreGrid(Paneled, Cursor):
 
     def _tell(self) -> None:
         """Make the fixed lines anew."""
-        picture, plan = self._picture, self._plan
+        picture, plan, width = self._picture, self._plan, self.width
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
-            *(heading(picture, line, self.width) for line in plan.above),
+            *(heading(picture, line, width) for line in plan.above),
         ]  # fmt: skip
-        self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
+        self.feet = [(heading(picture, line, width), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             axis = rule(picture.columns, self.session, self.interval)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isnan
 
 import numpy as np
@@ -46,13 +47,15 @@ class Picture:
     _of: Tasks | None = None
     """What these names are from."""
 
-    def tasks(self, row: int) -> list[str]:
-        """Names and pids of the tasks on the CPUs of a row."""
+    def tasks(self, rows: Sequence[int]) -> list[list[str]]:
+        """Names and pids of the tasks on the CPUs of these rows."""
         if (tasks := self.sheet.interval.tasks) is not self._of:
             self._of, self._names = tasks, {}
-        if row not in self._names:
-            self._names[row] = [_task(tasks, cpu) for cpu in self.places.places[row].cpus]
-        return self._names[row]
+        names, places = self._names, self.places.places
+        for row in rows:
+            if row not in names:
+                names[row] = [_task(tasks, cpu) for cpu in places[row].cpus]
+        return [names[row] for row in rows]
 
     def rows(self, package: int | None) -> Ints:
         """The rows of a package."""
@@ -263,20 +266,26 @@ def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[R
 def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     """The tasks of each core; or the one that loses, and its taker."""
     gap: Run = " " * column.gap, "text"
-    room, every = column.width - column.gap, zip(s.rows, s.numbers("util"), s.idle, strict=True)
-    for at, (i, util, idle) in enumerate(every):
-        names, trouble = p.tasks(i), found.get(at)
+    room, shares = column.width - column.gap, s.numbers("util")
+    every = zip(p.tasks(s.rows), shares, s.idle, lines, strict=True)
+    for at, (names, util, idle, runs) in enumerate(every):
+        trouble = found.get(at)
         if trouble is not None and trouble.victim:
-            tasks = dict(zip(p.places.places[i].rows, names, strict=True))
-            lines[at].extend((gap, *_losing(p, trouble, tasks, room)))
+            tasks = dict(zip(p.places.places[s.rows[at]].rows, names, strict=True))
+            runs.extend((gap, *_losing(p, trouble, tasks, room)))
             continue
         at_work = [
             name
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        told = fit(" · ".join(dict.fromkeys(at_work)), room)
-        lines[at].extend((gap, (told, "dim" if idle else "text")))
+        runs.extend((gap, (_told(tuple(at_work), room), "dim" if idle else "text")))
+
+
+@lru_cache(maxsize=4096)
+def _told(names: tuple[str, ...], room: int) -> str:
+    """Each name once. Kept, as the names are told anew once a second."""
+    return fit(" · ".join(dict.fromkeys(names)), room)
 
 
 def _losing(p: Picture, trouble: Trouble, tasks: dict[int, str], room: int) -> list[Run]:
