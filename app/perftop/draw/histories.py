@@ -26,8 +26,8 @@ _LOST = 16
 
 def steps(shares: Floats) -> Codes:
     """Shares (0 to 1) as steps of the field: 1 to theme.HEAT, 0 for what draws nothing."""
-    known = np.nan_to_num(shares)
-    found = np.clip(np.ceil(known * theme.HEAT), 0, theme.HEAT)
+    known = np.fmax(shares, 0.0)
+    found = np.minimum(np.ceil(known * theme.HEAT), theme.HEAT)
     return np.where(known < QUIET, _NONE, found).astype(np.uint8)
 
 
@@ -80,7 +80,7 @@ class Past:
 def heights(values: Floats, top: float) -> Codes:
     """Values as heights in eighths of a line, at least 1; 0 where unknown."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        eighths = np.clip(np.ceil(8 * values / top), 1, 8)
+        eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
     return np.where(np.isfinite(eighths), eighths, _NONE).astype(np.uint8)
 
 

@@ -78,13 +78,17 @@ def rows_of(columns: Iterable[Column]) -> list[Row]:
 class Moving(list[Run]):
     """A line with such a row in it; what stands behind the row is appended."""
 
+    __slots__ = ("begin", "end", "row", "size", "wide")
+
     def __init__(self, head: Sequence[Run], row: Row, wide: int, size: int = 0) -> None:
         """`wide`: cells of the head. `size`: cells of the whole line; in a line of more, a text was
         longer than its column, and nobody knows where the row is."""
-        super().__init__((*head, *row))
+        super().__init__(head)
+        self.begin = len(self)
+        """Place of the first run of the row, and of the first one behind it."""
+        self += row
+        self.end = len(self)
         self.row, self.wide, self.size = row, wide, size or wide + row.size
-        self.begin, self.end = len(head), len(self)
-        """Places of the first run of the row and of the first one behind it."""
 
 
 def moving(shown: Sequence[Run], line: Sequence[Run], size: int) -> tuple[Moving, Row] | None:

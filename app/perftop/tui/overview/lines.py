@@ -117,7 +117,7 @@ def _off(picture: Picture, i: int) -> Line:
 def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     names, width = p.places.names(p.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
-        runs.append((f"{names[i]:>{width}}", "faint" if idle else "text"))
+        runs.append((names[i].rjust(width), "faint" if idle else "text"))
     for at, trouble in found.items():
         if trouble.victim:
             lines[at][-1] = lines[at][-1][0], "bright"

@@ -17,7 +17,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
 from perftop.tui.shared import episode_style, time_axis
-from perftop.tui.shared.column_ring import Lookup, Ring
+from perftop.tui.shared.column_ring import Ring
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import TICK, Axis
@@ -70,12 +70,8 @@ class Recent:
         """The past of the first and of the last CPU of these rows."""
         places = [self._places[row] for row in rows]
         first, last = ([place.rows[at] for place in places] for at in (0, -1))
-        lookups: dict[str, Lookup] = {
-            "util": lambda history, at: history.field("util", first + last, at)
-        }
-        if self._ipc_cells:
-            lookups["ipc"] = lambda history, at: history.field("ipc", first, at)
-        return Ring(lookups)
+        keys, every = ("util", "ipc") if self._ipc_cells else ("util",), first + last
+        return Ring({"past": lambda history, at: history.fields(keys, every, at)})
 
     def _add(self, rows: Sequence[int], ring: Ring) -> None:
         """Makes the cells of these rows, which together cost little more than one alone."""
@@ -84,18 +80,18 @@ class Recent:
             return
         bins = max(work, ipc)
         if history is None:
-            values = dict.fromkeys(("util", "ipc"), np.full((bins, 2 * len(rows)), np.nan))
+            past = np.full((bins, 2, 2 * len(rows)), np.nan)
         else:
             bin_ns = axis(self._session, self._interval, bins).bin_ns
             end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
             # The span of a past moment is shown whole, as far as it is over by now.
             ring.read(history, end_ns, bin_ns, bins, min(end_ns, self._session.now_ns))
-            values = {key: ring[key] for key in ("util", "ipc")[: 1 + bool(ipc)]}
+            past = ring["past"]
         if work:
-            self._work.update(zip(rows, self._shares(rows, values["util"][-work:]), strict=True))
+            self._work.update(zip(rows, self._shares(rows, past[-work:, 0]), strict=True))
         if ipc:
-            busy = values["util"][-ipc:, : len(rows)] >= histories.QUIET
-            shown = np.where(busy, values["ipc"][-ipc:, : len(rows)], np.nan).T
+            util, of_first = past[-ipc:, 0, : len(rows)], past[-ipc:, 1, : len(rows)]
+            shown = np.where(util >= histories.QUIET, of_first, np.nan).T
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _STEP * np.ceil(highest / _STEP), _STEP)
             self._ipc.update(zip(rows, histories.heights(shown, self.top_ipc), strict=True))

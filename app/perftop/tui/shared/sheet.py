@@ -118,8 +118,7 @@ class Sight:
         """Places in `rows` of those of which some CPU rests."""
         self.partial = [at for at, cpus in enumerate(self.online) if False in cpus]
         """The same for a CPU that is offline or not there."""
-        hz = np.where(self._online, sheet.interval.values["busy_hz"][self._cpus], np.nan)
-        self.lead: list[int] = busiest(util, hz).tolist()
+        self.lead: list[int] = busiest(util, self._values("busy_hz")).tolist()
         """Index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
         """Whether all its CPUs do next to nothing, so that most numbers mean little."""
@@ -128,20 +127,22 @@ class Sight:
         """A metric of each CPU, or the ceiling of its clock. Read when first asked for: a screen
         shows few of them."""
         if key not in self._numbers:
-            if key == "turbo_ceiling_hz":
-                values = np.broadcast_to(self._sheet.ceiling[self._at, None], self._cpus.shape)
-            else:
-                values = self._sheet.interval.values[key][self._cpus]
-            self._numbers[key] = np.where(self._online, values, np.nan).tolist()
+            self._numbers[key] = self._values(key).tolist()
         return self._numbers[key]
+
+    def _values(self, key: str) -> Floats:
+        if key == "turbo_ceiling_hz":
+            values = np.broadcast_to(self._sheet.ceiling[self._at, None], self._cpus.shape)
+        else:
+            values = self._sheet.interval.values[key][self._cpus]
+        return np.where(self._online, values, np.nan)
 
     def which(self, key: str) -> list[int]:
         """Index of the CPU whose number stands for its row: the busiest, or that with the highest
         one of `_WORST`."""
         if key not in _WORST:
             return self.lead
-        values = np.array(self.numbers(key))
-        found: list[int] = np.where(np.isnan(values), -1.0, values).argmax(axis=1).tolist()
+        found: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
         return found
 
     def doubted(self, key: str) -> list[list[bool]] | None:
