@@ -167,12 +167,12 @@ class Ready(Strip):
             if before != after:
                 break
             last -= 1
-        found = moving(old, new, self.wide)
-        if found is None:
-            runs = [(_go(at, y), ""), *new[first:last]] if first < last else []
-        else:
+        found, runs = moving(old, new, self.wide), list[Run]()
+        until = last if found is None else min(last, found[0].begin)
+        if first < until:
+            runs += (_go(at, y), ""), *new[first:until]
+        if found is not None:
             line, row = found
-            runs = [(_go(at, y), ""), *new[first : line.begin]] if first < line.begin else []
             if line.row is not row:
                 runs += (_come(line.row, x + line.wide, y), ""), *line.row.tail
             if line.end < last:

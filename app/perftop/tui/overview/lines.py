@@ -194,28 +194,26 @@ def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[R
         elif styles[at] == "warn" and key in trouble.shared:
             styles[at] = "text"  # the line of the package says it for all
     unknown: Run = f"{MISSING:>{width}}", "faint"
-    cells = [
-        unknown if isnan(value) else (spec % (value * scale), style)
-        for value, style in zip(values, styles, strict=True)
-    ]
-    _except(p, s, slot, threads, cells)
-    for runs, cell in zip(lines, cells, strict=True):
-        runs.append(cell)
+    for runs, value, style in zip(lines, values, styles, strict=True):
+        runs.append(unknown if isnan(value) else (spec % (value * scale), style))
+    _except(p, s, slot, threads, lines)
 
 
-def _except(p: Picture, s: Sight, slot: Placed, threads: Sequence[int], cells: list[Run]) -> None:
-    """Marks numbers that are doubted, and replaces those that are not shown."""
+def _except(
+    p: Picture, s: Sight, slot: Placed, threads: Sequence[int], lines: list[list[Run]]
+) -> None:
+    """Marks the last numbers of lines that are doubted, and replaces those that are not shown."""
     width, column, rest = slot.width, slot.column, at_rest(slot.width)
     for at, doubts in enumerate(s.doubted(slot.key) or ()):
         if doubts[threads[at]]:
-            cells[at] = doubted(cells[at])
+            lines[at][-1] = doubted(lines[at][-1])
     for at in s.resters if column is not None and column.of_running else ():
         if s.resting[at][threads[at]]:
-            cells[at] = rest
+            lines[at][-1] = rest
     for at in s.partial:
         if not s.online[at][threads[at]]:
             there = threads[at] < len(p.places.places[s.rows[at]].rows)
-            cells[at] = (f"{'off':>{width}}", "dim") if there else (" " * width, "text")
+            lines[at][-1] = (f"{'off':>{width}}", "dim") if there else (" " * width, "text")
 
 
 def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
