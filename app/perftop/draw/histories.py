@@ -1,7 +1,7 @@
 """Histories beside numbers: a cell a span of time, the newest at the right edge.
 
-Pure; callers make the cells of all rows at once as arrays, and a line is kept for as long as its
-cells are the same.
+Callers make the cells of all rows at once as arrays. A line is kept for as long as its cells are
+the same, and a `Past` also while they move.
 """
 
 from __future__ import annotations

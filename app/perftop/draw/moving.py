@@ -85,9 +85,10 @@ class Moving(list[Run]):
         longer than its column, and nobody knows where the row is."""
         super().__init__(head)
         self.begin = len(self)
-        """Place of the first run of the row, and of the first one behind it."""
+        """Place of the first run of the row."""
         self += row
         self.end = len(self)
+        """Place of the first run behind it."""
         self.row, self.wide, self.size = row, wide, size or wide + row.size
 
 
