@@ -106,10 +106,9 @@ class Calibration:
             tight = (high - low < TIGHT * high) & known
         inside = np.array([candidate.explained(low, high) & known for candidate in self.candidates])
         some = inside.any(axis=0)
-        counts = (
-            part.sum(axis=-1).T.tolist() for part in (inside, inside & tight, some, tight & ~some)
-        )
-        return [Told(*each) for each in zip(*counts, strict=True)]
+        every = np.concatenate([inside, inside & tight, [some, tight & ~some]])
+        count, counts = len(inside), every.sum(axis=-1).T.tolist()
+        return [Told(each[:count], each[count:-2], *each[-2:]) for each in counts]
 
     def observe(self, told: Told) -> None:
         """Take one sample as evidence."""

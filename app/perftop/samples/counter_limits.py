@@ -53,7 +53,9 @@ class Limits:
         """Differences in base units (gauges: value times ticks), modulo the width of each counter,
         so that a wrap needs no special case. `ticks`: of each row; `row_of`: the row of each
         value."""
-        plain = ((new - old) & self._mask).view(np.int64).astype(np.float64)
+        steps = new - old
+        steps &= self._mask
+        plain = steps.view(np.int64).astype(np.float64)
         if len(at := self._gauges):  # signed, and weighted with time
             plain[:, at] = new[:, at].view(np.int64).astype(np.float64) * ticks[:, row_of[at]]
         plain *= self._scale

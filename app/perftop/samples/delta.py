@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from perftop.base.arrays import Codes, Floats, Ints
 from perftop.samples.block_places import Place, Places
 from perftop.samples.doubt import Doubt, listed, merged
@@ -22,6 +24,13 @@ class BlockDelta:
     known or doubted."""
     width: Floats
     """(rows) stamp ticks that the reads at both ends of the span took; 0 of a sum of samples."""
+
+    @property
+    def reads(self) -> Floats:
+        """(rows) the same as a share of the span; 0 where the row was not read."""
+        return np.divide(
+            self.width, self.ticks, out=np.zeros(self.ticks.shape), where=self.ticks > 0
+        )
 
 
 class Delta:

@@ -109,7 +109,7 @@ class Differences:
             read &= now.flags & USELESS == 0
         if (rows := self._places.stamps) is not None:
             stamps = now.head[:, rows, 0]
-            distance = np.abs((stamps - stamps[:, self._leader]).astype(np.int64))
+            distance = np.abs((stamps - stamps.take(self._leader, axis=1)).view(np.int64))
             if not now.plain:
                 mine = sampled[:, rows]
                 distance = np.where(mine & mine[:, self._leader], distance, 0)
@@ -132,7 +132,7 @@ class Differences:
         usable = read & before.known
         if not now.plain:
             usable &= ~now.flagged(wire.ROW_REBASED)
-        if (rows := self._places.stamps) is not None and before.first[:, rows].any():
+        if (rows := self._places.stamps) is not None and np.count_nonzero(before.first[:, rows]):
             long = before.width[:, rows] > WIDE * now.width[:, rows] + WIDE_S * self._stamp_hz
             usable[:, rows] &= ~(before.first[:, rows] & long)
         return usable
@@ -146,17 +146,19 @@ class Differences:
         moved = limits.moved(before.values, now.values, ticks, places.row_of)
         wrong = limits.wrong(moved, places.spread(ticks / self._stamp_hz)) & both
         good = usable & ~backwards
-        some_wrong = bool(wrong.any())
+        some_wrong = bool(np.count_nonzero(wrong))
         if some_wrong:  # where no single counter can be doubted, a row is left out
             good &= places.cpu_rows | ~places.any(wrong)
-        moved = limits.scaled(moved)
-        np.copyto(moved, np.nan, where=~(both & ~wrong if some_wrong else both))
-        np.copyto(moved, 0.0, where=~places.spread(good))
-        delta.write(
-            np.where(good, ticks, 0.0), moved, np.where(good, before.width + now.width, 0.0)
-        )
+        moved, width = limits.scaled(moved), before.width + now.width
+        known = both & ~wrong if some_wrong else both
+        if np.count_nonzero(known) < known.size:
+            np.copyto(moved, np.nan, where=~known)
+        if np.count_nonzero(good) < good.size:
+            np.copyto(moved, 0.0, where=~places.spread(good))
+            ticks, width = np.where(good, ticks, 0.0), np.where(good, width, 0.0)
+        delta.write(ticks, moved, width)
         delta.skew_ns = now.skew_ns(places)
-        if some_wrong or backwards.any():
+        if some_wrong or np.count_nonzero(backwards):
             self._doubt(backwards, wrong & places.spread(good), delta)
 
     def _doubt(self, backwards: Bools, wrong: Bools, delta: Delta) -> None:

@@ -70,22 +70,21 @@ class Gates:
         ref = doubt.moved("ref")
         if ref is not None and doubt.counters.has_tsc:
             doubt.note("ref", Doubt.FAST, ref > doubt.ticks + doubt.slack)
-        agreed = self._agreed["cycles"]
+        agreed, least = self._agreed["cycles"], 4 * doubt.slack
         for key, witness in (("ref", "mperf"), ("cycles", "aperf")):
             mine, other = doubt.moved(key), doubt.moved(witness)
             if mine is None or other is None:
                 continue
-            apart = np.abs(mine - other)
-            near = np.maximum(AGREED * np.maximum(mine, other), 4 * doubt.slack)
-            if self._agreed[key].all():  # mostly
-                doubt.note(key, Doubt.UNLIKE, apart > near)
-                continue
-            agree = (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
-            by_now = np.logical_or.accumulate(np.concatenate([self._agreed[key][None], agree]))
-            doubt.note(key, Doubt.UNLIKE, by_now[:-1] & (apart > near))
-            self._agreed[key] = by_now[-1]
-            if key == "cycles":
-                agreed = by_now[1:]
+            apart, before = np.abs(mine - other), self._agreed[key]
+            unlike = apart > np.maximum(AGREED * np.maximum(mine, other), least)
+            if np.count_nonzero(before) < before.size:
+                agree = (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
+                if np.count_nonzero(agree & ~before):  # seldom
+                    by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
+                    before, self._agreed[key] = by_now[:-1], by_now[-1]
+                    if key == "cycles":
+                        agreed = by_now[1:]
+            doubt.note(key, Doubt.UNLIKE, before & unlike)
         return agreed
 
 
@@ -126,9 +125,7 @@ class _Noted:
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         """TSC ticks of each span."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            reads = np.where(table.ticks > 0, table.width / table.ticks, 0.0)
-        self.slack: Floats = (SLACK + reads) * self.ticks
+        self.slack: Floats = (SLACK + table.reads) * self.ticks
         """TSC ticks by which two counts of the span may differ."""
         self.little = WORKED_S * (counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan)
 
@@ -156,7 +153,9 @@ def _standstill(doubt: _Noted) -> None:
     read = doubt.ticks > 0
     for key, signs in WITNESSES.items():
         moved = doubt.moved(key)
-        if moved is None or not np.count_nonzero(still := (moved == 0) & read):
+        if moved is None or np.count_nonzero(moved) == moved.size:
+            continue
+        if not np.count_nonzero(still := (moved == 0) & read):
             continue
         ran = np.zeros(moved.shape, bool)
         if key == "ref" and (busy := _busy_s(doubt.counters, doubt.delta)) is not None:

@@ -68,7 +68,7 @@ class Readings:
                 last = np.where(read, mine, 0).max(axis=1)
                 first = np.minimum(np.where(read, mine, last[:, None]).min(axis=1), last)
                 skew = last - first
-            longest = np.maximum(longest, skew.astype(np.int64))
+            longest = np.maximum(longest, skew.view(np.int64))
         return longest
 
 
@@ -110,7 +110,7 @@ class Unpacker:
         known, plain = self._presence(there, count)
         told, some = self._validity(there, b"".join([rows.valid for rows in each]), known)
         width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
-        odd = bool((heading[..., 4] != plain).any())
+        odd = np.count_nonzero(heading[..., 4] != plain)
         return Readings(heading, told, moved, some, known, width, not odd)
 
     def _presence(self, there: bytes, count: int) -> tuple[Bools, Words]:
@@ -185,7 +185,7 @@ class Baseline:
         known = self._known(now, read, drop, hold, places)
         gaps = places.gaps(read)
         fill = None if gaps is None else gaps.fill
-        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0], fill)
+        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0].copy(), fill)
         width, self.width = _earlier(self.width, now.width, fill)
         first, self.first = _earlier(self.first, ~known, fill)
         fill_values = None if gaps is None else gaps.fill_values
@@ -198,6 +198,10 @@ class Baseline:
     ) -> Bools:
         """(frames, rows) whether there is a reading before each frame."""
         if now.plain and not any(drop):
+            if len(read) == 1:
+                before: Bools = self.known[None]
+                self.known = self.known | read[0]
+                return before
             by_then = np.logical_or.accumulate(np.concatenate([self.known[None], read]))
             self.known = by_then[-1].copy()
             return np.asarray(by_then[:-1])
@@ -218,9 +222,10 @@ class Baseline:
 def _earlier(
     old: np.ndarray, new: np.ndarray, fill: Callable[[np.ndarray], None] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The latest reading before each frame, and after all of them."""
+    """The latest reading before each frame, and after all of them. Of a single frame nothing is
+    copied: nobody may change either."""
     if fill is None and len(new) == 1:
-        return old[None], new[0].copy()
+        return old[None], new[0]
     both = np.concatenate([old[None], new])
     if fill is not None:
         fill(both)

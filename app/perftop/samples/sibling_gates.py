@@ -64,8 +64,8 @@ class SiblingGates:
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
                 uneven = self._splitter.uneven(rows, delta)
-                x = self._splitter.shares(key, delta)[..., rows]
-                found.append(_Siblings(rows, uneven, util[..., rows], x))
+                x = self._splitter.shares(key, delta).take(rows, axis=-1)
+                found.append(_Siblings(rows, uneven, util.take(rows, axis=-1), x))
         return found
 
     def evidence(self, siblings: list[_Siblings], delta: Delta) -> Evidence | None:
@@ -89,7 +89,7 @@ class SiblingGates:
         """(samples, ways, cores): what each of two threads says, or all of them together."""
         counters, r, x = self._counters, group.r, group.x
         block = counters.columns[key].block
-        span_s = delta.tables[block].ticks[..., group.rows] / counters.stamp_hz
+        span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
         if len(group.rows) > 2:
             low, high = _bounds_of_many(r, x, span_s[:, 0])
             return low[:, None], high[:, None]
@@ -125,13 +125,11 @@ class SiblingGates:
     def _codes(self, key: str, group: _Siblings, delta: Delta) -> Codes | None:
         """The doubts about the event by (samples, threads, cores); None: there are none."""
         counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
-        with np.errstate(divide="ignore", invalid="ignore"):
-            reads = (table.width / table.ticks)[..., rows].max(axis=1, keepdims=True)
-        slack = TOLERANCE + np.where(np.isfinite(reads), reads, 0.0)
+        slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
         x = group.x * self._splitter.factor(key)
         low, high = _bounds(key, r)
         outside, still = (x < low - slack) | (x > high + slack), x == 0
-        if np.count_nonzero(still):
+        if some_still := np.count_nonzero(still):
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
             ran = r * counters.tsc_ticks(delta)[..., rows] > WORKED_S * hz
             still &= ran if key == "distributed" else ran.any(axis=1, keepdims=True)
@@ -139,7 +137,7 @@ class SiblingGates:
                 apart = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
                 still &= still.all(axis=1, keepdims=True) & (apart > UNLIKE + slack - TOLERANCE)
         wrong = _disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
-        if not any(np.count_nonzero(found) for found in (outside, still, wrong)):
+        if not (some_still or np.count_nonzero(outside) or np.count_nonzero(wrong)):
             return None
         codes = np.zeros(x.shape, np.uint8)
         codes[outside] = Doubt.OUTSIDE

@@ -135,6 +135,7 @@ class Splitter:
         named = ((key, key.replace("_", "-")) for key in COUNTED if key in counters.columns)
         self._counted = [key for key, method in named if self._allowed(method)]
         """Available counters that give ANY, best first."""
+        self._has = {key: counters.has(key) for key in self._counted}
         self.regroup(cores)
 
     def regroup(self, cores: Cores) -> None:
@@ -170,7 +171,7 @@ class Splitter:
 
     def _pairs(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
         uneven, cores = self.uneven(group.by_thread, delta), group.cores
-        r0, r1 = (util[..., rows] for rows in group.by_thread)
+        r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
         if np.count_nonzero(uneven):
             r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
@@ -192,9 +193,9 @@ class Splitter:
 
     def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Mask of the groups of siblings whose reads do not cover the same span."""
-        ticks = delta.tables["cpu"].ticks[..., by_thread]
-        longest = ticks.max(axis=-2)
-        result: Bools = longest - ticks.min(axis=-2) > UNEVEN * longest
+        ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
+        longest = np.maximum.reduce(ticks, axis=-2)
+        result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > UNEVEN * longest
         return result
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
@@ -222,17 +223,21 @@ class Splitter:
         if name is None:
             return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
         shares = self.shares(name, delta) * self.factor(name)
-        first, second = (shares[..., rows] for rows in pair)
+        first, second = (shares.take(rows, axis=-1) for rows in pair)
         if name == "distributed":
             first = second = first + second
         elif name == "one_thread":
             first, second = r1 + first, r0 + second
-        # Where only one sibling has the counter, its estimate is the mean.
-        any_ = (
-            np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
-        ) / 2
+        any_ = (first + second) / 2
+        if np.count_nonzero(np.isnan(any_)):
+            # Where only one sibling has the counter, its estimate is the mean.
+            each = (
+                np.where(np.isnan(first), second, first),
+                np.where(np.isnan(second), first, second),
+            )
+            any_ = np.add(*each) / 2
         code = METHODS.index(name.replace("_", "-"))
-        return np.where(self._counters.has(name)[pair].any(axis=0), code, 0), any_
+        return np.where(self._has[name][pair].any(axis=0), code, 0), any_
 
     def counted(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if

@@ -50,16 +50,18 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
     if not layout.words:
         return [b""] * (len(rows) - 1)
     moved = (rows[1:] - rows[:-1]).view(np.int64)
-    folded = ((moved << 1) ^ (moved >> 63)).view(np.uint64)  # small either way: small
+    signs = moved >> 63
+    moved <<= 1
+    moved ^= signs  # small either way: small
+    folded = moved.view(np.uint64)
     largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
-    of_word = np.repeat(widths, layout.heights, axis=1)
+    of_word, words = np.repeat(widths, layout.heights, axis=1).ravel(), folded.ravel()
     parts = [[row.tobytes() for row in widths]]
     for width, kind in WIDTHS:
-        mask = of_word == width
-        data = folded[mask].astype(kind).tobytes()
-        size = int(kind[2:])
-        ends = accumulate([size * count for count in mask.sum(axis=1).tolist()], initial=0)
+        data = words[of_word == width].astype(kind).tobytes()
+        sizes = int(kind[2:]) * ((widths == width) @ layout.heights)
+        ends = accumulate(sizes.tolist(), initial=0)
         parts.append([data[start:end] for start, end in pairwise(ends)])
     return [b"".join(each) for each in zip(*parts, strict=True)]
 
@@ -179,7 +181,7 @@ class Packer:
 
     def _packed(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
         layout = self._layouts.of(form)
-        new = self._layouts.words(frames)[:, layout.order]
+        new = self._layouts.words(frames).take(layout.order, axis=1)
         packed = pack(layout, np.concatenate([self._old(form, layout)[None], new]))
         self._keep(form, new[-1].copy())
         return [
@@ -202,7 +204,7 @@ class Packer:
         new = unpack(layout, self._old(form, layout), packed)
         self._keep(form, new)
         seq, time_ns, lost, late = head
-        blocks = self._layouts.blocks(form, new[layout.back])
+        blocks = self._layouts.blocks(form, new.take(layout.back))
         return wire.Frame(seq, time_ns, blocks, lost, late, records)
 
     def _keep(self, form: bytes, new: Words) -> None:

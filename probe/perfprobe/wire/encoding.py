@@ -117,7 +117,7 @@ class Decoder:
         self._rest += data
         while (ends := self._outer()) is not None:
             start, end = ends
-            message = self._decode(bytes(self._rest[start:end]))
+            message = self._decode(bytes(memoryview(self._rest)[start:end]))
             del self._rest[:end]
             self.offset += end
             if message is not None:
