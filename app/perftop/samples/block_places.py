@@ -48,7 +48,7 @@ class Places:
             self.cpu_rows[place.rows] = True
         self.stamps = next((p.rows for p in self.each if p.block.name == "cpu"), None)
         """The rows of block `cpu`, which carry the stamps, also without values."""
-        self._gaps: tuple[bytes, Gaps | None] = (b"", None)
+        self._gaps: tuple[bytes, tuple[Gaps, Gaps] | tuple[None, None]] = (b"", (None, None))
 
     def of(self, block: str, column: int) -> tuple[Ints, Ints]:
         """By row of a block, where its ticks and what a column moved stand in a Delta."""
@@ -68,40 +68,35 @@ class Places:
             found[:, self._wide] = np.logical_or.reduceat(values, self._starts, axis=1)
         return found
 
-    def gaps(self, read: Bools) -> Gaps | None:
-        """The rows that were not read in each frame; None: all were. Mostly they are the same in
-        each batch: what is read seldom comes with its last frame."""
+    def gaps(self, read: Bools) -> tuple[Gaps, Gaps] | tuple[None, None]:
+        """The rows that were not read in each frame, and their values; None: all were. Mostly they
+        are the same in each batch: what is read seldom comes with its last frame."""
         key = read.tobytes()
         if self._gaps[0] != key:
-            self._gaps = key, None if read.all() else Gaps.of(read, self.row_of)
+            some = np.count_nonzero(read) < read.size
+            self._gaps = key, Gaps.of(read, self.row_of) if some else (None, None)
         return self._gaps[1]
 
 
 @frozen
 class Gaps:
-    """Rows that were not read in each frame, and where their latest readings stand: 0 is what was
-    known before, then the frames."""
+    """Rows that were not read in each frame, or their values, and where the latest readings of
+    these stand: 0 is what was known before, then the frames."""
 
-    rows: Ints
+    missing: Ints
     at: Ints
-    """(1 + frames, these rows)"""
-    values: Ints
-    """The values of these rows."""
-    values_at: Ints
-    """(1 + frames, these values)"""
+    """(1 + frames, missing)"""
+
+    def fill(self, both: np.ndarray) -> None:
+        """Where nothing was read, the latest reading; what was known before stands first."""
+        both[:, self.missing] = both[self.at, self.missing]
 
     @classmethod
-    def of(cls, read: Bools, row_of: Ints) -> Gaps:
-        count, rows = read.shape
-        at = np.where(read, np.arange(1, count + 1)[:, None], 0)
-        at = np.maximum.accumulate(np.concatenate([np.zeros((1, rows), int), at]))
-        missing = np.asarray(~read.all(axis=0))
-        values = np.flatnonzero(missing[row_of])
-        return cls(np.flatnonzero(missing), at[:, missing], values, at[:, row_of[values]])
-
-    def fill(self, rows: np.ndarray) -> None:
-        """Where a row was not read, its latest reading; what was known before stands first."""
-        rows[:, self.rows] = rows[self.at, self.rows]
-
-    def fill_values(self, values: np.ndarray) -> None:
-        values[:, self.values] = values[self.values_at, self.values]
+    def of(cls, read: Bools, row_of: Ints) -> tuple[Gaps, Gaps]:
+        """Those of the rows, and of their values."""
+        all_read = np.logical_and.reduce(read)
+        rows, values = np.flatnonzero(~all_read), np.flatnonzero(~all_read.take(row_of))
+        frames = np.arange(1, len(read) + 1)[:, None]
+        at = np.zeros((len(read) + 1, len(rows)), int)
+        np.maximum.accumulate(np.where(read[:, rows], frames, 0), out=at[1:])
+        return cls(rows, at), cls(values, at[:, rows.searchsorted(row_of[values])])

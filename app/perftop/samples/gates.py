@@ -105,8 +105,11 @@ def _parts(doubt: _Noted, agreed: Bools) -> None:
 def _slots(doubt: _Noted) -> None:
     """Compare the four ways of issue slots with the slots, where a CPU worked long enough for the
     steps of 8 bits not to matter."""
-    every, parts = doubt.moved("slots"), [doubt.moved(key) for key in WAYS]
-    if every is None or any(part is None for part in parts):
+    every = doubt.moved("slots")
+    if every is None:
+        return
+    parts = [doubt.moved(key) for key in WAYS]
+    if any(part is None for part in parts):
         return
     total = np.sum([part for part in parts if part is not None], axis=0)
     apart = np.abs(total - every) > SLOTS_APART * every + doubt.slack
@@ -157,13 +160,11 @@ def _standstill(doubt: _Noted) -> None:
             continue
         if not np.count_nonzero(still := (moved == 0) & read):
             continue
-        ran = np.zeros(moved.shape, bool)
         if key == "ref" and (busy := _busy_s(doubt.counters, doubt.delta)) is not None:
-            ran |= busy > BUSY_S
+            doubt.note(key, Doubt.STILL, still & (busy > BUSY_S))
         for sign in signs:
             if (other := doubt.moved(sign)) is not None:
-                ran |= other > doubt.little
-        doubt.note(key, Doubt.STILL, still & ran)
+                doubt.note(key, Doubt.STILL, still & (other > doubt.little))
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
-from perftop.samples.block_places import Place, Places
+from perftop.samples.block_places import Gaps, Place, Places
 
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 PLAIN = np.uint64(wire.ROW_SAMPLED)
@@ -26,7 +27,7 @@ Hold = Callable[[Bools, Bools, Words], Bools]
 frame."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Readings:
     """What the frames say; all is 0 in the rows of a block that a frame does not have."""
 
@@ -39,18 +40,15 @@ class Readings:
     """Rows of the blocks that each frame has."""
     width: Floats
     """Stamp ticks that each read took."""
+    flags: Words
     plain: bool
     """Every row that is there was read, and nothing is odd about it, as it mostly is."""
-
-    @property
-    def flags(self) -> Words:
-        return self.head[..., 4]
 
     def flagged(self, bit: int) -> Bools:
         found: Bools = self.flags & np.uint64(bit) != 0
         return found
 
-    @property
+    @cached_property
     def sampled(self) -> Bools:
         return self.there if self.plain else self.flagged(wire.ROW_SAMPLED)
 
@@ -58,13 +56,13 @@ class Readings:
         """Time between the first and the last wake-up of the reads of each frame, the longest of
         all blocks of CPU scope."""
         late, longest = self.head[..., 2], np.zeros(len(self.head), np.int64)
-        sampled = None if self.plain else self.sampled
+        sampled = self.sampled
         for place in places.of_cpus:
             mine = late[:, place.rows]
-            if sampled is None:
+            read = sampled[:, place.rows]
+            if self.plain or np.count_nonzero(read) == read.size:
                 skew = mine.max(axis=1) - mine.min(axis=1)
             else:
-                read = sampled[:, place.rows]
                 last = np.where(read, mine, 0).max(axis=1)
                 first = np.minimum(np.where(read, mine, last[:, None]).min(axis=1), last)
                 skew = last - first
@@ -110,8 +108,9 @@ class Unpacker:
         known, plain = self._presence(there, count)
         told, some = self._validity(there, b"".join([rows.valid for rows in each]), known)
         width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
-        odd = np.count_nonzero(heading[..., 4] != plain)
-        return Readings(heading, told, moved, some, known, width, not odd)
+        flags = heading[..., 4].copy()
+        odd = np.count_nonzero(flags != plain)
+        return Readings(heading, told, moved, some, known, width, flags, not odd)
 
     def _presence(self, there: bytes, count: int) -> tuple[Bools, Words]:
         """(frames, rows) which rows are there, and the flags of those that were read as they
@@ -183,14 +182,12 @@ class Baseline:
         rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
         all earlier readings must be forgotten before it."""
         known = self._known(now, read, drop, hold, places)
-        gaps = places.gaps(read)
-        fill = None if gaps is None else gaps.fill
-        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0].copy(), fill)
-        width, self.width = _earlier(self.width, now.width, fill)
-        first, self.first = _earlier(self.first, ~known, fill)
-        fill_values = None if gaps is None else gaps.fill_values
-        values, self.values = _earlier(self.values, now.values, fill_values)
-        valid, self.valid = _earlier(self.valid, now.valid, fill_values)
+        of_rows, of_values = places.gaps(read)
+        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0].copy(), of_rows)
+        width, self.width = _earlier(self.width, now.width, of_rows)
+        first, self.first = _earlier(self.first, ~known, of_rows)
+        values, self.values = _earlier(self.values, now.values, of_values)
+        valid, self.valid = _earlier(self.valid, now.valid, of_values)
         return Baseline(stamp, width, values, valid, first, known)
 
     def _known(
@@ -205,7 +202,7 @@ class Baseline:
             by_then = np.logical_or.accumulate(np.concatenate([self.known[None], read]))
             self.known = by_then[-1].copy()
             return np.asarray(by_then[:-1])
-        offline, sampled = now.flagged(wire.ROW_OFFLINE), now.flagged(wire.ROW_SAMPLED)
+        offline, sampled = now.flagged(wire.ROW_OFFLINE), now.sampled
         calm = np.asarray(((sampled | ~now.there) & ~now.flagged(wire.ROW_WIDE)).all(axis=1))
         known = np.zeros(read.shape, bool)
         for i, befores in enumerate(known):
@@ -219,14 +216,16 @@ class Baseline:
         return known
 
 
-def _earlier(
-    old: np.ndarray, new: np.ndarray, fill: Callable[[np.ndarray], None] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The latest reading before each frame, and after all of them. Of a single frame nothing is
-    copied: nobody may change either."""
-    if fill is None and len(new) == 1:
-        return old[None], new[0]
+def _earlier(old: np.ndarray, new: np.ndarray, gaps: Gaps | None) -> tuple[np.ndarray, np.ndarray]:
+    """The latest reading before each frame, and after all of them. Neither may be changed: of a
+    single frame as little as can be is copied."""
+    if len(new) == 1:
+        after = new[0]
+        if gaps is not None:
+            after = after.copy()
+            after[gaps.missing] = old[gaps.missing]
+        return old[None], after
     both = np.concatenate([old[None], new])
-    if fill is not None:
-        fill(both)
+    if gaps is not None:
+        gaps.fill(both)
     return both[:-1], both[-1].copy()

@@ -129,7 +129,7 @@ class SiblingGates:
         x = group.x * self._splitter.factor(key)
         low, high = _bounds(key, r)
         outside, still = (x < low - slack) | (x > high + slack), x == 0
-        if some_still := np.count_nonzero(still):
+        if np.count_nonzero(still):
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
             ran = r * counters.tsc_ticks(delta)[..., rows] > WORKED_S * hz
             still &= ran if key == "distributed" else ran.any(axis=1, keepdims=True)
@@ -137,7 +137,7 @@ class SiblingGates:
                 apart = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
                 still &= still.all(axis=1, keepdims=True) & (apart > UNLIKE + slack - TOLERANCE)
         wrong = _disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
-        if not (some_still or np.count_nonzero(outside) or np.count_nonzero(wrong)):
+        if not any(np.count_nonzero(found) for found in (outside, still, wrong)):
             return None
         codes = np.zeros(x.shape, np.uint8)
         codes[outside] = Doubt.OUTSIDE
