@@ -54,7 +54,7 @@ class Places:
         """By row of a block, where its ticks and what a column moved stand in a Delta."""
         place = next(each for each in self.each if each.block.name == block)
         rows = np.arange(place.count)
-        moved = self.rows + place.values.start + column + place.columns * rows
+        moved = self.rows + place.values.start + column * place.count + rows
         return place.rows.start + rows, moved
 
     def spread(self, rows: np.ndarray) -> np.ndarray:

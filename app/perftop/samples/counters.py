@@ -120,7 +120,7 @@ class Counters:
         moved, first, count = delta.tables[column.block].moved, column.first, column.counter.columns
         if count == 1:
             return moved[..., first]
-        return np.asarray(moved[..., first : first + count].sum(axis=-1))
+        return np.asarray(np.ascontiguousarray(moved[..., first : first + count]).sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was

@@ -36,7 +36,8 @@ class Shared:
         """How far it moved, by sample and row; `moved` is by sample, row and column of its
         block."""
         first = self.column.first
-        return np.asarray(moved[..., first : first + self.column.counter.columns].sum(axis=2))
+        mine = np.ascontiguousarray(moved[..., first : first + self.column.counter.columns])
+        return np.asarray(mine.sum(axis=2))
 
 
 class Trail:
