@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Floats
 
 MARGIN = 0.005
 """Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
@@ -46,9 +46,6 @@ class _Candidate:
     """Samples whose bounds hold the factor ..."""
     tight: float = 0.0
     """... and those of them that leave no room for another candidate."""
-
-    def explained(self, low: Floats, high: Floats) -> Bools:
-        return (self.factor * (1 + MARGIN) >= low) & (self.factor * (1 - MARGIN) <= high)
 
 
 class Told(NamedTuple):
@@ -104,7 +101,8 @@ class Calibration:
         with np.errstate(invalid="ignore"):
             known = np.isfinite(low) & np.isfinite(high) & (low <= high)
             tight = (high - low < TIGHT * high) & known
-        inside = np.array([candidate.explained(low, high) & known for candidate in self.candidates])
+        factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
+        inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & known
         some = inside.any(axis=0)
         every = np.concatenate([inside, inside & tight, [some, tight & ~some]])
         count, counts = len(inside), every.sum(axis=-1).T.tolist()

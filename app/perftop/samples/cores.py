@@ -54,24 +54,34 @@ class Cores:
         """Whether the core has no other thread, by position of the CPU."""
         for i, row in enumerate(rows):
             self.of_cpu[row], self.alone[row] = i, len(row) == 1
+        self._alike = bool((self.rows >= 0).all())
+        """Whether all cores have as many threads."""
+        self._complete = bool((self.of_cpu >= 0).all())
+        """Whether all CPUs are in cores."""
 
     def threads(self, values: Floats, none: float) -> Floats:
         """Values by CPU as (cores, threads); `none` fills the places without a thread. As below, a
         leading axis of samples stays."""
-        return np.asarray(extended(values, none)[..., self.rows])
+        return np.asarray(extended(values, none).take(self.rows, axis=-1))
 
     def by_cpu(self, values: Floats) -> Floats:
         """What cores have, by position of their CPUs; NaN for a CPU in no core."""
-        return np.asarray(extended(values, np.nan)[..., self.of_cpu])
+        known = values if self._complete else extended(values, np.nan)
+        return np.asarray(known.take(self.of_cpu, axis=-1))
 
     def total(self, values: Floats) -> Floats:
         """The sum over the threads of each core; unknown values count as 0."""
         known = np.where(np.isfinite(values), values, 0.0)
-        return np.asarray(extended(known, 0.0)[..., self._first].sum(axis=-2))
+        return np.asarray(np.add.reduce(self._by_thread(known, 0.0), axis=-2))
 
     def most(self, values: Floats) -> Floats:
         """The maximum over the threads of each core; NaN if it is unknown for all of them."""
-        return np.asarray(np.fmax.reduce(extended(values, np.nan)[..., self._first], axis=-2))
+        return np.asarray(np.fmax.reduce(self._by_thread(values, np.nan), axis=-2))
+
+    def _by_thread(self, values: Floats, none: float) -> Floats:
+        """Values by CPU as (threads, cores)."""
+        every = values if self._alike else extended(values, none)
+        return every.take(self._first, axis=-1)
 
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])

@@ -115,7 +115,7 @@ class Trail:
         samples, self._waiting = Together(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top, bottom = (
-                part.take(self._metrics, axis=1).swapaxes(0, 1)
+                self._kept(part).swapaxes(0, 1)
                 for part in (
                     samples.part(lambda among: among.values.top),
                     samples.part(lambda among: among.values.bottom),
@@ -134,6 +134,11 @@ class Trail:
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
             _write(cores[..., WEIGHT], weight, known)
             _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+
+    def _kept(self, part: Floats) -> Floats:
+        """The metrics that are kept of (samples, metrics, CPUs); mostly all are."""
+        every = len(self._metrics) == part.shape[1]
+        return part if every else part.take(self._metrics, axis=1)
 
     def _settle_machine(self, samples: Together, here: slice) -> None:
         moved = samples.part(lambda among: among.delta.at(self._moved))
@@ -155,4 +160,7 @@ def _of_block(block: str, among: Verdicts) -> Floats:
 
 
 def _write(to: Singles, values: Floats, known: Bools) -> None:
-    np.copyto(to, values, where=known, casting="same_kind")
+    if np.count_nonzero(known) == known.size:
+        to[...] = values
+    else:
+        np.copyto(to, values, where=known, casting="same_kind")

@@ -17,15 +17,14 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.detect.neighbours.programs import Programs, told
-from perftop.detect.neighbours.work import busy_cpus
+from perftop.detect.neighbours.programs import Programs
+from perftop.detect.neighbours.work import Worked, busy_work, worked
 from perftop.samples import memory
 from perftop.samples.cores import Cores, extended
 from perftop.samples.delta import Delta
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
 from perftop.samples.l3_groups import L3Groups
-from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company, Task
 from perftop.samples.sample_reader import Sieve, Verdicts
 from perftop.samples.smt import Split
@@ -88,6 +87,7 @@ class Memory:
         """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
         second times those."""
         self._inside: Bools = groups >= 0
+        self._packages = int(groups.max()) + 1
         self._run_by(np.zeros(n, np.int64))
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
@@ -102,7 +102,9 @@ class Memory:
         look = (
             sample.part(self._of_busy)
             if own is None
-            else self._look(sample.delta, sample.values, sample.split, seen.cores, busy)
+            else self._look(
+                sample.delta, sample.values, sample.split, seen.cores, worked(sample.values, busy)
+            )
         )
         run_s, learned = look.util * ((seen.time_ns - seen.since_ns) / 1e9), self._programs.learned
         others = self._others(look.work)
@@ -114,7 +116,8 @@ class Memory:
         over = [] if calm else self._compare(seen, look, run_s, before[2], crowded)
         quiet = look.known if calm else look.known & ~crowded
         # Much less traffic than before: quiet is what comes nearest to it.
-        learned[:, quiet & (look.rate * MORE < before[0])] = 0.0
+        if np.count_nonzero(stale := quiet & (look.rate * MORE < before[0])):
+            learned[:, stale] = 0.0
         parts = look.sums.copy()
         parts[_WORK] = others
         parts[_BYTES:] *= run_s
@@ -130,43 +133,46 @@ class Memory:
 
     def _of_busy(self, among: Verdicts) -> list[_Look]:
         """What the CPUs that are busy did in each sample."""
-        busy = among.once(busy_cpus)
-        look = self._look(among.delta, among.values, among.split, among.cores, busy)
+        work = among.once(busy_work)
+        look = self._look(among.delta, among.values, among.split, among.cores, work)
         return [_Look(*each) for each in zip(*look, strict=True)]
 
-    def _look(self, delta: Delta, values: Values, split: Split, cores: Cores, busy: Bools) -> _Look:
-        found = memory.moved(self._sieve.counters, delta)
+    def _look(
+        self, delta: Delta, values: Values, split: Split, cores: Cores, work: Worked
+    ) -> _Look:
+        found, every = memory.moved(self._sieve.counters, delta), values["util"]
         assert found is not None
-        at, util = INDEX["ipc"], values["util"]
-        top, bottom = values.top[..., at, :], values.bottom[..., at, :]
-        work = np.where(np.isfinite(util), util, 0.0)
-        util = np.where(busy, work, 0.0)
-        cycles = np.where(util > 0, bottom, 0.0)
+        util, counted, cycles, ipc, told = work
         with np.errstate(invalid="ignore", divide="ignore"):
-            rate = extended(found[0] / found[1], np.nan)[..., self._package]
+            rate = extended(found[0] / found[1], np.nan).take(self._package, axis=-1)
             both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
         both = np.where(cores.alone, 0.0, both)
-        counted = np.isfinite(top) & (cycles > 0) & np.isfinite(rate)
-        cycles = np.where(counted, cycles, 0.0)
-        ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
-        sums = np.array([*told(ipc, cycles), rate, rate, both, np.ones(util.shape)])
-        known = counted & np.isfinite(both)
-        return _Look(rate, util, work, known, cycles, ipc, both, sums.swapaxes(0, -2))
+        read = np.isfinite(rate)
+        if np.count_nonzero(read) < read.size:
+            counted, cycles, ipc = (
+                counted & read,
+                np.where(read, cycles, 0.0),
+                np.where(read, ipc, np.nan),
+            )
+        sums = np.array([*told, rate, rate, both, np.ones(util.shape)]).swapaxes(0, -2)
+        known, every = counted & np.isfinite(both), np.where(np.isfinite(every), every, 0.0)
+        return _Look(rate, util, every, known, cycles, ipc, both, sums)
 
     def _run_by(self, program: Ints) -> None:
         """`program`: by position, a number for each name of a program that runs now; 0: not
         known."""
-        self._program, self._count = program, int(program.max(initial=0)) + 1
-        self._key = self._package * self._count + program
+        self._named, self._count = program > 0, int(program.max(initial=0)) + 1
+        key = self._package * self._count + program
         """A number for each program of each package."""
+        self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
 
     def _others(self, work: Floats) -> Floats:
         """By position: how many CPUs of the package's worth of work other programs do."""
         count, inside = self._count, self._inside
-        of = np.bincount(self._key[inside], work[inside], (self._package.max() + 1) * count)
+        of = np.bincount(self._inside_key, work[inside], self._packages * count)
         whole = of.reshape(-1, count).sum(axis=1)
-        mine = np.where(self._program > 0, of[np.maximum(self._key, 0)], work)
-        return np.where(inside, whole[self._package] - mine, 0.0)
+        mine = np.where(self._named, of.take(self._key), work)
+        return np.where(inside, whole.take(self._package) - mine, 0.0)
 
     # --- losses
 

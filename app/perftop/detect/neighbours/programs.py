@@ -21,11 +21,6 @@ CYCLES = 1
 """Row of the sums."""
 
 
-def told(ipc: Floats, cycles: Floats) -> tuple[Floats, Floats, Floats]:
-    """What samples add to the first sums of what is learned."""
-    return ipc * cycles, cycles, ipc**2 * cycles
-
-
 class Programs:
     """Arrays are by position of the CPU."""
 
@@ -44,8 +39,9 @@ class Programs:
 
     def learn(self, quiet: Bools, run_s: Floats, parts: Floats) -> None:
         """Take a sample of the CPUs that were undisturbed in it; `parts` as in `learned`."""
-        faded = self.learned * np.exp(-run_s / KEPT_S)
-        self.learned = np.where(quiet, faded + parts, self.learned)
+        newer = self.learned * np.exp(-run_s / KEPT_S)
+        newer += parts
+        np.copyto(self.learned, newer, where=quiet)
 
     def compared(self, ipc: Floats) -> tuple[Floats, Floats, Floats]:
         """The undisturbed IPC; by what share of it the IPC is lower now; and the share by which it

@@ -15,11 +15,9 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.detect.neighbours.programs import CYCLES, Programs, told
-from perftop.detect.neighbours.work import busy_cpus
+from perftop.detect.neighbours.programs import CYCLES, Programs
+from perftop.detect.neighbours.work import Worked, busy_work, worked
 from perftop.samples.episode import Episode
-from perftop.samples.evaluation import Values
-from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve, Verdicts
 from perftop.samples.smt import Split
@@ -99,7 +97,7 @@ class Siblings:
         look = (
             sample.part(self._of_busy)
             if own is None
-            else self._look(sample.values, sample.split, busy)
+            else self._look(worked(sample.values, busy), sample.split)
         )
         run_s = look.util * ((seen.time_ns - seen.since_ns) / 1e9)
         alone = look.alone
@@ -148,24 +146,18 @@ class Siblings:
 
     def _of_busy(self, among: Verdicts) -> list[_Look]:
         """What the CPUs that are busy did in each sample."""
-        look = self._look(among.values, among.split, among.once(busy_cpus))
+        look = self._look(among.once(busy_work), among.split)
         return [_Look(*each) for each in zip(*look, strict=True)]
 
-    def _look(self, values: Values, split: Split, busy: Bools) -> _Look:
-        at = INDEX["ipc"]
-        top, bottom = values.top[..., at, :], values.bottom[..., at, :]
-        util = np.where(busy, values["util"], 0.0)
-        counts = np.isfinite(top) & (bottom > 0) & (util > 0)
-        cycles = np.where(counts, bottom, 0.0)
-        ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counts)
+    def _look(self, work: Worked, split: Split) -> _Look:
+        util, counted, cycles, ipc, told = work
         overlap = np.empty(util.shape)
         overlap[...] = np.where(self.other < 0, 0.0, np.nan)
         both = split.states[..., self._pairs, 3]
         with np.errstate(invalid="ignore", divide="ignore"):
             overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
-        alone, together = counts & (overlap < ALONE), overlap >= TOGETHER
-        sums = np.array(told(ipc, cycles)).swapaxes(0, -2)
-        return _Look(util, alone, together, cycles, ipc, overlap, sums)
+        alone, together = counted & (overlap < ALONE), overlap >= TOGETHER
+        return _Look(util, alone, together, cycles, ipc, overlap, told.swapaxes(0, -2))
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.samples.evaluation import Values
+from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Verdicts
 
 BUSY = 0.5
@@ -22,3 +26,33 @@ def wanted(among: Verdicts) -> Floats:
 
 def busy_cpus(among: Verdicts) -> Bools:
     return np.asarray(among.once(wanted) >= BUSY)
+
+
+class Worked(NamedTuple):
+    """What CPUs did, by position, or, with a leading axis, in each of several samples."""
+
+    util: Floats
+    """0 where the work does not matter."""
+    counted: Bools
+    """IPC is known."""
+    cycles: Floats
+    """0 where it is not."""
+    ipc: Floats
+    told: Floats
+    """(3, ...): what samples add to the first sums of what is learned of a program: instructions,
+    cycles, cycles times the square of their ratio."""
+
+
+def worked(values: Values, busy: Bools) -> Worked:
+    """`busy`: CPUs whose work matters."""
+    at = INDEX["ipc"]
+    top, bottom = values.top[..., at, :], values.bottom[..., at, :]
+    util = np.where(busy, values["util"], 0.0)
+    counted = np.isfinite(top) & (bottom > 0) & (util > 0)
+    cycles = np.where(counted, bottom, 0.0)
+    ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
+    return Worked(util, counted, cycles, ipc, np.array([ipc * cycles, cycles, ipc**2 * cycles]))
+
+
+def busy_work(among: Verdicts) -> Worked:
+    return worked(among.values, among.once(busy_cpus))
