@@ -57,6 +57,11 @@ class Places:
         moved = self.rows + place.values.start + column * place.count + rows
         return place.rows.start + rows, moved
 
+    def column(self, block: str, column: int) -> slice:
+        """Where what a column moved stands in a Delta, by row of its block."""
+        _, moved = self.of(block, column)
+        return slice(int(moved[0]), int(moved[0]) + len(moved)) if len(moved) else slice(0)
+
     def spread(self, rows: np.ndarray) -> np.ndarray:
         """What frames say of rows, (frames, rows), for each of their values."""
         return rows.take(self.row_of, axis=1)  # a fourth of what an index costs

@@ -98,9 +98,8 @@ class Calibration:
     def told(self, low: Floats, high: Floats) -> list[Told]:
         """What bounds of the factor say in each of several samples, (samples, cores); NaN for what
         counted too little."""
-        with np.errstate(invalid="ignore"):
-            known = np.isfinite(low) & np.isfinite(high) & (low <= high)
-            tight = (high - low < TIGHT * high) & known
+        known = np.isfinite(low) & np.isfinite(high) & (low <= high)
+        tight = (high - low < TIGHT * high) & known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
         inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & known
         some = inside.any(axis=0)

@@ -71,8 +71,10 @@ class Cores:
 
     def total(self, values: Floats) -> Floats:
         """The sum over the threads of each core; unknown values count as 0."""
-        known = np.where(np.isfinite(values), values, 0.0)
-        return np.asarray(np.add.reduce(self._by_thread(known, 0.0), axis=-2))
+        known = np.isfinite(values)
+        if np.count_nonzero(known) < known.size:
+            values = np.where(known, values, 0.0)
+        return np.asarray(np.add.reduce(self._by_thread(values, 0.0), axis=-2))
 
     def most(self, values: Floats) -> Floats:
         """The maximum over the threads of each core; NaN if it is unknown for all of them."""

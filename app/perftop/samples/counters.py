@@ -51,6 +51,12 @@ class Counters:
         """Counters of blocks of CPU scope; only these can be doubted."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
         self._places = Places(hello)
+        self._narrow = {
+            key: self._places.column(column.block, column.first)
+            for key, column in self.columns.items()
+            if column.counter.columns == 1
+        }
+        """Places in a Delta of the counters of one column."""
         home = {key: column.block for key, column in self.columns.items()}
         self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)
 
@@ -114,13 +120,14 @@ class Counters:
     def moved(self, delta: Delta, key: str) -> Floats | None:
         """How far a counter moved, summed over its columns, by row; None: there is no such
         counter."""
+        if (place := self._narrow.get(key)) is not None:
+            return delta.column(place)
         column = self.columns.get(key)
         if column is None:
             return None
-        moved, first, count = delta.tables[column.block].moved, column.first, column.counter.columns
-        if count == 1:
-            return moved[..., first]
-        return np.asarray(np.ascontiguousarray(moved[..., first : first + count]).sum(axis=-1))
+        last = column.first + column.counter.columns
+        each = np.ascontiguousarray(delta.tables[column.block].moved[..., column.first : last])
+        return np.asarray(each.sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was

@@ -73,6 +73,10 @@ class Delta:
         """Numbers that stand at these places (see `Places.of`), of whatever blocks."""
         return self._sums.take(places, axis=-1)
 
+    def column(self, place: slice) -> Floats:
+        """What a column moved (see `Places.column`), by row."""
+        return self._sums[..., place]
+
     def write(self, ticks: Floats, moved: Floats, width: Floats) -> None:
         """Rows and values of all blocks, one behind the other, as they stand in frames: (samples,
         rows) and (samples, values), those of a row together."""

@@ -140,7 +140,9 @@ class Values:
         alone would be added up in another order, to another last digit."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
         known = np.isfinite(top) & np.isfinite(bottom)
-        total, base = (np.where(known, part, 0.0).sum(axis=-1) for part in (top, bottom))
+        if np.count_nonzero(known) < known.size:
+            top, bottom = (np.where(known, part, 0.0) for part in (top, bottom))
+        total, base = np.add.reduce(top, axis=-1), np.add.reduce(bottom, axis=-1)
         if self.registry.events:
             many = np.where(self.registry.added[metrics], known.sum(axis=-1), 1)
             base = base / np.maximum(many, 1)

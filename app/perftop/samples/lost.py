@@ -69,22 +69,21 @@ class Reckoner:
         works = wanted >= WORKS
         parts = np.zeros((*wanted.shape[:-1], len(PARTS), wanted.shape[-1]))
         steal, halted, clock = (parts[..., at, :] for at in range(len(PARTS)))
-        self._write(steal, "steal", np.minimum(values["steal"], wanted))
+        served = self._served  # a CPU that can never tell a part keeps its 0
+        np.minimum(values["steal"], wanted, out=steal, where=served["steal"])
         left = wanted - steal
         if self._some["involuntary"]:
             most = np.maximum(_unclipped(values, "involuntary"), -wanted)
-            self._write(halted, "involuntary", np.minimum(np.minimum(most, wanted), left))
+            most = np.minimum(most, wanted)
+            np.minimum(most, left, out=halted, where=served["involuntary"])
         if self._some["clock"]:
-            below = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
-            self._write(clock, "clock", np.where(np.isnan(ceiling_hz), 0.0, below))
+            below = np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0)
+            told = served["clock"] & ~np.isnan(ceiling_hz)
+            np.minimum(below, 1.0, out=clock, where=told)
         clock *= left - np.maximum(halted, 0.0)
         parts *= span_s[..., None, :]
         np.copyto(parts, 0.0, where=~works[..., None, :])
         return Lost(np.where(works, wanted * span_s, 0.0), parts)
-
-    def _write(self, to: Floats, part: str, share: Floats) -> None:
-        """Leaves 0 on CPUs that can never tell this part."""
-        np.copyto(to, share, where=self._served[part])
 
     def told(self, ceiling_hz: Floats) -> dict[str, Bools]:
         """Masks of the CPUs that can tell each part."""
@@ -105,5 +104,5 @@ def fill(values: Values, lost: Lost) -> None:
 def _unclipped(values: Values, key: str) -> Floats:
     """A metric without the limits of its range: clipping each sample would make a loss of noise."""
     top, bottom = values.top[..., INDEX[key], :], values.bottom[..., INDEX[key], :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(bottom > 0, top / bottom, np.nan)
+    unknown = np.full(top.shape, np.nan)
+    return np.asarray(np.divide(top, bottom, out=unknown, where=bottom > 0))

@@ -176,7 +176,7 @@ class Splitter:
             r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
-        if counted.all():
+        if np.count_nonzero(counted) == len(counted):
             out.states[..., cores, :] = states(r0, r1, any_)
             out.how[..., cores] = counted
             return

@@ -97,6 +97,7 @@ class Turbo:
         self._fastest = cores.most(self._bounds)
         self._bounded = bool(np.isfinite(self._fastest).any())
         self._told = self.cpus[first]
+        self._all_told = bool(self._told.all())
         self._domains, self._favoured = [], np.full(len(first), np.nan)
         for steps in self._tables:
             mine = steps.cpus[first] & (package >= 0)
@@ -125,11 +126,11 @@ class Turbo:
             low = np.where(known, least, low)
             high = np.fmax(np.where(known, most, high), self._favoured)
         for key, at, of in self._exact:
-            low[..., at] = high[..., at] = self._level(key, "package", delta)[..., of]
+            low[..., at] = high[..., at] = self._level(key, "package", delta).take(of, axis=-1)
         # Tables are of the best core: others, and cores that firmware holds back, never get there.
         if self._bounded:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
-        return Ceilings(low, high, np.where(self._told, low, np.nan))
+        return Ceilings(low, high, low if self._all_told else np.where(self._told, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
         """Low and high ceiling by the tables, in Hz; NaN for cores without a table."""

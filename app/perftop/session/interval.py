@@ -100,7 +100,7 @@ class Span:
     _good: Floats | None = None
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
     _whole: Delta | None = None
-    _only: tuple[Sample, Bools] | None = None
+    _only: tuple[Sample, bytes] | None = None
     """The sample, while it is the only one and nothing in it is doubted, and who was online then:
     what it says of itself is what the sums would say."""
 
@@ -123,7 +123,7 @@ class Span:
         self.delta.add(sample.delta, doubted=sample.doubted)
         self.samples += 1
         alone = self.samples == 1 and self._good is None
-        self._only = (sample, sieve.online.copy()) if alone else None
+        self._only = (sample, sieve.online.tobytes()) if alone else None
 
     def _count(self, values: Values) -> None:
         assert self._good is not None
@@ -187,7 +187,7 @@ class Span:
         return {key: share for key, share in each if share is not None}
 
     def _known(self, sieve: Sieve) -> tuple[Values, Split, Ceilings]:
-        if self._only is not None and np.array_equal(self._only[1], sieve.online):
+        if self._only is not None and self._only[1] == sieve.online.tobytes():
             sample, _ = self._only
             return sample.values, sample.split, sample.ceilings
         values = self.values(sieve)

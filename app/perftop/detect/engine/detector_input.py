@@ -47,5 +47,7 @@ def ran(among: Verdicts) -> Floats:
     """(samples, 2, cores): what `Seen.ran` tells of each."""
     values, at = among.values, INDEX["busy_hz"]
     both = np.array([values.top[:, at], values.bottom[:, at]])
-    both[:, ~np.isfinite(both).all(axis=0)] = 0.0
+    known = np.logical_and.reduce(np.isfinite(both))
+    if np.count_nonzero(known) < known.size:
+        both[:, ~known] = 0.0
     return among.cores.total(both).swapaxes(0, 1)

@@ -96,7 +96,7 @@ class Memory:
     def sample(self, seen: Seen, busy: Bools, own: set[int] | None) -> list[Episode]:
         """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
         no job is watched, and all CPUs matter that are busy."""
-        if not self._known or (not busy.any() and self.losses.quiet):
+        if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
             return []
         sample = seen.sample
         look = (

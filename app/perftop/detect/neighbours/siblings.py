@@ -91,7 +91,7 @@ class Siblings:
         no job is watched, and all CPUs matter that are busy."""
         if seen.cores is not self._cores:
             self._regroup(seen)
-        if not (busy.any() and len(self._pairs)) and self.losses.quiet:
+        if self.losses.quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
         sample = seen.sample
         look = (
