@@ -77,7 +77,7 @@ class Limits:
         seconds *= self._limit
         seconds += self._slack
         result: Bools = moved > seconds
-        if not np.minimum.reduce(moved, axis=None) >= 0:
+        if not np.minimum.reduce(moved, axis=None, initial=0.0) >= 0:
             result |= moved < self._least
         for block in self._turning:  # what is scaled by wrong times is wrong
             mine = result[:, block.values].reshape(-1, block.rows, len(block.columns))

@@ -82,7 +82,7 @@ class Delta:
         rows) and (samples, values), those of a row together."""
         self._sums[:, : self._places.rows] = ticks
         for place in self._places.each:
-            of_rows = moved[:, place.values].reshape(-1, place.count, place.columns)
+            of_rows = moved[:, place.values].reshape(len(moved), place.count, place.columns)
             self.tables[place.block.name].moved[...] = of_rows
         self._widths[...] = width
 

@@ -87,7 +87,7 @@ class Memory:
         """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
         second times those."""
         self._inside: Bools = groups >= 0
-        self._packages = int(groups.max()) + 1
+        self._packages = len(sieve.hello.packages)
         self._run_by(np.zeros(n, np.int64))
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
