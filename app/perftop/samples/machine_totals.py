@@ -91,8 +91,8 @@ class Totals:
         hello's packages."""
         told = {name: found[key] for name, key in (SUMS | HIGHEST).items() if key in found}
         if {*MEMORY} <= told.keys():
-            total = np.sum([told[name] for name in MEMORY], axis=0)
-            told[OF_BEST] = self._best.share(total)
+            read, written = (told[name] for name in MEMORY)
+            told[OF_BEST] = self._best.share(read + written)
         return told
 
     def by_core(self, found: Rates, told: Ints) -> Floats:

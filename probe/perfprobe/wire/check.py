@@ -6,6 +6,7 @@ import contextlib
 import math
 import types
 import typing
+from itertools import chain
 from typing import Any, Literal, TypeVar, Union
 
 from perfprobe.frozen import asdict, fields, is_declared, replace
@@ -127,12 +128,15 @@ def check_frame(frame: Frame) -> None:
         check_depth(frame.records)
 
 
+_NESTS = frozenset({dict, list})
+
+
 def check_depth(value: object) -> None:
     """Raises WireError for more than MAX_DEPTH lists and maps in each other."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         inner = (each.values() if type(each) is dict else each for each in level)
-        level = [v for values in inner for v in values if type(v) is dict or type(v) is list]
+        level = [v for v in chain.from_iterable(inner) if type(v) in _NESTS]
         if not level:
             return
     raise WireError("a message whose lists and maps are nested too deep")

@@ -189,6 +189,8 @@ class Memory:
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
+        if self.losses.quiet:
+            return over
         lost = self.losses.open & crowded & np.isfinite(ipc * before)
         parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
         self._programs.lose(lost, *parts)
