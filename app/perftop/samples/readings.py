@@ -55,13 +55,13 @@ class Readings:
     def skew_ns(self, places: Places) -> Ints:
         """Time between the first and the last wake-up of the reads of each frame, the longest of
         all blocks of CPU scope."""
-        late, longest = self.head[..., 2], np.zeros(len(self.head), np.int64)
+        late, longest = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         sampled = self.sampled
         for place in places.of_cpus:
             mine = late[:, place.rows]
             read = sampled[:, place.rows]
             if self.plain or np.count_nonzero(read) == read.size:
-                skew = mine.max(axis=1) - mine.min(axis=1)
+                skew = np.maximum.reduce(mine, axis=1) - np.minimum.reduce(mine, axis=1)
             else:
                 last = np.where(read, mine, 0).max(axis=1)
                 first = np.minimum(np.where(read, mine, last[:, None]).min(axis=1), last)
