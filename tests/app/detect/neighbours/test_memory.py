@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 import pytest
 import truths
+from simulated import messages as messages_of
 from truths import SECOND
 
+from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
+from perftop.detect.neighbours.programs import CYCLES
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Ran, Took
 from perftop.samples.l3_groups import L3Groups
+from perftop.session.session import Session
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
 Play = Callable[[Script], None]
@@ -85,3 +89,27 @@ def others_on_its_siblings(script: Script) -> None:
 def test_what_only_looks_like_it(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
     found = losses(monkeypatch, play)
     assert [e for e in found if e.cause == "memory"] == []
+
+
+def test_where_traffic_is_unknown_nothing_is_learned() -> None:
+    """A package whose counters cannot be read, beside one whose can."""
+    hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
+    session = Session(hello)
+    for message in messages:
+        session.apply(without_traffic(hello, message, package=1))
+    cycles = session.neighbours.memory._programs.learned[CYCLES]
+    for package, known in enumerate([True, False]):
+        assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4
+
+
+def without_traffic(hello: wire.Hello, message: wire.Message, package: int) -> wire.Message:
+    if not isinstance(message, wire.Frame):
+        return message
+    block = next(block for block in hello.blocks if block.name == "package")
+    at = next(at for at, c in wire.placed(block.counters) if c.key == "memory_read_bytes")
+    rows, place = message.blocks["package"], 8 * package * block.valid_words
+    words = bytearray(rows.valid)
+    word = int.from_bytes(words[place : place + 8], "little") & ~(1 << at)
+    words[place : place + 8] = word.to_bytes(8, "little")
+    blocks = message.blocks | {"package": dataclasses.replace(rows, valid=bytes(words))}
+    return dataclasses.replace(message, blocks=blocks)
