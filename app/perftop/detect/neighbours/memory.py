@@ -162,8 +162,7 @@ class Memory:
         """`program`: by position, a number for each name of a program that runs now; 0: not
         known."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
-        key = self._package * self._count + program
-        """A number for each program of each package."""
+        key = self._package * self._count + program  # a number for each program of each package
         self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
 
     def _others(self, work: Floats) -> Floats:
