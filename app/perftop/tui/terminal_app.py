@@ -68,6 +68,10 @@ class TerminalApp(App[None]):
     def post_display_hook(self) -> None:
         self.displays += 1
 
+    def action_redraw(self) -> None:
+        """Draws every line as a whole: a refresh writes only what differs from what was shown."""
+        self.screen.refresh()
+
     async def on_event(self, event: events.Event) -> None:
         """Drops input after the app was told to quit, as no screen is left to take it."""
         if not (self._exit and isinstance(event, events.InputEvent)):

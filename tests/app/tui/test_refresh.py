@@ -121,6 +121,19 @@ async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
         await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
+async def test_what_something_else_has_written_over_is_drawn_anew_at_a_key() -> None:
+    feed = messages(64, SAMPLES + 1)
+
+    async with shown(feed[:SAMPLES]) as app:
+        columns, lines = app.terminal.size
+        app.terminal.drawn.write(f"\x1b[{lines};1Hsome words of the kernel", columns)
+        assert at_once(app, feed[-1])
+        assert app.terminal.lines()[-1].startswith("some words of the kernel")
+        app.post_message(events.Key("ctrl+l", None))
+        await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+        assert differs(app) == ""
+
+
 async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
     feed = messages(64, SAMPLES + 1)
 

@@ -49,6 +49,8 @@ KEYS: tuple[Key, ...] = (
         "Record to a file here, with the history kept so far; stop that"),
     Key("theme", "app", "T", "theme", "theme", "Next theme"),
     Key("palette", "app", "colon,ctrl+p", "command_palette", "commands", "Command palette"),
+    Key("redraw", "app", "ctrl+l", "redraw", "draw anew",
+        "Draw the screen anew, if something else has written over it"),
     Key("suspend", "app", "ctrl+z", "suspend_process", "suspend",
         "Into the background; fg brings it back", priority=True),
 
@@ -167,13 +169,13 @@ FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",
     "filter", "sort_next", "sort_before", "metric", "metric_back", "pause", "help", "quit", "up",
     "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
-    "reverse", "theme", "back", "interrupt", "suspend",
+    "reverse", "theme", "back", "interrupt", "suspend", "redraw",
 )  # fmt: skip
 """Ids of the keys of the fleet's screen."""
 PAIR = (
     "step_back", "step_on", "leap_back", "leap_on", "begin", "finish", "next_episode",
     "previous_episode", "narrower", "wider", "help", "back", "theme", "quit", "interrupt",
-    "suspend",
+    "suspend", "redraw",
 )  # fmt: skip
 """Ids of the keys of the screen of two recordings."""
 
@@ -264,7 +266,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "metric_back", "columns", "units",
     ),
     "keep": ("mark", "record"),
-    "perftop": ("help", "palette", "theme", "suspend", "quit", "interrupt"),
+    "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
 """Ids of the keys of all views by what they are for, in the order in which the help shows them."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")

@@ -251,7 +251,7 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
         name = key.action.partition("(")[0]
         assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
     told = [name for key in page.KEYS for name in key.ids]
-    assert sorted([*told, "interrupt", "suspend"]) == sorted(keys.FLEET)
+    assert sorted([*told, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
 
 
 async def test_keys_are_the_users_own() -> None:
