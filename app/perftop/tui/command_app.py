@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from perfprobe.frozen import replace
-from perftop.base.errors import Failed
+from perftop.base.errors import Failed, complain
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
@@ -175,7 +175,7 @@ class AroundApp(PerfTopApp):
         """Copies the command's output to the terminal and passes signals on to the command, until
         its end."""
         if self.ran is None and (self.tty.job.start_ns or not following.done()):
-            _print(f"perftop: {self._called} runs on, its summary will follow")
+            complain(f"{self._called} runs on, its summary will follow")
         self._heed(following)
         copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
         if self.measurement is not None and self.measurement.summary:
@@ -301,18 +301,12 @@ def run(
     said = app.ended_recording()
     lines = [f"perftop: {said}"] if said else []
     lines += app.measurement.summary if app.measurement is not None else []
-    if lines:
-        _print("\n".join(printable(in_ascii(line) if plain else line) for line in lines))
+    text = "".join(f"{printable(in_ascii(line) if plain else line)}\n" for line in lines)
+    with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
+        print(text, end="", file=sys.stderr, flush=True)
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)
     return done.status if done is not None else app.return_code or STOPPED
-
-
-def _print(text: str) -> None:
-    """Prints on stderr. The command's run and its status stay the same if that fails: the terminal
-    may be gone."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
 
 
 async def _run(app: AroundApp, *, mouse: bool) -> None:

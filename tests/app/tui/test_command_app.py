@@ -16,10 +16,10 @@ from fakes import Feed, Machine
 from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
+from perftop.base import errors
 from perftop.base.format import many
 from perftop.base.times import length
 from perftop.process.job_terminal import Console
-from perftop.tui import command_app
 from perftop.tui.command_app import AroundApp
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.heights import AIRY
@@ -252,7 +252,8 @@ async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
 
     async with around("echo ready; sleep 0.5; exit 6") as run:
         await run.prints("ready")
-        monkeypatch.setattr(command_app, "sys", Mock(stderr=Mock(write=gone)))
+        monkeypatch.setattr(errors, "sys", Mock(stderr=Mock(write=gone)))
+        monkeypatch.setattr(errors, "discard", Mock())  # it is the stderr of all tests
         run.app.exit()
         run.feed.die("it is gone, too")
     assert run.app.ran is not None
