@@ -1,0 +1,53 @@
+"""The app on terminals of all sizes, and while they change."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from fakes import Machine
+from playing import marked, running
+
+from perftop.tui.overview.core_grid import CoreGrid
+
+
+async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
+    async with running(Machine(cores=64), (80, 24)) as run:
+        await run.pilot.press(*["down"] * 20)
+        for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            assert run.grid.choice.cpu == 20
+            if size[1] > 1:
+                assert len(marked(run)) == 1
+            screen = run.app.screen
+            assert screen.size == size
+
+
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6"])
+async def test_a_screen_may_be_narrower_than_its_margins(view: str) -> None:
+    async with running(Machine(cores=4)) as run:
+        await run.pilot.press(view)
+        for size in itertools.product((1, 2, 3, 4, 5, 6, 7, 9, 12), (24, 70)):
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            assert run.app.screen.size == size
+
+
+async def test_where_there_is_no_room_rows_are_what_remains() -> None:
+    async with running(Machine()) as run:
+        assert run.has("round the middle")
+        await run.pilot.resize_terminal(20, 5)
+        await run.pilot.press("down", "down", "down")
+        await run.intervals(1)
+        assert run.grid.size.height == 3
+        told = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in told)
+        assert marked(run) == [run.text()[4]]
+        await run.pilot.click(CoreGrid, offset=(2, 0))
+        assert run.grid.choice.cpu == 1
+        await run.pilot.resize_terminal(80, 24)
+        await run.intervals(1)
+        assert run.has("lp0 / lp1")
+        assert run.has("package 0")
+        assert run.has("q quit")
