@@ -129,9 +129,9 @@ DRAW_S = 60
 
 
 @cache
-def capture(scenario: str, seconds: float, watch: str | None) -> list[wire.Message]:
-    """All that the machine has to say up to the moment of the picture."""
-    spec = f"sim:{scenario},seed=7,speed=max"
+def capture(scenario: str, seconds: float, watch: str | None, seed: int = 7) -> list[wire.Message]:
+    """The stream of a simulated machine up to the moment of the picture."""
+    spec = f"sim:{scenario},seed={seed},speed=max"
     source = open_sim(spec, SAMPLE_NS, watch=watch)
     found: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(seconds * 1e9)

@@ -1,0 +1,397 @@
+"""What perftop prints and draws, as text, for fixed simulated machines: compared byte for byte.
+
+Run it as `PYTHONPATH=screenshots python tests/golden/golden.py`:
+
+golden.py [GROUP…]               lists outputs that differ from expected/
+golden.py --write [GROUP…]       replaces expected/ by today's outputs
+golden.py --whole DIR [GROUP…]   writes every output, unabridged, to a file in DIR, so that
+                                 `diff -r` compares two versions
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import io
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import make
+from textual.strip import Strip
+
+from perfprobe import wire
+from perfprobe.frozen import replace
+from perftop import cli
+from perftop.process.probe_stream import Stream
+from perftop.recording.codec import Recorder
+from perftop.recording.file import Recording
+from perftop.tui.app import PerfTopApp
+from perftop.tui.replay_app import ReplayApp
+
+HERE = Path(__file__).parent
+EXPECTED = HERE / "expected"
+DATA = HERE.parent / "data"
+MAX_CHARACTERS = 9_000
+"""A longer output is kept as its beginning and a digest."""
+HEAD_CHARACTERS = 1_500
+HEADING = "=====> "
+MACHINES = {
+    "small": "turbo-drop,cpus=2,smt=1",
+    "guest": "guest,cpus=4",
+    "job": "neighbour,cpus=16",
+    "hybrid": "hybrid",
+    "mixed": "demo,cpus=64,packages=2",
+    "large": "smt-mix,cpus=1024,packages=4",
+}
+SCENARIOS = ("idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle",
+             "neighbour", "memory", "warmup", "halts", "hotplug", "hybrid", "guest",
+             "demo")  # fmt: skip
+SECONDS = {"large": 3.0}
+USUAL_SECONDS = 20.0
+SIZES = ((80, 24), (160, 50))
+VIEWS = "123456"
+KEYS: dict[str, tuple[str, ...]] = {
+    **{f"view-{key}": (key,) for key in VIEWS},
+    "core": ("enter",),
+    "core-time": ("enter", "[", "["),
+    "help": ("question_mark",),
+    "sorted": ("s", "s", "down"),
+    "heat-watts": ("2", "v", "w"),
+    "time-back": ("3", "space", "left", "left"),
+    "episode": ("5", "down", "enter"),
+}
+REPLAY_KEYS: dict[str, tuple[str, ...]] = {
+    "first": (), "next": ("space", "n", "n"), "time": ("n", "3", "v"),
+}  # fmt: skip
+FLEET_KEYS: dict[str, tuple[str, ...]] = {"rows": ("down", "down"), "heat": ("2", "n")}
+FILE_VERBS: dict[str, tuple[str, ...]] = {
+    "why": ("why", "FILE"),
+    "why-json": ("why", "FILE", "--json"),
+    "summary": ("summary", "FILE"),
+    "summary-json": ("summary", "FILE", "--json"),
+    "summary-marks": ("summary", "FILE", "--by", "mark"),
+    "csv": ("export", "FILE", "--every", "5s"),
+    "jsonl": ("export", "FILE", "--format", "jsonl", "--every", "5s"),
+    "openmetrics": ("export", "FILE", "--format", "openmetrics", "--every", "10s"),
+    "diff": ("diff", "FILE", "OTHER"),
+    "diff-marks": ("diff", "FILE", "OTHER", "--by", "mark"),
+    "diff-json": ("diff", "FILE", "OTHER", "--json"),
+}
+STREAM_VERBS: dict[str, tuple[str, ...]] = {
+    "stat": ("stat", "-n", "3", "-i", "1s"),
+    "stat-json": ("stat", "-n", "2", "-i", "1s", "--json"),
+    "stat-brief": ("stat", "-n", "5", "-i", "1s", "--brief"),
+    "stat-metrics": ("stat", "-n", "2", "-i", "1s", "--metrics", "util,ipc,smt,power_w,task"),
+    "watch": ("stat", "-n", "2", "-i", "5s", "--watch", "lmp"),
+    "why-live": ("why", "--duration", "10s", "--watch", "lmp"),
+}
+VERBS = ("live", "replay", "demo", "attach", "stat", "record", "fleet", "export", "exporter",
+         "serve", "summary", "why", "diff", "topology", "doctor", "events", "timers", "ramp",
+         "selftest", "help")  # fmt: skip
+TOPICS = ("screen", "why", "command", "episodes", "numbers", "sources", "recordings", "compare",
+          "remote", "exporter", "instruments", "json", "sim", "events", "glossary")  # fmt: skip
+WRONG: dict[str, tuple[str, ...]] = {
+    "verb": ("foo",), "near": ("sumary",), "option": ("stat", "-d"), "time": ("stat", "-i", "5x"),
+    "metric": ("export", "FILE", "--metrics", "bsy"), "no-recording": ("why", "/etc/passwd"),
+    "missing": ("why", "absent.perftop"), "scenario": ("stat", "--source", "sim:foo"),
+    "order": ("summary", "FILE", "--from", "5s", "--to", "1s"),
+    "cpus": ("export", "FILE", "-c", "900"),
+    "on": ("record", "-o", "x", "--on", "trbo"), "rest": ("diff", "FILE"),
+    "topic": ("help", "foo"),
+}  # fmt: skip
+MARKS = {"warm-up": 0.2, "solve": 0.5}
+"""Labels of marks in recordings, and where, as a share of the length."""
+_VARYING = (
+    (re.compile(r"perfprobe \d[\w.+-]*|perftop \d[\w.+-]*"), "perftop VERSION"),
+    (re.compile(r'"version": ?"[^"]*"'), '"version":"VERSION"'),
+    (re.compile(r'"(own_cpu_s|probe_cpu_s)": ?[\d.e-]+'), r'"\1":COST'),
+    (re.compile(r"(own cost|probe)( +)[\d.<]+ ?(%|s|ms)( CPU \([\d.]+ % of one CPU\))?"), "COST"),
+)
+"""What differs from run to run or from release to release."""
+
+
+@cache
+def _messages(machine: str, seed: int = 7) -> list[wire.Message]:
+    """The stream of a machine, with marks."""
+    seconds = SECONDS.get(machine, USUAL_SECONDS)
+    found = make.capture(MACHINES[machine], seconds, "lmp" if machine == "job" else None, seed)
+    hello, *rest = found
+    for label, share in MARKS.items():
+        at = int(len(rest) * share)
+        after = rest[at]
+        assert isinstance(after, wire.Frame | wire.Note)
+        rest.insert(at, wire.Note("mark", after.time_ns, data={"label": label}))
+    return [hello, *rest]
+
+
+def _recorded(path: Path, machine: str, seed: int = 7) -> str:
+    hello, *rest = _messages(machine, seed)
+    assert isinstance(hello, wire.Hello)
+    with path.open("wb") as file:
+        recorder = Recorder(file.write, hello)
+        for message in rest:
+            assert isinstance(message, wire.Frame | wire.Note)
+            recorder.write(message)
+        recorder.end()
+    return path.name
+
+
+def _run(*words: str) -> str:
+    """What a verb prints in this directory, and its exit status."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = cli.main([*words])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        out.flush()
+    printed = out.buffer.getvalue().decode()
+    return f"{printed}--- stderr\n{err.getvalue()}--- status {status}\n"
+
+
+def _on_file(directory: Path, machine: str, words: tuple[str, ...]) -> str:
+    os.chdir(directory)
+    names = {"FILE": "a.perftop", "OTHER": "b.perftop"}
+    for seed, name in enumerate(names.values(), 7):
+        if not (directory / machine / name).exists():
+            (directory / machine).mkdir(exist_ok=True)
+            _recorded(directory / machine / name, machine, seed)
+    os.chdir(directory / machine)
+    return _run(*(names.get(word, word) for word in words))
+
+
+def _on_stream(machine: str, words: tuple[str, ...]) -> str:
+    return _run(*words, "--source", f"sim:{MACHINES[machine]},seed=7,speed=max")
+
+
+def _hello(scenario: str) -> str:
+    """The hello of a scenario, and a digest of each second of its stream."""
+    hello, *rest = make.capture(scenario, 12.0, None)
+    assert isinstance(hello, wire.Hello)
+    lines = [wire.encode(replace(hello, perftop="VERSION")).hex()]
+    for begin in range(0, len(rest), 10):
+        packed = b"".join(map(wire.encode, rest[begin : begin + 10]))
+        lines.append(hashlib.sha256(packed).hexdigest())
+    return "\n".join(lines) + "\n"
+
+
+def _screen(app: Any) -> str:
+    """The screen as text, and a digest of its colours for each line that has some."""
+    lines = []
+    for segments in app.screen._compositor.render_strips():
+        strip = segments if isinstance(segments, Strip) else Strip(segments)
+        looks = [(s.text, str(s.style)) for s in strip.simplify()]
+        digest = hashlib.sha256(repr(looks).encode()).hexdigest()[:6]
+        lines.append(f"{digest} {strip.text.rstrip()}")
+    return "\n".join(lines) + "\n"
+
+
+async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    messages, given = _messages(machine), asyncio.Event()
+
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        late = max(make.BATCH, len(messages) - make.AGAIN * make.BATCH)
+        edges = (0, *range(late, len(messages), make.BATCH), len(messages))
+        for begin, end in pairwise(edges):
+            yield messages[begin:end]
+        given.set()
+        await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def opener() -> AsyncIterator[Stream]:
+        yield stream()
+
+    app = PerfTopApp(opener, make.INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    async with app.run_test(size=size) as pilot:
+        await given.wait()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.pause()
+        return _screen(app)
+
+
+async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    with Recording(path) as recording:
+        app = ReplayApp(recording, make.INTERVAL_NS, clock=lambda: 0.0)
+        async with app.run_test(size=size) as pilot:
+            while (replay := app.status.replay) is None or replay.indexed is not None:
+                await pilot.pause(0.01)
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause()
+                while app.status.replay is None or app.status.replay.seeking_ns is not None:
+                    await pilot.pause(0.01)
+            while any(worker.group == "deepen" for worker in app.workers):
+                await pilot.pause(0.01)
+            await pilot.pause()
+            return _screen(app)
+
+
+def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    path = directory / f"{machine}.perftop"
+    if not path.exists():
+        _recorded(path, machine)
+    os.chdir(directory)
+    return asyncio.run(_replayed(path, size, keys))
+
+
+async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
+    import fleets
+
+    from perftop.tui.fleet_app import FleetApp
+
+    source = fleets.Made(getattr(fleets, name)(), "over ssh", ("0.03 % there",))
+    app = FleetApp(source, cpu_clock=lambda: 0.0)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+        return _screen(app)
+
+
+GROUPS = ("data", "fleet", "help", "replay", "stream", "wrong",
+          *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
+          )  # fmt: skip
+Case = tuple[str, Callable[[], str]]
+
+
+def cases(directory: Path, group: str) -> Iterator[Case]:
+    """The outputs of a group, by name."""
+    kind, _, machine = group.partition("-")
+    match kind:
+        case "data":
+            for name in ("recording-1", "export/recording"):
+                for verb in ("why", "summary"):
+                    file = str(DATA / name)
+                    yield f"{name.replace('/', '-')}-{verb}", partial(_run, verb, file, "--json")
+            for verb in ("topology", "doctor"):
+                tree = str(DATA / "guest-epyc-2cpu")
+                yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
+        case "stream":
+            yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
+        case "help":
+            yield "all", partial(_run, "--help")
+            yield from ((verb, partial(_run, verb, "--help")) for verb in VERBS)
+            yield "pages", partial(_run, "help")
+            yield from ((f"page-{topic}", partial(_run, "help", topic)) for topic in TOPICS)
+        case "wrong":
+            for name, words in WRONG.items():
+                yield name, partial(_on_file, directory, "small", words)
+        case "file":
+            for name, words in FILE_VERBS.items():
+                yield name, partial(_on_file, directory, machine, words)
+        case "live":
+            for name, words in STREAM_VERBS.items():
+                if name not in {"watch", "why-live"} or machine in {"job", "guest"}:
+                    yield name, partial(_on_stream, machine, words)
+        case "screen" | "replay" | "fleet":
+            for size in SIZES:
+                yield from _pictures(directory, kind, machine, size)
+
+
+def _pictures(directory: Path, kind: str, machine: str, size: tuple[int, int]) -> Iterator[Case]:
+    if kind == "screen":
+        for name, keys in KEYS.items():
+            if name.startswith("view") or machine not in {"small", "hybrid"}:
+                yield f"{name}-{size[0]}", partial(_run_screen, _live, machine, size, keys)
+    elif kind == "replay":
+        for name, keys in REPLAY_KEYS.items():
+            yield f"{name}-{size[0]}", partial(_replay, directory, "job", size, keys)
+    else:
+        for fleet in ("small", "many"):
+            for name, keys in FLEET_KEYS.items():
+                yield f"{fleet}-{name}-{size[0]}", partial(_run_screen, _fleet, fleet, size, keys)
+
+
+def _run_screen(draw: Any, *arguments: Any) -> str:
+    text: str = asyncio.run(draw(*arguments))
+    return text
+
+
+def steady(text: str) -> str:
+    """The text without what differs from run to run."""
+    for pattern, instead in _VARYING:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def abridged(text: str) -> str:
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[:HEAD_CHARACTERS]}\n… {len(text)} characters, sha256 {digest}\n"
+
+
+def joined(outputs: dict[str, str]) -> str:
+    """The outputs of a group as one file."""
+    return "".join(f"{HEADING}{name}\n{abridged(text)}" for name, text in outputs.items())
+
+
+def differences(group: str, outputs: dict[str, str]) -> list[str]:
+    """Names of the outputs that are not as expected, and of those that no longer exist."""
+    path = EXPECTED / f"{group}.txt"
+    parts = path.read_text(encoding="utf-8").split(HEADING)[1:] if path.exists() else []
+    expected = {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+    names = dict.fromkeys([*expected, *outputs])
+    return [
+        f"{group}/{name}"
+        for name in names
+        if name not in outputs or expected.get(name) != abridged(outputs[name])
+    ]
+
+
+@contextlib.contextmanager
+def environment() -> Iterator[Path]:
+    """A directory to run in, with a fixed size of terminal, time zone and no configuration."""
+    before, here = dict(os.environ), Path.cwd()
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor", "COLUMNS": "80", "LINES": "24",
+                       "XDG_CONFIG_HOME": directory, "XDG_CACHE_HOME": f"{directory}/cache",
+                       "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}  # fmt: skip
+        os.environ.pop("NO_COLOR", None)
+        time.tzset()
+        try:
+            yield Path(directory)
+        finally:
+            os.chdir(here)
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--whole", type=Path)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", default=GROUPS)
+    options = parser.parse_args()
+    whole = options.whole and options.whole.absolute()
+    differ = []
+    with environment() as directory:
+        for group in options.groups:
+            outputs = {name: steady(make_text()) for name, make_text in cases(directory, group)}
+            if whole:
+                (whole / group).mkdir(parents=True, exist_ok=True)
+                for name, text in outputs.items():
+                    (whole / group / f"{name}.txt").write_text(text, encoding="utf-8")
+                continue
+            differ += differences(group, outputs)
+            if options.write:
+                (EXPECTED / f"{group}.txt").write_text(joined(outputs), encoding="utf-8")
+    print(*differ, sep="\n", end="\n" if differ else "")
+    return 1 if differ and not options.write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
