@@ -12,7 +12,7 @@ import pytest
 from command import python
 from roots import ROOT
 
-SHOWN = "base samples detect session output draw tui/shared wire"
+SHOWN = "base model detect session output draw tui/shared wire"
 """What a view is made from."""
 VIEWS = "tui/overview tui/heat tui/timeline tui/table tui/episodes tui/neighbours tui/core_page"
 MAY_IMPORT = {
@@ -22,20 +22,20 @@ MAY_IMPORT = {
     "draw": "base",
     "docs": "base",
     "process": "base wire perfprobe.native.batches",
-    "samples": "base wire",
-    "detect/engine": "base samples",
-    "detect/neighbours": "base samples detect/engine",
-    "detect": "base samples detect/engine detect/neighbours",
-    "session": "base samples detect wire",
-    "session/fleet": "base samples detect session wire",
-    "recording": "base samples session wire",
-    "output": "base process samples session wire",
-    "output/why": "base samples session output wire",
-    "output/summary": "base samples session output output/why wire",
-    "output/compare": "base samples session output output/why output/summary wire",
-    "output/export": "base process samples session output wire",
-    "output/exporter": "base process samples session output wire",
-    "tui/shared": "base samples session output draw",
+    "model": "base wire",
+    "detect/engine": "base model",
+    "detect/neighbours": "base model detect/engine",
+    "detect": "base model detect/engine detect/neighbours",
+    "session": "base model detect wire",
+    "session/fleet": "base model detect session wire",
+    "recording": "base model session wire",
+    "output": "base process model session wire",
+    "output/why": "base model session output wire",
+    "output/summary": "base model session output output/why wire",
+    "output/compare": "base model session output output/why output/summary wire",
+    "output/export": "base process model session output wire",
+    "output/exporter": "base process model session output wire",
+    "tui/shared": "base model session output draw",
     "tui/panels": SHOWN,
     "tui/frame": f"{SHOWN} process",
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
@@ -46,7 +46,7 @@ MAY_IMPORT = {
     " tui/pair wire",
     "verbs/ramp": "base draw",
     "verbs/fleet": "base process session recording output wire",
-    "verbs": "base docs process samples session recording output verbs/ramp wire"
+    "verbs": "base docs process model session recording output verbs/ramp wire"
     " perfprobe.stream_options",
     "commands": "base docs process tui verbs verbs/fleet perfprobe.stream_options",
     "perftop": "base docs verbs commands",
@@ -68,7 +68,7 @@ MAY_IMPORT = {
 }
 EVERYWHERE = ["frozen"]
 """How values are declared, in both programs."""
-HEADLESS = "samples detect session recording output process verbs"
+HEADLESS = "model detect session recording output process verbs"
 """Folders that draw no screen: they work without Textual and Rich."""
 PATHS = {
     ".".join(path.relative_to(ROOT / base).with_suffix("").parts): path
@@ -161,7 +161,7 @@ def test_imports_inside_functions_are_seen() -> None:
     assert upward("perftop.session.session", source) == [
         "app/perftop/session/session.py:2: session must not import perftop.tui.app"
     ]
-    assert "perftop.samples.counters" in modules("samples")
+    assert "perftop.model.counters" in modules("model")
     assert "numpy" in loaded("import perftop.session.session")
 
 

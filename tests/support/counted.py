@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from perfprobe.wire import Counter
-from perftop.samples.counters import Counters
-from perftop.samples.delta import Delta
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
 
 Moved = Mapping[str, Any]
 """Movements by key. Gauges: the level. Flags: the number of polls, and by part the number of polls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import made
 
 from perftop.detect.engine.episode_log import Detector
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS
 

@@ -25,7 +25,7 @@ PROGRAMS = re.compile(
 """Files of tests that start programs and wait for them. They are spread evenly, so that each worker
 has some, and others compute meanwhile."""
 TOGETHER = re.compile(
-    r"tests/app/(detect/test_truth|output/why/test_why|session/test_losses|samples/test_lost)\.py"
+    r"tests/app/(detect/test_truth|output/why/test_why|session/test_losses|model/test_lost)\.py"
 )
 """Files that play the same simulated machines: one worker takes them all, and plays each once."""
 LATEST = 0.9

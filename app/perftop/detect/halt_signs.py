@@ -12,8 +12,8 @@ from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.standstill import SMALL_IDLE
 from perftop.detect.engine.thermal import Modulation, Thermal
-from perftop.samples.cores import packages
-from perftop.samples.sample_reader import Sieve
+from perftop.model.cores import packages
+from perftop.model.sample_reader import Sieve
 
 STEP_HZ = 100e6
 """Step between two clocks of an Intel core since Sandy Bridge. Steps of others are finer."""

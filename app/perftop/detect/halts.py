@@ -15,8 +15,8 @@ from perftop.detect.engine.hysteresis import PAUSE_NS, gap_ns
 from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.engine.standstill import Standstill
 from perftop.detect.halt_signs import SIGNS, Signs
-from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sieve
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import Sieve
 
 START, END = 0.003, 0.0015
 """Shares of the time lost, beyond what the error may have made. A machine without a fault loses up

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from perfprobe.frozen import frozen
 from perftop.detect.engine.counted_shares import Facts
-from perftop.samples.evidence import Cap, Level, OutOf, Polled
+from perftop.model.evidence import Cap, Level, OutOf, Polled
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",

@@ -15,8 +15,8 @@ from perftop.detect.smis import Smis
 from perftop.detect.steals import Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops
-from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sample, Sieve
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import Sample, Sieve
 
 
 class Watcher(Protocol):

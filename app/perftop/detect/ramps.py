@@ -20,9 +20,9 @@ from perftop.detect import ramp_climb
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.hysteresis import GAP_SAMPLES, gap_ns
 from perftop.detect.ramp_climb import WAVER, Climb, Ramp
-from perftop.samples.cores import Cores
-from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sieve
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import Sieve
 
 UP = 0.1
 """Minimum share of a sample that a core works to be up. An idle system works less."""

@@ -10,11 +10,11 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS
 from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.low_clock_causes import ACTS, LEVELS
-from perftop.samples.cores import Cores
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Level
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve, Verdicts
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.evidence import Level
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sieve, Verdicts
 
 START, END = ACTS, ACTS / 2
 """Shares of a core's cycles. START is the share from which a level is the cause of a drop."""

@@ -8,8 +8,8 @@ from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import gap_ns
-from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sieve, Verdicts
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import Sieve, Verdicts
 
 QUIET_NS = 1_000_000_000
 """Time without an SMI that ends an episode. Firmware that polls hardware does so at least this

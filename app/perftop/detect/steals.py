@@ -9,9 +9,9 @@ from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.share_episodes import Spells
 from perftop.detect.engine.standstill import TICK_S
-from perftop.samples.episode import Episode
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve
+from perftop.model.episode import Episode
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sieve
 
 START, END = 0.04, 0.02
 """Shares of the time. Neighbours on a well-kept host take up to a tick in 250 ms now and then."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perftop.detect.engine.episode_log import Detector
-from perftop.samples.doubt import Doubt
-from perftop.samples.episode import Episode
+from perftop.model.doubt import Doubt
+from perftop.model.episode import Episode
 
 Found = Mapping[int, set[tuple[str, Doubt]]]
 """The doubted counters of each CPU, by its number."""

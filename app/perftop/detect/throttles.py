@@ -12,10 +12,10 @@ from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.engine.standstill import Standstill
 from perftop.detect.engine.thermal import HOT, Modulation, Thermal
 from perftop.detect.low_clock_causes import ACTS
-from perftop.samples.cores import Cores
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import KERNEL
-from perftop.samples.sample_reader import Sieve
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.evidence import KERNEL
+from perftop.model.sample_reader import Sieve
 
 CAUSES = (*HOT, "modulation")
 START, END = ACTS, ACTS / 2

@@ -20,12 +20,12 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
 from perftop.detect.engine.share_episodes import Running, Shown
 from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
-from perftop.samples.cores import Cores
-from perftop.samples.delta import Delta
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import BASE_CLOCK, Cap
-from perftop.samples.sample_reader import Sieve, Verdicts
-from perftop.samples.turbo import CAPS
+from perftop.model.cores import Cores
+from perftop.model.delta import Delta
+from perftop.model.episode import Episode
+from perftop.model.evidence import BASE_CLOCK, Cap
+from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a

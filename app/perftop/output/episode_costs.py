@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from perftop.samples.episode import rank
+from perftop.model.episode import rank
 
 if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
 
 STOLEN = "steal", "hypervisor"
 """Group of what the hypervisor takes, which two detectors tell."""

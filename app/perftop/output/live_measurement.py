@@ -7,12 +7,12 @@ import time
 from math import isnan
 
 from perfprobe import wire
+from perftop.model.episode import Episode
+from perftop.model.job_threads import Watching
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bracket, Start, is_here
 from perftop.process.job import Job
-from perftop.samples.episode import Episode
-from perftop.samples.job_threads import Watching
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 from perftop.session.summary import Tally

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
+from perftop.model.episode import LOW_CLOCK, Episode
+from perftop.model.metrics import INDEX
+from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
-from perftop.samples.episode import LOW_CLOCK, Episode
-from perftop.samples.metrics import INDEX
-from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
 from perftop.base.times import brief, clock, length
+from perftop.model.episode import LOW_CLOCK
+from perftop.model.evidence import Cap, Level, Ran
+from perftop.model.running_tasks import task
 from perftop.output.episode_words import LEAST_HZ, where_briefly
-from perftop.samples.episode import LOW_CLOCK
-from perftop.samples.evidence import Cap, Level, Ran
-from perftop.samples.running_tasks import task
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
     from perftop.session.interval import Tasks
     from perftop.session.session import Session
 

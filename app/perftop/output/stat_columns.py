@@ -10,9 +10,9 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import clock, percent, plain, prefixed
-from perftop.samples.machine_totals import MEMORY
-from perftop.samples.registry import EVENT
-from perftop.samples.smt import STATES
+from perftop.model.machine_totals import MEMORY
+from perftop.model.registry import EVENT
+from perftop.model.smt import STATES
 from perftop.session.columns import by_key, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -12,12 +12,12 @@ from typing import Any
 
 from perfprobe import wire
 from perftop.base.text import escaped
+from perftop.model import machine_totals
+from perftop.model.episode import Episode
+from perftop.model.job_threads import Moved
+from perftop.model.metrics import COUNTS
+from perftop.model.smt import STATES
 from perftop.output.episode_words import worded
-from perftop.samples import machine_totals
-from perftop.samples.episode import Episode
-from perftop.samples.job_threads import Moved
-from perftop.samples.metrics import COUNTS
-from perftop.samples.smt import STATES
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from perftop.base.format import percent, rough
 from perftop.base.text import safe
 from perftop.base.times import when
+from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.smt import STATES
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
 from perftop.output.stat_json import estimates, multiplexed
-from perftop.samples.machine_totals import MEMORY, OF_BEST
-from perftop.samples.smt import STATES
 from perftop.session.columns import Tabular
 from perftop.session.interval import Interval
 from perftop.session.session import Session

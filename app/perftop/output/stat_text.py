@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from perftop.base.format import many, percent
 from perftop.base.text import ranges
 from perftop.base.times import length, when
+from perftop.model.episode import Episode
+from perftop.model.smt import STATES
 from perftop.output import sentences
 from perftop.output.command_text import block, headline
 from perftop.output.episode_words import evidence, where
 from perftop.output.stat_columns import Show, Shown, columns
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import row
-from perftop.samples.episode import Episode
-from perftop.samples.smt import STATES
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.session.summary import Tally

@@ -23,11 +23,11 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.model import evidence
+from perftop.model.episode import Episode
 from perftop.recording import index_cache
 from perftop.recording.parts import AnyRecording
 from perftop.recording.parts import recording as opened
-from perftop.samples import evidence
-from perftop.samples.episode import Episode
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import Session
 

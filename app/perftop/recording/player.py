@@ -12,9 +12,9 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import DAMAGED, Failed
+from perftop.model.readings import heads
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
-from perftop.samples.readings import heads
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import BYTES, History
 from perftop.session.session import Session

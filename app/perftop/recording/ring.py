@@ -26,10 +26,10 @@ from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.format import many
 from perftop.base.times import length
+from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.parts import ENDING
 from perftop.recording.writer import Tape, cannot, size
-from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
 KEPT = "kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 
 class Beginnings:

@@ -9,10 +9,10 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
-from perftop.samples.counters import BlockCounter
-from perftop.samples.evaluation import ratio
-from perftop.samples.registry import STATIC
-from perftop.samples.smt import STATES, bounds
+from perftop.model.counters import BlockCounter
+from perftop.model.evaluation import ratio
+from perftop.model.registry import STATIC
+from perftop.model.smt import STATES, bounds
 from perftop.session.history_chunk import Chunk
 from perftop.session.sample_history import CEILING, WEIGHT, Shared, Times
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
-from perftop.samples.metrics import METRICS, Column
-from perftop.samples.registry import EVENT, RARE
-from perftop.samples.smt import COUNTED, STATES, TRACED
+from perftop.model.metrics import METRICS, Column
+from perftop.model.registry import EVENT, RARE
+from perftop.model.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 MOST = 1 << 16
 """Episodes and marks kept: about 100 MB."""

@@ -17,9 +17,9 @@ from perfprobe.frozen import frozen
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
-from perftop.samples.metrics import METRICS
-from perftop.samples.registry import EVENT, PER_KI, RARE
-from perftop.samples.smt import STATES
+from perftop.model.metrics import METRICS
+from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model.smt import STATES
 from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from perfprobe import wire
 from perftop.detect.engine.episode_log import Detector
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfprobe import wire
-from perftop.samples.sample_reader import State
+from perftop.model.sample_reader import State
 from perftop.session.frame_packing import Packer
 from perftop.session.sample_history import Times, Trail
 

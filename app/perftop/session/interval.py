@@ -10,18 +10,18 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
-from perftop.samples.counters import Counters
-from perftop.samples.delta import Delta
-from perftop.samples.doubt import Doubt, listed
-from perftop.samples.evaluation import Values
-from perftop.samples.job_threads import Moved
-from perftop.samples.lost import KEY
-from perftop.samples.metrics import COUNTS, INDEX
-from perftop.samples.rest import resting
-from perftop.samples.running_tasks import Look
-from perftop.samples.sample_reader import Sample, Sieve
-from perftop.samples.smt import Split
-from perftop.samples.turbo import Ceilings
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
+from perftop.model.doubt import Doubt, listed
+from perftop.model.evaluation import Values
+from perftop.model.job_threads import Moved
+from perftop.model.lost import KEY
+from perftop.model.metrics import COUNTS, INDEX
+from perftop.model.rest import resting
+from perftop.model.running_tasks import Look
+from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.smt import Split
+from perftop.model.turbo import Ceilings
 
 ALWAYS = 0.99
 """Counted share of the time below which counters were multiplexed; a smaller gap is only due to

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.episode import Episode
-from perftop.samples.lost import PARTS, Lost
+from perftop.model.episode import Episode
+from perftop.model.lost import PARTS, Lost
 
 Cause = tuple[str, str]
 """Kind and cause of the episodes that took the time."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from perfprobe import wire
 from perftop.base.times import length
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 MOST, MOST_WARNING = 80, 200
 """Characters of a label, and of a warning."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import printable, ranges
-from perftop.samples import lost, machine_totals
-from perftop.samples.doubt import Doubt, listed
-from perftop.samples.metrics import COUNTS, METRICS
-from perftop.samples.registry import EVENT, PER_KI, RARE
+from perftop.model import lost, machine_totals
+from perftop.model.doubt import Doubt, listed
+from perftop.model.metrics import COUNTS, METRICS
+from perftop.model.registry import EVENT, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.samples.job_threads import Thread, Watching
-from perftop.samples.running_tasks import Look
+from perftop.model.job_threads import Thread, Watching
+from perftop.model.running_tasks import Look
 
 MOST_THREADS = 1 << 14
 """Threads of the job that are remembered, those looked at last."""

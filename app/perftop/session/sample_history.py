@@ -13,10 +13,10 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
-from perftop.samples.cores import Cores
-from perftop.samples.counters import BlockCounter, Counters
-from perftop.samples.sample_reader import Sample, Together, Verdicts
-from perftop.samples.smt import STATES
+from perftop.model.cores import Cores
+from perftop.model.counters import BlockCounter, Counters
+from perftop.model.sample_reader import Sample, Together, Verdicts
+from perftop.model.smt import STATES
 
 Times = Ints
 

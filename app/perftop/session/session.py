@@ -17,12 +17,12 @@ from perftop.base.arrays import Bools
 from perftop.base.times import length
 from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
-from perftop.samples.calibration import Calibration
-from perftop.samples.differences import asleep_ns
-from perftop.samples.job_threads import Moved
-from perftop.samples.running_tasks import Look
-from perftop.samples.sample_reader import Sample, Sieve
-from perftop.samples.smt import core_lists
+from perftop.model.calibration import Calibration
+from perftop.model.differences import asleep_ns
+from perftop.model.job_threads import Moved
+from perftop.model.running_tasks import Look
+from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.smt import core_lists
 from perftop.session import marks
 from perftop.session.busy_cpus import BusyCpus
 from perftop.session.happenings import MOST_MARKS, Happenings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.samples.machine_totals import OF_L3, OF_PACKAGE
+from perftop.model.machine_totals import OF_L3, OF_PACKAGE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints, Singles
-from perftop.samples.cores import Cores
-from perftop.samples.episode import Episode
-from perftop.samples.evaluation import Values
-from perftop.samples.metrics import INDEX
-from perftop.samples.registry import STATIC, Registry
-from perftop.samples.sample_reader import Sample, Together
-from perftop.samples.smt import METHODS, STATES, Split
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.evaluation import Values
+from perftop.model.metrics import INDEX
+from perftop.model.registry import STATIC, Registry
+from perftop.model.sample_reader import Sample, Together
+from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
 """Size of the samples kept. Past it every second sample is dropped, and only every second one is

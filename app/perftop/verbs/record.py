@@ -16,6 +16,7 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
+from perftop.model.episode import KINDS
 from perftop.output.live_measurement import Beside
 from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start
@@ -27,7 +28,6 @@ from perftop.process.typed_keys import typed
 from perftop.recording import ring
 from perftop.recording.ring import Ring, Triggers
 from perftop.recording.writer import Tape, refuse
-from perftop.samples.episode import KINDS
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
 from perftop.session.summary import UNREAD_BYTES

@@ -15,6 +15,8 @@ from perfprobe.frozen import frozen
 from perftop.base import errors
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
+from perftop.model.episode import Episode
+from perftop.model.registry import EVENT, RARE
 from perftop.output import stat_columns, stat_json, stat_text
 from perftop.output.export.fields import chosen, with_events
 from perftop.output.export.json_lines import only
@@ -25,8 +27,6 @@ from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
 from perftop.process.outlet import put
 from perftop.process.probe_stream import REST_S, Stream
-from perftop.samples.episode import Episode
-from perftop.samples.registry import EVENT, RARE
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, attend_all, destination, told

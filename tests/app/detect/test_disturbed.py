@@ -12,7 +12,7 @@ from played import played
 from simulated import Timed, lasting
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.session import Session
 
 TOLD = {

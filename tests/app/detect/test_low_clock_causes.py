@@ -13,9 +13,9 @@ import pytest
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine.counted_shares import Facts, Tally
 from perftop.detect.low_clock_causes import COUNTED, RULES, Case, evidence, verdict
-from perftop.samples.counters import Counters
-from perftop.samples.evidence import Bit, Cap, OutOf, Polled
-from perftop.samples.sample_reader import Sieve
+from perftop.model.counters import Counters
+from perftop.model.evidence import Bit, Cap, OutOf, Polled
+from perftop.model.sample_reader import Sieve
 
 PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]

@@ -8,7 +8,7 @@ import pytest
 from truths import SECOND, cores, found, scripted
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 MS = SECOND // 1000
 

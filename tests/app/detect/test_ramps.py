@@ -16,9 +16,9 @@ from turning import Turning
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.ramp_climb import BUSY, GAIN
 from perftop.detect.ramps import HOLD_NS, LONGEST_NS, REST_NS, UP, Clocks, Ramps
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import Sieve
 from perftop.output.episode_words import evidence
-from perftop.samples.episode import Episode
-from perftop.samples.sample_reader import Sieve
 
 GHZ = 1e9
 NAN = float("nan")

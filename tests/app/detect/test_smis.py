@@ -9,7 +9,7 @@ from stepped import S, Stepped
 
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.smis import QUIET_NS, Smis
-from perftop.samples.sample_reader import Sieve
+from perftop.model.sample_reader import Sieve
 
 PAUSE = QUIET_NS // S
 SMI = made.counter("smi", "1", bits=32)

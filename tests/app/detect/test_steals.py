@@ -9,7 +9,7 @@ from stepped import S, Stepped
 
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.steals import Steals
-from perftop.samples.sample_reader import Sieve
+from perftop.model.sample_reader import Sieve
 
 NAN = float("nan")
 

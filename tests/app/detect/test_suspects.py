@@ -6,8 +6,8 @@ import made
 
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.suspects import CLEAN_NS, READ, Found, Suspects
-from perftop.samples.doubt import Doubt
-from perftop.samples.episode import Episode
+from perftop.model.doubt import Doubt
+from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS
 BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", Doubt.FAST)}

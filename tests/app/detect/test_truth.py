@@ -9,8 +9,8 @@ from nights import by_day
 from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Ran
+from perftop.model.episode import Episode
+from perftop.model.evidence import Ran
 
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [

@@ -20,10 +20,10 @@ from perfprobe.wire import Block, Counter
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
 from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
+from perftop.model.episode import Episode
+from perftop.model.evidence import Cap
+from perftop.model.sample_reader import Sieve
 from perftop.output.episode_words import worded
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Cap
-from perftop.samples.sample_reader import Sieve
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perftop.draw.theme import EPISODES
+from perftop.model.episode import KINDS, Episode
 from perftop.output.episode_costs import cost, grouped, told_once
-from perftop.samples.episode import KINDS, Episode
 
 LOW = {"ceiling_hz": 3.5e9}
 

@@ -36,8 +36,8 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
     session, _ = seen(Machine(cores=2), 3)
     watching = session.neighbours.watching
     watching.name = "other"
-    measurement = Measurement(cast(Any, SimpleNamespace(pid=ROOT)))
-    measurement.bracket = cast(Any, Sham())
+    measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT)))
+    measurement.bracket = cast("Any", Sham())
     for at in range(1, 3):
         other = {"7": [7, "other", 0, at * 500 * MS, 0, 0, 0]}
         ours = {"100": [ROOT, "job", 3, at * 100 * MS, 0, 0, 0]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from perftop.model.running_tasks import Look
 from perftop.output.run_summary import _others
-from perftop.samples.running_tasks import Look
 from perftop.session.run_times import RunTimes
 
 MS = 1_000_000

@@ -10,9 +10,9 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
+from perftop.model.episode import Episode
+from perftop.model.evidence import Cap, Crowd, Host, Level, Ran
 from perftop.output.sentences import MOST, lasting, losers, lost, sentence, text
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Cap, Crowd, Host, Level, Ran
 from perftop.session.interval import Tasks
 
 S = 1_000_000_000

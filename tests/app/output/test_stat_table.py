@@ -7,9 +7,9 @@ from itertools import pairwise
 import made
 from fakes import Machine, seen
 
+from perftop.model.machine_totals import NAMES
 from perftop.output.stat_columns import USUAL, columns, known
 from perftop.output.stat_table import StatTable
-from perftop.samples.machine_totals import NAMES
 from perftop.session.session import Session
 
 

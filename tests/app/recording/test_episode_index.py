@@ -18,12 +18,12 @@ from passes import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.model import evidence
+from perftop.model.episode import Episode
 from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache
 from perftop.recording.episode_index import episode, note
 from perftop.recording.file import Recording
-from perftop.samples import evidence
-from perftop.samples.episode import Episode
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import Session
 

@@ -16,11 +16,11 @@ from played import played
 from taped import written
 
 from perfprobe import wire
+from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Passage, reach
 from perftop.recording.search import Search
-from perftop.samples.episode import Episode
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import History, edges
 from perftop.session.session import Session

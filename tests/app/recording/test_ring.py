@@ -14,12 +14,12 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
+from perftop.model.episode import Episode
 from perftop.recording import ring as black_box
 from perftop.recording.file import GROWING
 from perftop.recording.parts import Parts, recording
 from perftop.recording.ring import KEPT, Ring
 from perftop.recording.source import ended, opened
-from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -231,8 +231,8 @@ def test_a_long_episode_is_kept_at_both_ends() -> None:
         running=[] if long.end_ns else [long], now_ns=1000 * S,
     )  # fmt: skip
     watched = black_box.Triggers(["steal"], LENGTH)
-    assert [*watched.take(cast(Any, session))] == [("steal", 70 * S, 190 * S)]
+    assert [*watched.take(cast("Any", session))] == [("steal", 70 * S, 190 * S)]
     long.end_ns = 900 * S
     session.running = []
-    found = [*watched.take(cast(Any, session))]
+    found = [*watched.take(cast("Any", session))]
     assert found == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]

@@ -15,8 +15,8 @@ from played import played
 from simulated import messages as simulated
 
 from perfprobe import wire
+from perftop.model.sample_reader import Sample, Sieve
 from perftop.recording.codec import Timed
-from perftop.samples.sample_reader import Sample, Sieve
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval, Span
 from perftop.session.session import Session

@@ -8,7 +8,7 @@ import pytest
 from simulated import lasting
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
 

@@ -8,7 +8,7 @@ from fakes import Machine
 from made import SAMPLE_NS
 from played import played
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session import episode_navigation
 from perftop.session.history import History
 from perftop.session.interval import Interval

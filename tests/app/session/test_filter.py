@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from perfprobe.wire import Cpu, Note
 from perftop.base import format as text_of
 from perftop.base.text import ranges
-from perftop.samples.evaluation import Values
-from perftop.samples.metrics import INDEX, METRICS
+from perftop.model.evaluation import Values
+from perftop.model.metrics import INDEX, METRICS
 from perftop.session.filter import HELP, MOST, FilterError, parse
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import made
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.happenings import MOST_ENDED
 from perftop.session.session import Session
 

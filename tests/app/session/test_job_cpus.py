@@ -6,8 +6,8 @@ import pytest
 from fakes import Does, Machine, seen
 
 from perfprobe import wire
+from perftop.model.job_threads import Watching
 from perftop.output import run_summary
-from perftop.samples.job_threads import Watching
 from perftop.session import job_cpus
 from perftop.session.job_cpus import Footprint
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
-from perftop.samples.episode import Episode
-from perftop.samples.lost import PARTS, Lost
+from perftop.model.episode import Episode
+from perftop.model.lost import PARTS, Lost
 from perftop.session.losses import LATE_NS, MOST_OPEN, OTHER, STEAL, WAIT, Cause, Losses, Sums
 
 SECOND = 1_000_000_000

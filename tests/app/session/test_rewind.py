@@ -16,7 +16,7 @@ from nights import by_day
 from played import TICKS, played
 
 from perfprobe import wire
-from perftop.samples.smt import Split
+from perftop.model.smt import Split
 from perftop.session.history import CHUNK, History
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -12,9 +12,9 @@ from made import counter, frame
 from played import TICKS, play
 
 from perfprobe import wire
+from perftop.model.doubt import Doubt
+from perftop.model.metrics import METRICS
 from perftop.output import run_summary, stat_json
-from perftop.samples.doubt import Doubt
-from perftop.samples.metrics import METRICS
 from perftop.session.missing import lasting
 from perftop.session.session import Session
 

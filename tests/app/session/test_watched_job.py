@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perfprobe.sources.sim.source import open_sim
+from perftop.model.episode import Episode
 from perftop.output import stat_json
 from perftop.output.stat_table import StatTable
-from perftop.samples.episode import Episode
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 

@@ -16,8 +16,8 @@ from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ
+from perftop.model.metrics import METRICS
 from perftop.output.stat_json import episode_line, interval_line
-from perftop.samples.metrics import METRICS
 
 SIZE = (240, 70)
 BY_DAY = ("hybrid", "hotplug", "guest", "neighbour")

@@ -14,14 +14,14 @@ from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ, rough
+from perftop.model.metrics import METRICS
+from perftop.model.smt import STATES
 from perftop.output import stat_text
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_columns import USUAL
 from perftop.output.stat_json import episode_line, interval_line
 from perftop.output.stat_table import StatTable
 from perftop.output.stat_text import SPANS
-from perftop.samples.metrics import METRICS
-from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.summary import Tally

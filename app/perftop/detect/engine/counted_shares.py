@@ -10,10 +10,10 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.samples.cores import Cores
-from perftop.samples.counters import BlockCounter, Counters
-from perftop.samples.delta import Delta
-from perftop.samples.evidence import Bit
+from perftop.model.cores import Cores
+from perftop.model.counters import BlockCounter, Counters
+from perftop.model.delta import Delta
+from perftop.model.evidence import Bit
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
 LEVEL = "license_"

@@ -8,9 +8,9 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.samples.cores import Cores
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sample, Verdicts
+from perftop.model.cores import Cores
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sample, Verdicts
 
 
 @frozen

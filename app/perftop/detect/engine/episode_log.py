@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 
 class Detector:

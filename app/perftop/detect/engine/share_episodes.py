@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import Inside, Patience, Spell, gap_ns
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 Names = Sequence[Sequence[int]]
 """The CPUs of each position."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.detect.engine.detector_input import Seen
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sieve
 
 SMALL_IDLE = 0.05
 """Share of the time. So little idle time cannot hide or make much, however it was measured."""

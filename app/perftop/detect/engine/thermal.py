@@ -7,8 +7,8 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.detect.engine.detector_input import Seen
-from perftop.samples.counters import BlockCounter
-from perftop.samples.sample_reader import Sieve, Verdicts
+from perftop.model.counters import BlockCounter
+from perftop.model.sample_reader import Sieve, Verdicts
 
 HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},

@@ -8,10 +8,10 @@ from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Losses
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Host
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve
+from perftop.model.episode import Episode
+from perftop.model.evidence import Host
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sieve
 
 START, END = 0.05, 0.02
 """Shares of the time. Hosts take up to a twentieth for themselves. Most steal is counted in ticks,

@@ -16,9 +16,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, Spell, Whole, gap_ns
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Ran
-from perftop.samples.running_tasks import Company, Task
+from perftop.model.episode import Episode
+from perftop.model.evidence import Ran
+from perftop.model.running_tasks import Company, Task
 
 KIND = "neighbour"
 LASTS = 2

@@ -19,15 +19,15 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.detect.neighbours.programs import Programs
 from perftop.detect.neighbours.work import Worked, busy_work, worked
-from perftop.samples import memory
-from perftop.samples.cores import Cores, extended
-from perftop.samples.delta import Delta
-from perftop.samples.episode import Episode
-from perftop.samples.evaluation import Values
-from perftop.samples.l3_groups import L3Groups
-from perftop.samples.running_tasks import Company, Task
-from perftop.samples.sample_reader import Sieve, Verdicts
-from perftop.samples.smt import Split
+from perftop.model import memory
+from perftop.model.cores import Cores, extended
+from perftop.model.delta import Delta
+from perftop.model.episode import Episode
+from perftop.model.evaluation import Values
+from perftop.model.l3_groups import L3Groups
+from perftop.model.running_tasks import Company, Task
+from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.smt import Split
 
 START, END = 0.1, 0.05
 """Shares of the IPC before, as for siblings: programs waver by some per cent."""

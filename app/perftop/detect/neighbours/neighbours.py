@@ -13,12 +13,12 @@ from perftop.detect.neighbours.run_queues import Scheduler
 from perftop.detect.neighbours.shared_power import Budget
 from perftop.detect.neighbours.siblings import Siblings
 from perftop.detect.neighbours.work import BUSY, JOB_BUSY, busy_cpus, wanted
-from perftop.samples.cores import packages
-from perftop.samples.episode import Episode
-from perftop.samples.job_threads import Watching
-from perftop.samples.l3_groups import L3Groups
-from perftop.samples.running_tasks import Company
-from perftop.samples.sample_reader import Sieve
+from perftop.model.cores import packages
+from perftop.model.episode import Episode
+from perftop.model.job_threads import Watching
+from perftop.model.l3_groups import L3Groups
+from perftop.model.running_tasks import Company
+from perftop.model.sample_reader import Sieve
 
 
 class Neighbours:

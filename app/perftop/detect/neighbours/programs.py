@@ -9,7 +9,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.detect.neighbours.losses import Losses, present
-from perftop.samples.running_tasks import Company
+from perftop.model.running_tasks import Company
 
 KEPT_S = 10.0
 """Running time in seconds after which older samples count for e times less, for programs have

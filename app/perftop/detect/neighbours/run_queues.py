@@ -8,12 +8,12 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Crowd
-from perftop.samples.job_threads import KEPT_NS, Moved, Watching
-from perftop.samples.machine_totals import SHARES
-from perftop.samples.running_tasks import Company
-from perftop.samples.sample_reader import Sieve
+from perftop.model.episode import Episode
+from perftop.model.evidence import Crowd
+from perftop.model.job_threads import KEPT_NS, Moved, Watching
+from perftop.model.machine_totals import SHARES
+from perftop.model.running_tasks import Company
+from perftop.model.sample_reader import Sieve
 
 START, END = 0.05, 0.02
 """Shares of the time that threads wanted to run. Kernel threads and interrupts make every task wait

@@ -11,9 +11,9 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Losses, accused
-from perftop.samples.episode import Episode
-from perftop.samples.running_tasks import Company
-from perftop.samples.sample_reader import Sieve
+from perftop.model.episode import Episode
+from perftop.model.running_tasks import Company
+from perftop.model.sample_reader import Sieve
 
 START, END = 0.02, 0.01
 """Shares of the clock. The smallest step that turbo makes is 100 MHz of less than 5 GHz."""

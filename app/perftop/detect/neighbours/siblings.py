@@ -17,10 +17,10 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.detect.neighbours.programs import CYCLES, Programs
 from perftop.detect.neighbours.work import Worked, busy_work, worked
-from perftop.samples.episode import Episode
-from perftop.samples.running_tasks import Company
-from perftop.samples.sample_reader import Sieve, Verdicts
-from perftop.samples.smt import Split
+from perftop.model.episode import Episode
+from perftop.model.running_tasks import Company
+from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.smt import Split
 
 START, END = 0.1, 0.05
 """Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.evaluation import Values
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Verdicts
+from perftop.model.evaluation import Values
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Verdicts
 
 BUSY = 0.5
 """Minimum share of the time that a CPU works, steal included. A CPU that is idle for half of the

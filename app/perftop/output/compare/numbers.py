@@ -8,8 +8,8 @@ from math import floor, isfinite, log10, nan
 from perfprobe.frozen import frozen
 from perftop.base.format import scale
 from perftop.base.text import safe
+from perftop.model.registry import EVENT, PER_KI, RARE
 from perftop.output.stat_json import Line, number
-from perftop.samples.registry import EVENT, PER_KI, RARE
 
 Numbers = dict[str, float]
 """Values by key; unknown ones are left out."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from perfprobe import wire
 from perfprobe.frozen import replace
+from perftop.model.metrics import METRICS
 from perftop.output.compare.course import Course
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import MOST_READINGS, Reading, reading
 from perftop.output.stat_json import Line
 from perftop.output.summary.phase import json_line, phase
-from perftop.samples.metrics import METRICS
 from perftop.session import marks
 from perftop.session.session import Session
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfprobe import wire
+from perftop.model.episode import Episode
 from perftop.output.export.form import Form
 from perftop.output.export.recorded_command import Command
-from perftop.samples.episode import Episode
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.session.summary import Tally

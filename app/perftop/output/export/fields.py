@@ -13,11 +13,11 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
+from perftop.model import machine_totals
+from perftop.model.metrics import COUNTS, METRICS, Metric
+from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
-from perftop.samples import machine_totals
-from perftop.samples.metrics import COUNTS, METRICS, Metric
-from perftop.samples.registry import EVENT, PER_KI, RARE
-from perftop.samples.smt import STATES
 from perftop.session.session import Session
 from perftop.session.shared_numbers import L3, PACKAGE, of_cpus
 

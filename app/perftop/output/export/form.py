@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Protocol
 
+from perftop.model.episode import Episode
 from perftop.output.export.recorded_command import Command
-from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 
 Counted = dict[str, dict[str, int]]

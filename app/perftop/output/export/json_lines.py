@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perftop.model.episode import Episode
+from perftop.model.registry import EVENT, RARE
 from perftop.output import run_summary, stat_json
 from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.form import Counted, Form, Out
 from perftop.output.export.recorded_command import Command
-from perftop.samples.episode import Episode
-from perftop.samples.registry import EVENT, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

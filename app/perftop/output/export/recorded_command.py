@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from perfprobe import wire
+from perftop.model.job_threads import Watching
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import COUNTED
-from perftop.samples.job_threads import Watching
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.samples.cores import Cores
-from perftop.samples.sample_reader import Sample
-from perftop.samples.smt import STATES
+from perftop.model.cores import Cores
+from perftop.model.sample_reader import Sample
+from perftop.model.smt import STATES
 from perftop.session.session import Session
 
 KNOWN = (*STATES, "unknown")

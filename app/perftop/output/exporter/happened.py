@@ -13,10 +13,10 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.samples.cores import Cores
-from perftop.samples.episode import Episode
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sample
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sample
 from perftop.session.happenings import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.model.cores import Cores
+from perftop.model.memory import KEYS
 from perftop.output import stat_json
 from perftop.output.exporter import families as family
 from perftop.output.exporter.absent import Absent
@@ -20,8 +22,6 @@ from perftop.output.exporter.happened import CAUSES, Happened
 from perftop.output.exporter.lines import Family, Grids, Labels, several, single
 from perftop.output.exporter.sums import COUNTS, MODES, Sums
 from perftop.output.exposition import END, Heading
-from perftop.samples.cores import Cores
-from perftop.samples.memory import KEYS
 from perftop.session.session import Session
 
 Detail = Literal["package", "core", "cpu"]

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.cores import packages
-from perftop.samples.delta import Delta
-from perftop.samples.doubt import Doubt
-from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sample
+from perftop.model.cores import packages
+from perftop.model.delta import Delta
+from perftop.model.doubt import Doubt
+from perftop.model.metrics import INDEX
+from perftop.model.sample_reader import Sample
 from perftop.session.session import Session
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import isfinite, nan
 
 from perfprobe.frozen import frozen
+from perftop.model.episode import Episode
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import Line, number
 from perftop.output.why.answer import answer
 from perftop.output.why.report import MOST_TOLD, Finding, report
-from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.session.summary import Tally
 

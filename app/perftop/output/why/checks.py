@@ -10,9 +10,9 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.format import many, percent
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.output.why.phrases import OF_CYCLES
-from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.session.interval import Interval
 from perftop.session.losses import STEAL, WAIT, Sums
 from perftop.session.session import Session

@@ -12,12 +12,12 @@ from perfprobe.frozen import field, frozen
 from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.base.times import length
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import OF_BEST
 from perftop.output.episode_words import pieces, worded
 from perftop.output.waits import queue
 from perftop.output.why import phrases
 from perftop.output.why.checks import Check, checks
-from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import OF_BEST
 from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.missing import by_reason, lasting
 from perftop.session.session import Session

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import isfinite, nan
 
 from perfprobe.frozen import frozen
-from perftop.samples.episode import rank
+from perftop.model.episode import rank
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS, Numbers, mean
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.detect.turbo_drops import START
-from perftop.samples.smt import STATES
+from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -16,7 +16,7 @@ from perftop.draw import areas, charts, curves
 from perftop.draw.kept import Columns, Draw, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.draw.strips import Run, fit
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
 from perftop.tui.core_page.numbers import Scene, beside

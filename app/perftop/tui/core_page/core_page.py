@@ -11,8 +11,8 @@ from textual.binding import BindingType
 from perftop.base.times import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
-from perftop.samples.memory import KEYS
-from perftop.samples.registry import PER_KI
+from perftop.model.memory import KEYS
+from perftop.model.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers

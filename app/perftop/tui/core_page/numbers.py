@@ -13,11 +13,11 @@ from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
-from perftop.samples import smt
-from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import MEMORY, OF_BEST, OF_L3
-from perftop.samples.memory import READ
-from perftop.samples.registry import PER_KI
+from perftop.model import smt
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
+from perftop.model.memory import READ
+from perftop.model.registry import PER_KI
 from perftop.session.columns import doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session

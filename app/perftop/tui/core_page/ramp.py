@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perftop.base.format import ClockUnit
 from perftop.base.times import brief
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.shared.time_axis import Axis
 
 _TIMES = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}

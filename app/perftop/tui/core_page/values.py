@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.machine_totals import OF_L3
-from perftop.samples.memory import READ, WRITE
-from perftop.samples.smt import bounds
+from perftop.model.machine_totals import OF_L3
+from perftop.model.memory import READ, WRITE
+from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.column_ring import Lookup, Ring

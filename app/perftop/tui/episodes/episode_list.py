@@ -12,9 +12,9 @@ from textual.message import Message
 from perftop.base.times import when
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
+from perftop.model.episode import Episode
 from perftop.output.episode_costs import told_once
 from perftop.output.sentences import Part, losers
-from perftop.samples.episode import Episode
 from perftop.session import episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session

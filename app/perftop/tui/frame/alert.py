@@ -9,16 +9,16 @@ from perftop.base import findings
 from perftop.base.times import length, running
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
+from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.episode_costs import cost, grouped
 from perftop.output.episode_words import cause, pieces, where_briefly
-from perftop.samples.episode import rank
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style, past_sentences
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
     from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 

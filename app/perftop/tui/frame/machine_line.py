@@ -13,9 +13,9 @@ from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, gapped, number, width
-from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import MEMORY, OF_BEST
-from perftop.samples.metrics import METRICS
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.metrics import METRICS
 from perftop.session.columns import ceiling_over, spread
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from perftop.base.text import ranges
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat import cells, layout

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.sheet import AWAKE

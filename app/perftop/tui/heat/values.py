@@ -9,7 +9,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit
 from perftop.draw.heat_ramp import OFF
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session

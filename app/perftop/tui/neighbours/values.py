@@ -11,9 +11,9 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.detect.neighbours.work import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
-from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
-from perftop.samples.machine_totals import OF_BEST
-from perftop.samples.running_tasks import task
+from perftop.model.job_threads import KEPT_NS, Moved, Thread, Watching
+from perftop.model.machine_totals import OF_BEST
+from perftop.model.running_tasks import task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session

@@ -13,7 +13,7 @@ from itertools import takewhile
 from perfprobe.frozen import frozen
 from perftop.draw import theme
 from perftop.draw.strips import Run, joined
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)

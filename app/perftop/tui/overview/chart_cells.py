@@ -15,8 +15,8 @@ from perftop.draw.areas import Look
 from perftop.draw.charts import RATES, top
 from perftop.draw.kept import Columns, Kept, apart
 from perftop.draw.moving import Column, Row
-from perftop.samples.episode import Episode
-from perftop.samples.smt import bounds
+from perftop.model.episode import Episode
+from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, lost

@@ -12,9 +12,9 @@ from perfprobe.frozen import frozen
 from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
-from perftop.samples.episode import Episode
-from perftop.samples.metrics import INDEX
-from perftop.samples.smt import STATES
+from perftop.model.episode import Episode
+from perftop.model.metrics import INDEX
+from perftop.model.smt import STATES
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session

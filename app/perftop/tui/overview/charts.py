@@ -15,7 +15,7 @@ from perftop.draw import theme
 from perftop.draw.areas import Look
 from perftop.draw.moving import Moving
 from perftop.draw.strips import Run, merged, width
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import chart_axis, chart_numbers

@@ -12,10 +12,10 @@ from perftop.base.arrays import Ints
 from perftop.base.text import ranges
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, width
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.metrics import INDEX
 from perftop.output.episode_words import depth
-from perftop.samples.episode import Episode
-from perftop.samples.machine_totals import MEMORY, OF_BEST
-from perftop.samples.metrics import INDEX
 from perftop.session.columns import ceiling_over
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style

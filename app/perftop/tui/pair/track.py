@@ -11,8 +11,8 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
+from perftop.model.episode import Episode
 from perftop.output.compare.course import Course
-from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
 SUMMARY_BYTES = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from perftop.draw.strips import BLANK, Line
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.panels import losses
 from perftop.tui.panels.panel import LEAST
 from perftop.tui.panels.row import Kind, PanelRow

@@ -11,10 +11,10 @@ from perfprobe.frozen import frozen
 from perftop.base.times import length
 from perftop.detect.neighbours.losses import KIND
 from perftop.draw.strips import foreign
+from perftop.model.episode import Episode
+from perftop.model.evidence import Crowd, Host, Ran
+from perftop.model.job_threads import Watching
 from perftop.output.episode_words import told, worded
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Crowd, Host, Ran
-from perftop.samples.job_threads import Watching
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style

@@ -8,7 +8,7 @@ from typing import Literal
 
 from perfprobe.frozen import frozen
 from perftop.draw.strips import Run
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened, losses, selected, who

@@ -8,8 +8,8 @@ from math import isnan
 from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
-from perftop.samples.episode import Episode
-from perftop.samples.metrics import Column
+from perftop.model.episode import Episode
+from perftop.model.metrics import Column
 from perftop.session import columns
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session

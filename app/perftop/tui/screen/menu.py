@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.session.columns import Tabular
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import Canvas

@@ -21,7 +21,7 @@ from textual.strip import Strip
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ink, Ready, ink, line
 from perftop.draw.strips import Line, Run, foreign
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting

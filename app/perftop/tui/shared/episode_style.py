@@ -10,7 +10,7 @@ from perftop.output.episode_costs import STOLEN, group
 from perftop.output.episode_words import cause, evidence
 
 if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 

@@ -11,8 +11,8 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
-from perftop.samples.metrics import Column
-from perftop.samples.registry import PER_KI
+from perftop.model.metrics import Column
+from perftop.model.registry import PER_KI
 from perftop.session.columns import by_key
 from perftop.session.session import Session
 

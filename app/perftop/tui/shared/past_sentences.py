@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from perftop.output.sentences import MOST, Part, sentence
 
 if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
+    from perftop.model.episode import Episode
     from perftop.session.session import Session
 
 _MOST_KEPT = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfprobe.frozen import frozen
 from perftop.draw.strips import fit
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 
 
 @frozen

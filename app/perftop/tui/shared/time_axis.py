@@ -15,7 +15,7 @@ from perfprobe.frozen import frozen
 from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.history import edges
 from perftop.session.sample_history import Times
 from perftop.session.session import Session

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfprobe.frozen import frozen, replace
 from perftop.base.format import ClockUnit
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.tui.shared.placed_column import Placed
 
 BEFORE = 2

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, number, rate
-from perftop.samples.metrics import Column, Metric
+from perftop.model.metrics import Column, Metric
 from perftop.tui.shared.trouble import Trouble
 from perftop.tui.table.layout import BEFORE, Page, TableLayout
 

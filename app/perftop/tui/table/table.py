@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ
 from perftop.draw import strips
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session

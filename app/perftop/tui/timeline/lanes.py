@@ -11,8 +11,8 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
 from perftop.draw.strips import Run
-from perftop.samples.metrics import Column
-from perftop.samples.smt import STATES
+from perftop.model.metrics import Column
+from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.tui.shared.fields import Scale, scale
 from perftop.tui.shared.places import Place

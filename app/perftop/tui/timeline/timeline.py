@@ -15,8 +15,8 @@ from perftop.base.times import clock, duration
 from perftop.draw import strips, theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
-from perftop.samples.episode import Episode
-from perftop.samples.metrics import Column
+from perftop.model.episode import Episode
+from perftop.model.metrics import Column
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session

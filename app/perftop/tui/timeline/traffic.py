@@ -7,7 +7,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts
 from perftop.draw.strips import Run, fit, number
-from perftop.samples.memory import KEYS
+from perftop.model.memory import KEYS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.fields import Scale

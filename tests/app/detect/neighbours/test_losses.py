@@ -9,8 +9,8 @@ import pytest
 from stepped import Stepped
 
 from perftop.detect.neighbours.losses import Losses, accused
-from perftop.samples.evidence import Ran
-from perftop.samples.running_tasks import Task
+from perftop.model.evidence import Ran
+from perftop.model.running_tasks import Task
 
 SAMPLE_NS = 100_000_000
 START, END = 0.1, 0.05

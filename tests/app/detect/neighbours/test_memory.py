@@ -14,9 +14,9 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.detect.neighbours.programs import CYCLES
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Ran, Took
-from perftop.samples.l3_groups import L3Groups
+from perftop.model.episode import Episode
+from perftop.model.evidence import Ran, Took
+from perftop.model.l3_groups import L3Groups
 from perftop.session.session import Session
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)

@@ -12,8 +12,8 @@ from played import played
 from turning import Turning
 
 from perfprobe import wire
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Crowd, Host, Ran
+from perftop.model.episode import Episode
+from perftop.model.evidence import Crowd, Host, Ran
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]

@@ -10,9 +10,9 @@ import pytest
 from scraped import fed, named, shown
 
 from perfprobe import wire
+from perftop.model.cores import Cores
 from perftop.output.exporter.core_time import CoreTime
 from perftop.output.exporter.page import Page
-from perftop.samples.cores import Cores
 from perftop.session.session import Session
 
 STEP = int(made.TSC_HZ / 10)

@@ -16,8 +16,8 @@ from truths import scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
+from perftop.model.episode import Episode
 from perftop.output.exporter.page import Page
-from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
 SECONDS = 20

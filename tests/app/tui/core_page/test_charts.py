@@ -16,7 +16,7 @@ from turning import Turning
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session

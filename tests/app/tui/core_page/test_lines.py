@@ -10,7 +10,7 @@ from fakes import NO_PMU, Does, Machine, doubting, tasks
 
 from perfprobe.wire import Missing, Multiplier, Rate
 from perftop.draw import strips, theme
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.shared.choice import Units
 
 # --- numbers

@@ -10,7 +10,7 @@ from turning import Turning
 from perftop.draw import charts as cells
 from perftop.draw import strips
 from perftop.draw.moving import rows_of
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import layout

@@ -15,7 +15,7 @@ from waiting import until
 
 from perftop.draw import strips
 from perftop.draw.theme import EPISODES
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.episodes.lines import (
     below,

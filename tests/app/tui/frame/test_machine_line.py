@@ -6,7 +6,7 @@ import pytest
 from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips, theme
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.frame import machine_line
 
 ALL = list(range(8))

@@ -12,7 +12,7 @@ from fakes import Does, Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.samples.metrics import Column
+from perftop.model.metrics import Column
 from perftop.session.columns import BY_KEY, measured
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.fields import fields, scale

@@ -13,7 +13,7 @@ from simulated import messages as simulated
 from perfprobe.wire import Multiplier
 from perftop.base.format import GHZ
 from perftop.draw import strips
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -12,8 +12,8 @@ from simulated import messages
 
 from perftop.base.text import plain
 from perftop.draw import strips, theme
-from perftop.samples.episode import Episode
-from perftop.samples.running_tasks import Look
+from perftop.model.episode import Episode
+from perftop.model.running_tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout

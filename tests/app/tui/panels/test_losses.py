@@ -6,8 +6,8 @@ import pytest
 from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips
-from perftop.samples.episode import Episode
-from perftop.samples.evidence import Host, Ran
+from perftop.model.episode import Episode
+from perftop.model.evidence import Host, Ran
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import losses

@@ -9,7 +9,7 @@ from fakes import Does, Machine, guest, seen, tasks
 
 from perftop.draw import strips
 from perftop.draw.strips import Run
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened, panel, selected, who

@@ -7,7 +7,7 @@ from fakes import Does, Machine, seen
 from playing import Run, running
 
 from perftop.draw import strips
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.panels.row import PanelRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import Machine, seen
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.file_episodes import FileEpisodes
 from perftop.tui.shared.episode_style import during
 

@@ -11,7 +11,7 @@ from playing import running
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.filter import parse
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading

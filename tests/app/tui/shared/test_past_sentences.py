@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fakes import Machine, seen
 
+from perftop.model.episode import Episode
 from perftop.output.sentences import sentence, text
-from perftop.samples.episode import Episode
 from perftop.tui.shared.past_sentences import over
 
 S = 10**9

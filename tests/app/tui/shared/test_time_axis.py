@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
 

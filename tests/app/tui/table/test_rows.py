@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from perftop.base.format import clock_unit
 from perftop.draw import strips, theme
-from perftop.samples.metrics import METRICS
-from perftop.samples.smt import STATES
+from perftop.model.metrics import METRICS
+from perftop.model.smt import STATES
 from perftop.session import columns
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.table import layout, lines

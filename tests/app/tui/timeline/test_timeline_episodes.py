@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time_view import View, look, many, two
 
-from perftop.samples.episode import Episode
+from perftop.model.episode import Episode
 
 S = 1_000_000_000
 

@@ -128,6 +128,6 @@ def test_user_time_of_a_nice_process_is_nice_time(
         lost_s=0.0, seconds=lambda _: 0.14,
     )  # fmt: skip
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
-    seen = working._user(cast(working.Window, window))
+    seen = working._user(cast("working.Window", window))
     assert seen is not None
     assert seen.measured == pytest.approx(measured)

@@ -16,7 +16,7 @@ from perfprobe.cpu import topology
 from perfprobe.native.sampler import Slot
 from perfprobe.sources.os import source
 from perfprobe.wire import Counter, Missing, Scope
-from perftop.samples.delta import Delta
+from perftop.model.delta import Delta
 from perftop.session.session import Session
 
 SAMPLE_NS = 10_000_000

@@ -1,0 +1,317 @@
+"""From a frame to a sample, without the values that cannot be true.
+
+Live numbers and numbers looked up in history both come from here: a sieve resumed from an earlier
+state makes the same samples of the same frames.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from perfprobe import wire
+from perfprobe.frozen import field, frozen
+from perftop.base.arrays import Bools, Codes, Floats, Ints
+from perftop.model import memory
+from perftop.model.cores import Cores
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
+from perftop.model.doubt import Doubt, held_on
+from perftop.model.evaluation import Evaluator, Values
+from perftop.model.gates import Gates
+from perftop.model.lost import Lost, Reckoner, fill
+from perftop.model.machine_totals import Totals
+from perftop.model.metrics import INDEX
+from perftop.model.scopes import placed
+from perftop.model.sibling_gates import SiblingGates
+from perftop.model.smt import Split, Splitter, core_lists
+from perftop.model.turbo import Ceilings, Turbo
+
+Array = TypeVar("Array", Floats, Ints)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class BySample(Protocol[T_co]):
+    def __getitem__(self, sample: int, /) -> T_co: ...
+
+
+class Highest(NamedTuple):
+    """The highest values among the CPUs, 0 where none is known. Most samples show nothing to most
+    detectors, and these tell."""
+
+    stolen_s: float
+    steal: float
+    busy: float
+    """Utilisation and steal together."""
+    involuntary: float
+
+
+@frozen
+class Verdicts:
+    """Samples that were computed together; all parts have a leading axis for them."""
+
+    delta: Delta
+    values: Values
+    fresh: Codes
+    """Doubts of each sample alone, without those held on from samples before."""
+    split: Split
+    ceilings: Ceilings
+    lost: Lost
+    doubted: list[bool]
+    highest: list[list[float]]
+    cores: Cores
+    _made: dict[Callable[[Verdicts], Any], Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[[Verdicts], T]) -> T:
+        """What `make` makes of the samples; it is called once."""
+        made = self._made.get(make)
+        if made is None:
+            made = self._made[make] = make(self)
+        found: T = made
+        return found
+
+
+class Sample:
+    """The difference between one frame and the frame before it. What few ask for is taken out of
+    the samples that were computed together when it is asked for."""
+
+    def __init__(self, among: Verdicts, at: int, whole: Delta | None = None) -> None:
+        """`at`: its place among the samples that were computed together; `whole`: None if nothing
+        in it is doubted."""
+        self.among, self.at = among, at
+        self.delta = among.delta[at]
+        """Differences, with NaN for doubted counters."""
+        self.whole = whole or self.delta
+        """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
+        split."""
+        self.doubted = among.doubted[at]
+        """Whether any counter is."""
+        self.highest = Highest(*among.highest[at])
+
+    @cached_property
+    def values(self) -> Values:
+        return self.among.values.of(self.at)
+
+    @cached_property
+    def split(self) -> Split:
+        return self.among.split[self.at]
+
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        return self.among.ceilings[self.at]
+
+    @property
+    def lost(self) -> Lost:
+        lost = self.among.lost
+        return Lost(lost.wanted_s[self.at], lost.parts_s[self.at])
+
+    def part(self, make: Callable[[Verdicts], BySample[T]]) -> T:
+        """What `make` says of this sample; it is called once for all that were computed together,
+        and answers for each by its place."""
+        return self.among.once(make)[self.at]
+
+
+@frozen
+class State:
+    """The state of a sieve between two frames; not to be changed."""
+
+    counters: Counters
+    online: Bools
+    doubts: Codes
+    taken: Bools
+
+    @property
+    def nbytes(self) -> int:
+        return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
+
+
+class Sieve:
+    """Frames in, samples out."""
+
+    def __init__(self, hello: wire.Hello) -> None:
+        hello = placed(hello)
+        self.hello = hello
+        self.counters = Counters(hello)
+        self.evaluator = Evaluator(self.counters)
+        self.cores = Cores(hello, _cores(hello))
+        self.splitter = Splitter(self.counters, self.cores)
+        self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self.online: Bools = np.array([row.online for row in hello.topology])
+        self._gates = Gates(self.counters)
+        self._siblings = SiblingGates(self.counters, self.splitter)
+        self._doubts = self.counters.nothing().doubts
+        """Doubts of the last sample alone, without those held on from samples before."""
+        self._taken = self._doubts != 0
+        """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
+        of the probe."""
+        self._started = False
+        self.turbo = Turbo(self.counters, self.cores)
+        self.reckoner = Reckoner(self.evaluator)
+        self.memory = memory.Best(self.counters)
+        self.totals = Totals(self.counters, self.memory)
+
+    def state(self) -> State:
+        return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
+
+    def resumed(self, state: State) -> Sieve:
+        """A sieve in that state. It shares the present cores, calibrations and best of the
+        memory with this sieve."""
+        twin = copy.copy(self)
+        twin.counters = state.counters.copy()
+        twin.online = state.online.copy()
+        twin._doubts, twin._taken = state.doubts, state.taken  # noqa: SLF001
+        return twin
+
+    def regroup(self, cores: list[list[int]]) -> None:
+        self.cores = Cores(self.hello, cores)
+        self.splitter.regroup(self.cores)
+        self.turbo.regroup(self.cores)
+
+    def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
+        """The position of the CPU that went or came, and whether it is online now. None for other
+        notes, and for a CPU that hello did not list, which has no row in any frame."""
+        cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
+        row = self.position.get(cpu) if isinstance(cpu, int) else None
+        if note.kind != "hotplug" or row is None:
+            return None
+        self.online[row] = online
+        if not online:
+            self.counters.forget(row)
+        return row, online
+
+    def ownership(self, note: wire.Note) -> None:
+        """Take a note that another program took the registers of counters or gave them back. Its
+        data are untrusted."""
+        cpus, keys = note.data.get("cpus"), note.data.get("counters")
+        if note.kind not in {"taken", "given-back"}:
+            return
+        if not (isinstance(cpus, list) and isinstance(keys, list)):
+            return
+        rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
+        at = self.counters.key_at
+        columns = [at[key] for key in keys if isinstance(key, str) and key in at]
+        self._taken = self._taken.copy()  # states that were handed out must not change
+        self._taken[np.ix_(rows, columns)] = note.kind == "taken"
+
+    def skip(self, frames: Sequence[wire.Frame]) -> None:
+        """Take frames only as the baseline of the next sample."""
+        if frames:
+            self.counters.steps(frames)
+
+    def samples(
+        self, frames: Sequence[wire.Frame], *, learn: bool = False
+    ) -> Iterator[Sample | None]:
+        """The sample of each frame; None for the first frame of all, which is only a baseline.
+        `learn`: the samples are new, so they are used as evidence for the factors of counters.
+
+        The frames are computed together, and doubts and factors go on from sample to sample: the
+        result is that of one call for each frame. A caller that leaves before the last sample must
+        not go on with later frames."""
+        if not frames:
+            return
+        delta = self.counters.steps(frames)
+        first = 0 if self._started else 1
+        if first:
+            self._started = True
+            yield None
+        if len(frames) > first:
+            delta = delta[first:] if first else delta
+            yield from self._judged(delta, len(frames) - first, learn=learn)
+
+    def _judged(self, delta: Delta, count: int, *, learn: bool) -> Iterator[Sample]:
+        self._gates.check(self.counters, delta)
+        self.counters.disbelieve(delta)
+        values = self.evaluator.evaluate(delta)
+        siblings = self._siblings.look(delta, values["util"], self.online)
+        evidence = self._siblings.evidence(siblings, delta) if learn else None
+        traffic = memory.moved(self.counters, delta) if learn else None
+        verdicts, begin, unit = None, 0, self.splitter.unit
+        for i in range(count):
+            if evidence is not None:
+                self._siblings.learn(evidence, i)
+            if learn and unit != self.splitter.unit:  # the event or its factor changed
+                unit, verdicts = self.splitter.unit, None
+                siblings = self._siblings.look(delta, values["util"], self.online)
+                evidence = self._siblings.evidence(siblings, delta)
+            if verdicts is None:
+                begin, fresh = i, self._siblings.check(siblings, delta)[i:]
+                rest = (delta[i:], values.of(slice(i, None))) if i else (delta, values)
+                verdicts = self._verdicts(*rest, fresh)
+            if traffic is not None:
+                self.memory.learn(traffic[0][i], traffic[1][i])
+            self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
+            at = i - begin
+            whole = self._whole(verdicts.delta[at]) if verdicts.doubted[at] else None
+            yield Sample(verdicts, at, whole)
+
+    def _verdicts(self, delta: Delta, values: Values, fresh: Codes) -> Verdicts:
+        doubted: list[bool] = [False] * len(fresh)
+        if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
+            doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
+            doubted = np.asarray(doubts.any(axis=(1, 2))).tolist()
+        if any(doubted):
+            delta = delta.copy()
+            delta.doubts = doubts
+            self.counters.disbelieve(delta)
+            values = self.evaluator.evaluate(delta)
+        split = self.splitter.split(delta, values, self.online)
+        ceilings = self.ceilings(delta, values)
+        lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
+        fill(values, lost)
+        highest, cores = _highest(values), self.cores
+        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
+
+    def _whole(self, delta: Delta) -> Delta:
+        """The differences without the cores whose states depend on a doubted counter."""
+        keys = {"tsc", self.splitter.counted(), *self.evaluator.needs("util")}
+        at = [i for i, key in enumerate(self.counters.keys) if key in keys]
+        doubted = delta.doubts[:, at].any(axis=1)
+        hit = self.cores.threads(doubted.astype(float), 0.0).any(axis=1)
+        with_siblings = doubted | np.append(hit, False)[self.cores.of_cpu]
+        return self.counters.without(delta, np.flatnonzero(with_siblings))
+
+    def ceilings(self, delta: Delta, values: Values) -> Ceilings:
+        """The turbo ceiling of each core; `values` are the metrics of the same span."""
+        return self.turbo.ceilings(delta, values["util"], self.online)
+
+
+class Together:
+    """Samples in a row. Mostly they were computed together, and each part of them is one array
+    already."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._runs: list[tuple[Verdicts, int, int]] = []
+        runs = self._runs
+        for sample in samples:
+            if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
+                runs[-1] = sample.among, runs[-1][1], sample.at + 1
+            else:
+                runs.append((sample.among, sample.at, sample.at + 1))
+
+    def part(self, part: Callable[[Verdicts], Array]) -> Array:
+        """A part of them as one array, with a leading axis for samples."""
+        parts = [part(among)[first:last] for among, first, last in self._runs]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _highest(values: Values) -> list[list[float]]:
+    """The fields of Highest for each sample."""
+    steal, at = values["steal"], INDEX["steal"]
+    busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
+    both = np.array([values.top[..., at, :], steal, busy, values["involuntary"]])
+    found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
+    return found
+
+
+def _cores(hello: wire.Hello) -> list[list[int]]:
+    """The cores of hello. A hello that was brought up to date may have a CPU online that was in no
+    core, because the kernel tells none of a CPU that is offline: then those of its topology."""
+    listed = {cpu for core in hello.cores for cpu in core}
+    came = (row for row in hello.topology if row.online and row.core is not None)
+    return hello.cores if all(row.cpu in listed for row in came) else core_lists(hello.topology)

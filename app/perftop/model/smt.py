@@ -1,0 +1,315 @@
+"""The four states of a physical core (neither, lp0 only, lp1 only, both) from the counts of its
+siblings.
+
+All values are fractions of each sibling's own span, so that reads at slightly different moments do
+not look like states. With the unhalted fractions r0 and r1, and ANY the fraction in which at least
+one thread ran:
+
+    neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
+
+ANY is checked first. If it lies further outside the bounds set by r0 and r1 than the tolerance, the
+event that gave it is doubted; else ANY is clamped to the bounds. Then no state is negative and the
+four sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from perfprobe import wire
+from perfprobe.frozen import frozen
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.model.calibration import calibrations
+from perftop.model.cores import Cores
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
+from perftop.model.evaluation import Values
+
+STATES = ("neither", "lp0", "lp1", "both")
+UNEVEN = 0.02
+"""Relative difference of the siblings' spans above which no states are given. One sibling may have
+come online in between, or been read late."""
+COUNTED = ("one_thread", "any_thread", "distributed")
+"""Counters that give ANY, best first."""
+TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
+"""Counters of core scope: seconds in each state, by the kernel's own account."""
+TOLERANCE = 0.01
+"""Share of the span by which ANY may miss its bounds. Serial reads of real siblings missed them by
+0.6 % (worst of 816); a reprogrammed counter misses them by nearly the whole span."""
+
+
+METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
+"""Ways in which states were found, by code."""
+SINGLE, ANY_THREAD, TRACE, BOUNDS = (
+    METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """SMT states by position of the core, or, with a leading axis, in each of several samples; NaN:
+    unknown."""
+
+    states: Floats  # (cores, 4)
+    low: Floats  # (cores, 4), for method "bounds" only
+    high: Floats
+    active_threads: Floats  # mean number of unhalted threads
+    how: Ints
+    """(cores) places in METHODS."""
+
+    @cached_property
+    def method(self) -> list[str | None]:
+        return [METHODS[code] for code in self.how.tolist()]
+
+    @property
+    def usual(self) -> str | None:
+        """The method of most pairs; None if no pair has one."""
+        pairs = self.how[self.how > SINGLE]
+        return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
+
+    def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
+        """Mean share of a state over these cores, as far as it is known; NaN: of none."""
+        shares = self.states[cores, STATES.index(state)]
+        known = shares[np.isfinite(shares)]
+        return float(known.mean()) if len(known) else float("nan")
+
+    def of(self, core: int) -> dict[str, float]:
+        return dict(zip(STATES, self.states[core].tolist(), strict=True))
+
+    def __getitem__(self, samples: int | slice) -> Split:
+        states, low, high = self.states[samples], self.low[samples], self.high[samples]
+        return Split(states, low, high, self.active_threads[samples], self.how[samples])
+
+
+def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
+    """(n, 4) shares of the states, none negative; NaN where an input is NaN."""
+    low = np.maximum(r0, r1)
+    high = np.minimum(1.0, r0 + r1)
+    settled = np.minimum(np.maximum(any_, low), np.maximum(low, high))
+    shares = np.empty((*settled.shape, len(STATES)))
+    for at, share in enumerate((1 - settled, settled - r1, settled - r0, r0 + r1 - settled)):
+        np.maximum(share, 0.0, out=shares[..., at])
+    return shares
+
+
+def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
+    """Lowest and highest share of each state that r0 and r1 alone allow, (n, 4) each."""
+    least = np.maximum(0.0, r0 + r1 - 1)
+    most = np.minimum(r0, r1)
+    low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=-1)
+    high = np.stack([1 - r0 - r1 + most, r0 - least, r1 - least, most], axis=-1)
+    return np.clip(low, 0, 1), np.clip(high, 0, 1)
+
+
+@frozen
+class Group:
+    """Cores with the same number of threads online."""
+
+    cores: Ints
+    rows: Ints
+    """(cores, threads) positions of the CPUs that are online."""
+    by_thread: Ints
+    """The same by thread first: numpy is slow along a last axis of two."""
+
+    @classmethod
+    def of(cls, cores: list[int], rows: list[list[int]]) -> Group:
+        return cls(np.array(cores), np.array(rows), np.ascontiguousarray(np.array(rows).T))
+
+    @property
+    def threads(self) -> int:
+        return len(self.by_thread)
+
+
+class Splitter:
+    """The split of every core of one stream."""
+
+    def __init__(self, counters: Counters, cores: Cores) -> None:
+        self._counters = counters
+        self.calibrations = calibrations(counters.hello.multipliers)
+        self._methods = set(counters.hello.smt_methods)
+        """Methods that hello allows; empty: all that the counters support."""
+        named = ((key, key.replace("_", "-")) for key in COUNTED if key in counters.columns)
+        self._counted = [key for key, method in named if self._allowed(method)]
+        """Available counters that give ANY, best first."""
+        self._has = {key: counters.has(key) for key in self._counted}
+        self.regroup(cores)
+
+    def regroup(self, cores: Cores) -> None:
+        self._cores = cores
+        self._grouped: tuple[bytes, list[Group]] = (b"", [])
+
+    def groups(self, online: Bools) -> list[Group]:
+        """The cores by how many of their CPUs are online, fewest first; without those of none."""
+        known = online.tobytes()
+        if self._grouped[0] != known:
+            every = self._cores.rows.tolist()
+            threads = [[row for row in rows if row >= 0 and online[row]] for rows in every]
+            counts = sorted({len(rows) for rows in threads if rows})
+            found = [[i for i, rows in enumerate(threads) if len(rows) == n] for n in counts]
+            self._grouped = known, [Group.of(at, [threads[i] for i in at]) for at in found]
+        return self._grouped[1]
+
+    def split(self, delta: Delta, values: Values, online: Bools) -> Split:
+        """Shares over the span, or over each of several samples, by the best method that the
+        counters allow for each core."""
+        util = values["util"]
+        shape = (*util.shape[:-1], len(self._cores.lists))
+        states, low, high = np.full((3, *shape, len(STATES)), np.nan)
+        result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
+        for group in self.groups(online):
+            if group.threads == 1:
+                _single(result, group.cores, util[..., group.by_thread[0]])
+            elif group.threads == 2:
+                self._pairs(result, group, util, delta)
+            else:
+                self._many(result, group, util[..., group.rows], delta)
+        return result
+
+    def _pairs(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
+        uneven, cores = self.uneven(group.by_thread, delta), group.cores
+        r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
+        if np.count_nonzero(uneven):
+            r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
+        out.active_threads[..., cores] = r0 + r1
+        counted, any_ = self._any(group.by_thread, r0, r1, delta)
+        if np.count_nonzero(counted) == len(counted):
+            out.states[..., cores, :] = states(r0, r1, any_)
+            out.how[..., cores] = counted
+            return
+        traced = self._traced(cores, delta)
+        known = (counted == 0) & np.isfinite(traced).all(axis=-1)
+        rest = ((counted == 0) & ~known)[..., None]
+        otherwise = np.where(known[..., None], traced, np.nan)
+        found = np.where((counted > 0)[:, None], states(r0, r1, any_), otherwise)
+        out.states[..., cores, :] = found
+        low, high = bounds(r0, r1)
+        out.low[..., cores, :] = np.where(rest, low, np.nan)
+        out.high[..., cores, :] = np.where(rest, high, np.nan)
+        out.how[..., cores] = np.where(counted, counted, np.where(known, TRACE, BOUNDS))
+
+    def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
+        """Mask of the groups of siblings whose reads do not cover the same span."""
+        ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
+        longest = np.maximum.reduce(ticks, axis=-2)
+        result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > UNEVEN * longest
+        return result
+
+    def _traced(self, cores: Ints, delta: Delta) -> Floats:
+        """(cores, 4) shares of the states by the kernel's idle transitions; NaN where they are not
+        traced, or where a sibling's state was not known all the time."""
+        columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
+        if len(columns) < len(TRACED) or not self._allowed("traced"):
+            return np.full((len(cores), 4), np.nan)
+        table = delta.tables[columns[0].block]
+        rows = self._cores.told[cores]
+        moved = np.stack([table.moved[..., rows, c.first] for c in columns], axis=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = moved.sum(axis=-1)
+            elapsed = table.ticks[..., rows] / self._counters.stamp_hz
+            whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
+            # A value may step back by ns between two reads; the sum of all four may not.
+            positive = np.clip(moved, 0, None)
+            shares = positive / positive.sum(axis=-1)[..., None]
+        return np.where(whole[..., None], shares, np.nan)
+
+    def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
+        """The method for each pair, (threads, cores), and ANY by that method; 0 and NaN where there
+        is none."""
+        name = self.counted()
+        if name is None:
+            return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
+        shares = self.shares(name, delta) * self.factor(name)
+        first, second = (shares.take(rows, axis=-1) for rows in pair)
+        if name == "distributed":
+            first = second = first + second
+        elif name == "one_thread":
+            first, second = r1 + first, r0 + second
+        any_ = (first + second) / 2
+        if np.count_nonzero(np.isnan(any_)):
+            # Where only one sibling has the counter, its estimate is the mean.
+            each = (
+                np.where(np.isnan(first), second, first),
+                np.where(np.isnan(second), first, second),
+            )
+            any_ = np.add(*each) / 2
+        code = METHODS.index(name.replace("_", "-"))
+        return np.where(self._has[name][pair].any(axis=0), code, 0), any_
+
+    def counted(self) -> str | None:
+        """The counter that gives ANY: the best one available whose factor is not refused; None if
+        there is none."""
+        for key in self._counted:
+            calibration = self.calibrations.get(key)
+            if calibration is None or calibration.chosen is not None:
+                return key
+        return None
+
+    @property
+    def unit(self) -> tuple[str | None, float]:
+        """The counter that gives ANY, and what its ticks are worth."""
+        key = self.counted()
+        return key, 0.0 if key is None else self.factor(key)
+
+    def _allowed(self, method: str) -> bool:
+        return not self._methods or method in self._methods
+
+    def factor(self, key: str) -> float:
+        """TSC ticks per tick of the counter; 1 for a counter without candidates in hello."""
+        calibration = self.calibrations.get(key)
+        return calibration.factor if calibration else 1.0
+
+    def shares(self, key: str, delta: Delta) -> Floats:
+        """Ticks of a counter per TSC tick of the span, by position of the CPU."""
+        column = self._counters.columns[key]
+        moved = delta.tables[column.block].moved[..., column.first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
+        return share
+
+    def _many(self, out: Split, group: Group, r: Floats, delta: Delta) -> None:
+        """Split cores with more than two threads: only `neither` is known, exactly or as a
+        range."""
+        total = r.sum(axis=-1)
+        out.active_threads[..., group.cores] = total
+        lowest, highest = r.max(axis=-1), np.fmin(1.0, total)
+        if self.counted() != "any_thread":
+            out.how[..., group.cores] = BOUNDS
+            out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
+            return
+        out.how[..., group.cores] = ANY_THREAD
+        mean = mean_known(self.shares("any_thread", delta)[..., group.rows])
+        any_ = np.clip(mean * self.factor("any_thread"), lowest, highest)
+        out.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
+
+
+def mean_known(values: Floats) -> Floats:
+    """Mean over the threads of each core for which the value is known; NaN: of none."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / known.sum(axis=-1))
+
+
+def _single(out: Split, cores: Ints, r: Floats) -> None:
+    zero = np.where(np.isnan(r), np.nan, 0.0)
+    for state, share in enumerate((1 - r, r, zero, zero)):
+        out.states[..., cores, state] = share
+    out.active_threads[..., cores] = r
+    out.how[..., cores] = SINGLE
+
+
+def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
+    """Cores of a topology that has changed since hello: CPUs with the same package, die and core
+    number."""
+    groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
+    alone: list[list[int]] = []
+    for row in topology:
+        if row.core is None:
+            if row.online:
+                alone.append([row.cpu])
+        else:
+            groups.setdefault((row.package, row.die, row.core), []).append(row.cpu)
+    return list(groups.values()) + alone

@@ -1,0 +1,253 @@
+"""How fast turbo lets a core run, and which limits hold it below that.
+
+A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n). So the
+clock that it allowed over that time lies between the greatest convex function below f and the least
+concave function above f, both at the mean of n. The time that each core was active bounds that
+mean, whatever the order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from perfprobe import wire
+from perfprobe.frozen import frozen
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.model.cores import Cores, extended
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta
+from perftop.model.turbo_tables import Corners, Steps, tables
+
+GAUGES = ("ceiling_hz", "e_ceiling_hz")
+"""Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
+CPUs of a counter tells which."""
+SLEEPS = ("core_c3", "core_c6", "core_c7")
+"""Idle states in which a core does not count as active; in C1 it does."""
+SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
+"""Cores whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
+types of hybrids, and Alder Lake-N, which has only small cores."""
+TRACE = 0.001
+"""Share of the time; less is read skew and moves no mean."""
+CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
+
+
+@frozen
+class Ceilings:
+    """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
+    several samples; NaN where unknown."""
+
+    low_hz: Floats
+    """The certain minimum, against which drops are measured; the base clock if no table is
+    known."""
+    high_hz: Floats
+    hz: Floats
+    """`low_hz` where it comes from turbo, else NaN."""
+
+    def __getitem__(self, samples: int | slice) -> Ceilings:
+        return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
+
+
+@frozen
+class Caps:
+    """The lowest limit that somebody set, by position of the core."""
+
+    hz: Floats  # infinite: none
+    by: Ints  # place in CAPS
+
+
+@frozen
+class _Domain:
+    """The cores of a package that share a table; the active ones among them select its step."""
+
+    steps: Steps
+    cores: Ints
+
+
+class Turbo:
+    """The ceilings of one stream."""
+
+    def __init__(self, counters: Counters, cores: Cores) -> None:
+        self._counters, hello = counters, counters.hello
+        position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._tables, self._bounds = tables(hello.turbo, list(position))
+        self._gauges = [column for key in GAUGES if (column := counters.columns.get(key))]
+        self._sleeps = [column for key in SLEEPS if (column := counters.columns.get(key))]
+        who = hello.identity
+        small = (who.vendor, who.family, who.model) in SMALL_MODELS
+        self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
+        told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        told += [counters.has(column.counter.key) for column in self._gauges]
+        self.cpus: Bools = np.any(told, axis=0)
+        """Mask by position of the CPUs whose turbo ceiling is known."""
+        self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
+        """Whether any ceiling can be told."""
+        self.regroup(cores)
+
+    @property
+    def origin(self) -> str | None:
+        names = [column.counter.origin for column in self._gauges]
+        names += [steps.origin for steps in self._tables]
+        return ", ".join(dict.fromkeys(names)) or None
+
+    def regroup(self, cores: Cores) -> None:
+        """Take changed cores."""
+        self._cores, first, package = cores, cores.rows[:, 0], cores.package
+        self._fastest = cores.most(self._bounds)
+        self._bounded = bool(np.isfinite(self._fastest).any())
+        self._told = self.cpus[first]
+        self._all_told = bool(self._told.all())
+        self._domains, self._favoured = [], np.full(len(first), np.nan)
+        for steps in self._tables:
+            mine = steps.cpus[first] & (package >= 0)
+            for number in np.unique(package[mine]):
+                self._domains.append(_Domain(steps, np.flatnonzero(mine & (package == number))))
+            faster = mine & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            self._favoured[faster] = self._fastest[faster]
+        self._exact = []
+        for column in self._gauges:
+            mine = self._counters.has(column.counter.key)[first] & (package >= 0)
+            self._exact.append((column.counter.key, np.flatnonzero(mine), package[mine]))
+
+    # --- what turbo allows
+
+    def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
+        """`util`: by position of the CPU, the share of the span in which it ran."""
+        low, high = np.full((2, *util.shape[:-1], len(self._told)), np.nan)
+        if not self.some:
+            return Ceilings(low, high, low)
+        if self._bounded:
+            # With more cores active the ceiling is unknown, but it is at least the base clock.
+            low[...], high[...] = np.minimum(self._base(delta), self._fastest), self._fastest
+        if self._domains:
+            least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
+            known = np.isfinite(least)
+            low = np.where(known, least, low)
+            high = np.fmax(np.where(known, most, high), self._favoured)
+        for key, at, of in self._exact:
+            low[..., at] = high[..., at] = self._level(key, "package", delta).take(of, axis=-1)
+        # Tables are of the best core: others, and cores that firmware holds back, never get there.
+        if self._bounded:
+            low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
+        return Ceilings(low, high, low if self._all_told else np.where(self._told, low, np.nan))
+
+    def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
+        """Low and high ceiling by the tables, in Hz; NaN for cores without a table."""
+        run = self._cores.threads(util, 0.0)
+        on = self._cores.total(online.astype(float)) > 0
+        least, most = self._active(delta, run, on)
+        runs = np.maximum(np.where(np.isnan(run), 0.0, run), TRACE)
+        low, high = np.full((2, *runs.shape), np.nan)
+        for domain in self._domains:
+            at = domain.cores
+            for sample in np.ndindex(runs.shape[:-2]):
+                mine = (*sample, at)
+                low[mine], high[mine] = _range(domain.steps, runs[mine], least[mine], most[mine])
+        total = runs.sum(axis=-1)
+        return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
+
+    def _base(self, delta: Delta) -> Floats:
+        """Base clock by core. A single one for the machine does not fit all core types, so hybrids
+        need one for each CPU."""
+        counters = self._counters
+        if "base_hz" in counters.columns:
+            return self._most("base_hz", delta)
+        types = {row.type for row in counters.hello.topology}
+        rate = counters.hello.base_hz
+        hz = rate.hz if rate is not None and len(types) == 1 else np.nan
+        return np.full(len(self._told), hz)
+
+    def _most(self, key: str, delta: Delta) -> Floats:
+        """A gauge by CPU as its maximum by core: a core obeys its most demanding thread."""
+        return self._cores.most(self._level(key, "cpu", delta)[..., :-1])
+
+    def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
+        """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
+        means = self._counters.rates(delta, key)
+        if means is None:
+            return np.full(self._counters.hello.rows(scope) + 1, np.nan)
+        return extended(means, np.nan)
+
+    def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
+        """Least and most share of the span in which each core counted as active. Without counters
+        of deep sleep, a core that did not run at all is taken to have slept deeply."""
+        if self._sleeps:
+            share = self._awake(delta)
+            known = np.isfinite(share)
+            share = np.clip(share, 0.0, 1.0)
+            least, most = np.where(known, share, 0.0), np.where(known, share, 1.0)
+        else:
+            longest = np.fmax.reduce(run, axis=-1)
+            least = np.where(np.isnan(longest), 0.0, longest)
+            most = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
+        return np.where(on, least, 0.0), np.where(on, most, 0.0)
+
+    def _awake(self, delta: Delta) -> Floats:
+        counters = self._counters
+        rate = counters.hello.tsc_hz
+        slept: Floats | float = 0.0
+        keys = {column.counter.key for column in self._sleeps}
+        for column in self._sleeps:
+            table = delta.tables[column.block]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                seconds = table.ticks / counters.stamp_hz
+                share = table.moved[..., column.first] / (rate.hz if rate else np.nan) / seconds
+            by_core = extended(share, np.nan)[..., self._cores.told]
+            if column.counter.key == "core_c7" and "core_c6" in keys:
+                by_core = np.where(self._small[self._cores.rows[:, 0]], 0.0, by_core)
+            slept = slept + by_core
+        return np.asarray(1 - slept)
+
+    # --- other limits
+
+    def caps(self, delta: Delta) -> Caps:
+        """The lowest limit that somebody set; a switch counts as on if it was on for most of the
+        span."""
+        off = self._level("turbo_off", "machine", delta)[0] >= 0.5
+        disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
+        configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
+        percent = self._level("max_perf_pct", "machine", delta)[0]
+        share = percent / 100 if percent < 100 else np.nan
+        by_cap = [
+            self._most("max_hz", delta),
+            np.where(off | disabled, self._base(delta), np.nan),
+            np.where(off | disabled, configured, np.nan),
+            share * self._top(),
+        ]
+        found = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
+        return Caps(found.min(axis=0), found.argmin(axis=0))
+
+    def _top(self) -> Floats:
+        """The fastest clock of each core with no other core active; NaN: not known."""
+        top = self._fastest.copy()
+        for domain in self._domains:
+            top[domain.cores] = np.fmax(top[domain.cores], domain.steps.hz[0])
+        return top
+
+
+def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """Low and high ceiling while each of (cores, threads) ran; `least` and `most` are from
+    Turbo._active."""
+    always = max(1, int((least >= 1 - TRACE).sum()))
+    ever = max(always, int((most > TRACE).sum()))
+    if always == ever:
+        same = np.full(runs.shape, steps.at(always))
+        return same, same
+    below, above = _corners(steps, always, ever)
+    together = _common(most, runs) / runs
+    alone = len(least) - _common(1 - least, runs) / runs
+    return np.interp(together, *below), np.interp(alone, *above)
+
+
+@lru_cache(maxsize=1024)
+def _corners(steps: Steps, always: int, ever: int) -> tuple[Corners, Corners]:
+    return steps.below(always, ever), steps.above(always, ever)
+
+
+def _common(shares: Floats, runs: Floats) -> Floats:
+    """For each run, the sum of the largest overlaps that the shares can have with it."""
+    ordered = np.sort(shares)
+    below = np.searchsorted(ordered, runs)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    return np.asarray(sums[below] + runs * (len(ordered) - below))
