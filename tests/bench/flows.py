@@ -1,0 +1,99 @@
+"""Through how many of our files a piece of work runs: a newcomer has to read these to follow it.
+
+Run by hand: PYTHONPATH=tests/support python tests/bench/flows.py [--files]
+
+Counted by sys.setprofile on eight simulated CPUs: files of the app that are entered, and how often
+control passes from one of them to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+from painted import messages, shown
+from simulated import lasting
+from taped import written
+from textual import events
+
+import perftop
+from perftop import cli
+
+APP = str(Path(perftop.__file__).parent)
+CPUS, WARM = 8, 40
+PAINT_S = 0.2
+"""Longer than Textual puts off a paint."""
+GOALS = {"a sample to the overview": 45, "key 2 to the heat map": 35, "a drop to a sentence": 30}
+
+
+class Flow:
+    def __init__(self) -> None:
+        self.files: dict[str, int] = {}
+        """Calls by file of the app, in the order of entry."""
+        self.switches = 0
+
+
+@contextmanager
+def followed() -> Iterator[Flow]:
+    flow, current = Flow(), ""
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal current
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(APP):
+            return
+        flow.files[name] = flow.files.get(name, 0) + 1
+        flow.switches += name != current
+        current = name
+
+    sys.setprofile(called)
+    try:
+        yield flow
+    finally:
+        sys.setprofile(None)
+
+
+async def on_screen() -> dict[str, Flow]:
+    feed = messages(CPUS, WARM + 2)
+    found = {}
+    async with shown(feed[:WARM], (160, 50)) as app:
+        await asyncio.sleep(PAINT_S)
+        with followed() as found["a sample to the overview"]:
+            for message in feed[WARM:]:
+                app._take([message])
+            app._tell()
+            await asyncio.sleep(PAINT_S)
+        with followed() as found["key 2 to the heat map"]:
+            app.post_message(events.Key("2", None))
+            await asyncio.sleep(PAINT_S)
+    return found
+
+
+def to_a_sentence() -> Flow:
+    hello, found = lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
+    with TemporaryDirectory() as directory:
+        path = written(Path(directory) / "drop.perftop", hello, found)
+        with contextlib.redirect_stdout(io.StringIO()), followed() as flow:
+            cli.main(["why", str(path)])
+    return flow
+
+
+def main() -> None:
+    flows = {**asyncio.run(on_screen()), "a drop to a sentence": to_a_sentence()}
+    print(f"{'':28}{'files':>8}{'goal':>8}{'switches':>10}")
+    for what, flow in flows.items():
+        print(f"{what:28}{len(flow.files):>8}{GOALS[what]:>8}{flow.switches:>10}")
+        if "--files" in sys.argv:
+            for name, calls in flow.files.items():
+                print(f"    {calls:>6}  {Path(name).relative_to(APP)}")
+
+
+if __name__ == "__main__":
+    main()
