@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import socket
 import sys
@@ -12,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base import new_file
+from perftop.base import new_file, own_directory
 from perftop.base.errors import USAGE, Failed, complain, unwritten
 from perftop.output.exporter.http import Door
 from perftop.output.exporter.page import Detail, Page
@@ -43,6 +44,8 @@ class Exporter:
     ) -> None:  # fmt: skip
         self._sockets, self._detail = sockets, detail
         self._file = text_file
+        self._made: os.stat_result | None = None
+        """The text file that we wrote last."""
         self._door = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._session: Session | None = None
         self._page: Page | None = None
@@ -62,9 +65,8 @@ class Exporter:
 
     def finish(self) -> None:
         self._door.close()
-        if self._file is not None and self._written_s > -FILE_S:  # else it is not ours
-            with contextlib.suppress(OSError):
-                self._file.unlink()
+        if self._file is not None and self._made is not None:
+            own_directory.remove(self._file, self._made)
 
     def _take(self, messages: list[wire.Message]) -> bool:
         """Returns whether samples were among them."""
@@ -113,7 +115,8 @@ class Exporter:
     def _write(self, now_s: float) -> None:
         if self._file is not None and self._page is not None and now_s - self._written_s >= FILE_S:
             try:
-                new_file.replace(self._file, self._page.text(openmetrics=False), FILE_MODE)
+                text = self._page.text(openmetrics=False)
+                self._made = new_file.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise unwritten(str(self._file), error) from None
             self._written_s = now_s

@@ -132,8 +132,8 @@ class Record:
         self._mark()
         self._tell_of_command(over=True)
         tape.end()
-        if command is not None and command.never_was:
-            tape.path.unlink(missing_ok=True)  # the command did not run: nothing to keep
+        if command is not None and command.never_was and isinstance(tape, Tape):
+            tape.drop()  # the command did not run: nothing to keep
         else:
             self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
 
