@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.metrics import Metric, Quantities, Variant
-from perftop.model.registry import STATIC, Registry, of_hello
+from perftop.model.metrics import (
+    INDEX,
+    METRICS,
+    STATIC,
+    Metric,
+    Quantities,
+    Registry,
+    Variant,
+    of_hello,
+)
 
 
 class Evaluator:
@@ -155,3 +164,95 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
     np.maximum(values, low, out=values)
     np.minimum(values, high, out=values)
     return values
+
+
+LOST_RATIO = "lost_ratio"
+LOSS_PARTS = "steal", "involuntary", "clock"
+WORKS = 0.5
+"""Minimum share of a sample that a CPU wants. One that wants less has time to spare, and its clock
+follows what it needs."""
+_SOURCE = {"steal": "steal", "involuntary": "involuntary", "clock": "busy_hz"}
+"""The metric that each part rests on."""
+
+
+class Lost(NamedTuple):
+    """Seconds by position of the CPU, or, with a leading axis, of each of several samples. 0 for
+    CPUs that do not work, NaN where a counter failed."""
+
+    wanted_s: Floats
+    parts_s: Floats
+    """(PARTS, CPUs). Involuntary halts are a difference of two clocks: a single sample may be a
+    little below 0."""
+
+
+class Reckoner:
+    """What can be told of each CPU of a stream."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._served: dict[str, Bools] = {
+            part: evaluator.mask(key) for part, key in _SOURCE.items()
+        }
+        self._some = {part: bool(mask.any()) for part, mask in self._served.items()}
+        """Whether any CPU can tell each part."""
+
+    def reckon(self, values: Values, ceiling_hz: Floats) -> Lost:
+        """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: not
+        known."""
+        span_s = values.bottom[..., INDEX["util"], :]
+        poll = values["poll"]
+        spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
+        wanted = np.minimum(np.maximum(1 - spare, 0.0), 1.0)
+        works = wanted >= WORKS
+        parts = np.zeros((*wanted.shape[:-1], len(LOSS_PARTS), wanted.shape[-1]))
+        steal, halted, clock = (parts[..., at, :] for at in range(len(LOSS_PARTS)))
+        served = self._served  # a CPU that can never tell a part keeps its 0
+        np.minimum(values["steal"], wanted, out=steal, where=served["steal"])
+        left = wanted - steal
+        if self._some["involuntary"]:
+            most = np.maximum(_unclipped(values, "involuntary"), -wanted)
+            most = np.minimum(most, wanted)
+            np.minimum(most, left, out=halted, where=served["involuntary"])
+        if self._some["clock"]:
+            below = np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0)
+            told = served["clock"] & ~np.isnan(ceiling_hz)
+            np.minimum(below, 1.0, out=clock, where=told)
+        clock *= left - np.maximum(halted, 0.0)
+        parts *= span_s[..., None, :]
+        np.copyto(parts, 0.0, where=~works[..., None, :])
+        return Lost(np.where(works, wanted * span_s, 0.0), parts)
+
+    def told(self, ceiling_hz: Floats) -> dict[str, Bools]:
+        """Masks of the CPUs that can tell each part."""
+        return self._served | {"clock": self._served["clock"] & np.isfinite(ceiling_hz)}
+
+
+def fill(values: Values, lost: Lost) -> None:
+    """Writes the metric into values that lack it, 0 of 0 s where it is not known."""
+    at = INDEX[LOST_RATIO]
+    top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
+    unknown = ~(np.isfinite(top) & np.isfinite(bottom))
+    if np.count_nonzero(unknown):
+        top, bottom = np.where(unknown, 0.0, top), np.where(unknown, 0.0, bottom)
+    values.top[..., at, :], values.bottom[..., at, :] = top, bottom
+    values.all[..., at, :] = ratio(top, bottom, METRICS[LOST_RATIO].low, METRICS[LOST_RATIO].high)
+
+
+def _unclipped(values: Values, key: str) -> Floats:
+    """A metric without the limits of its range: clipping each sample would make a loss of noise."""
+    top, bottom = values.top[..., INDEX[key], :], values.bottom[..., INDEX[key], :]
+    unknown = np.full(top.shape, np.nan)
+    return np.asarray(np.divide(top, bottom, out=unknown, where=bottom > 0))
+
+
+RESTS, WAKES = 0.01, 0.02
+"""Busy share below which a CPU comes to rest, and from which on it is awake again. In between it
+stays what it was, so that its numbers neither come nor go."""
+
+
+def resting(util: Floats, before: Bools | None = None) -> Bools:
+    """Mask of the CPUs at rest. `before`: the mask of the interval before; without it CPUs between
+    both shares are awake. A CPU whose share is unknown is not at rest."""
+    found: Bools = util < RESTS
+    if before is not None and len(before) == len(util):
+        found |= before & (util < WAKES)
+    return np.asarray(found)

@@ -10,15 +10,16 @@ is decided once, from hello, and does not change during a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 import numpy as np
 
-from perfprobe.frozen import frozen
+from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit
+from perftop.base.text import printable
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 
@@ -72,7 +73,7 @@ class Quantities:
 Formula = Callable[[Quantities], Floats]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Variant:
     needs: tuple[str, ...]
     origin: str
@@ -82,7 +83,7 @@ class Variant:
     needs_tsc: bool = False
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Column:
     """A number of a CPU, and how it is shown."""
 
@@ -137,7 +138,7 @@ class Column:
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Metric(Column):
     variants: tuple[Variant, ...]
     made_of: tuple[str, ...] = ()
@@ -317,5 +318,103 @@ METRICS: dict[str, Metric] = {
 
 INDEX = {key: i for i, key in enumerate(METRICS)}
 
-COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
+RAW_KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
 """Counters that are also exported as raw counts."""
+
+EVENT = "e."
+"""Start of the keys of chosen events."""
+PER_KI = "/ki"
+"""End of the keys of events per thousand instructions."""
+COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
+"""Units of what is counted without a measure."""
+
+
+def _slots(key: str, label: str, text: str) -> Metric:
+    return Metric(
+        f"{key}_ratio", label, "ratio", text,
+        (Variant((key, "slots"), f"{key} / slots", lambda q: q[key], lambda q: q["slots"]),),
+        of_running=True, high=1.0,
+    )  # fmt: skip
+
+
+RARE: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        _slots("topdown_retiring", "retiring",
+               "Share of issue slots whose work was of use. Fields of 8 bits: right to 0.4 %."),
+        _slots("topdown_bad_speculation", "bad spec",
+               "Share of issue slots lost to work that was thrown away."),
+        _slots("topdown_frontend", "front end",
+               "Share of issue slots for which no instruction was there."),
+        _slots("topdown_backend", "back end",
+               "Share of issue slots lost because memory or units were not ready."),
+        _slots("topdown_heavy_operations", "heavy ops",
+               "Share of issue slots that retired parts of long instructions."),
+        _slots("topdown_branch_mispredicts", "mispredict",
+               "Share of issue slots lost to branches that were predicted wrongly."),
+        _slots("topdown_fetch_latency", "fetch lat",
+               "Share of issue slots that waited for a fetch of instructions."),
+        _slots("topdown_memory_bound", "mem bound",
+               "Share of issue slots that waited for memory."),
+        Metric(
+            "smt_contention_ratio", "to sibling", "ratio",
+            "Share of dispatch slots that went to the sibling while this thread had work for them.",
+            (Variant(("smt_contention", "cycles"), "slots given to the sibling / slots of cycles",
+                     lambda q: q["smt_contention"], lambda q: q["cycles"]),),
+            title="slots to sibling", of_running=True, high=1.0,
+        ),
+    )
+}  # fmt: skip
+"""Metrics that few CPUs can tell; a stream without their counters does not have them."""
+
+
+class Registry:
+    """Metrics by key and by position, and the ends that their values are clipped to."""
+
+    def __init__(
+        self, counters: tuple[wire.Counter, ...] = (), keys: frozenset[str] = frozenset()
+    ) -> None:
+        """`counters`: the chosen events of a stream; `keys`: of all its counters."""
+        self.events = {metric.key: metric for c in counters for metric in _of_event(c)}
+        self.events |= {
+            metric.key: metric for metric in RARE.values() if keys >= {*metric.variants[0].needs}
+        }
+        """Metrics that not every stream has."""
+        self.counters = tuple(counter.key for counter in counters)
+        """Keys of the chosen events."""
+        self.metrics: dict[str, Metric] = METRICS | self.events
+        self.index = {key: i for i, key in enumerate(self.metrics)}
+        self.low = np.array([metric.low for metric in self.metrics.values()])
+        self.high = np.array([metric.high for metric in self.metrics.values()])
+        self.added = np.array([metric.added for metric in self.metrics.values()])
+
+
+STATIC = Registry()
+
+
+def of_hello(hello: wire.Hello) -> Registry:
+    blocks = [block for block in hello.blocks if block.scope == "cpu"]
+    every = {counter.key: counter for block in blocks for counter in block.counters}
+    counters = [c for key, c in every.items() if key.startswith(EVENT) and c.kind == "counter"]
+    if counters or any(key in every for key in ("slots", "smt_contention")):
+        return Registry(tuple(counters), frozenset(every))
+    return STATIC
+
+
+def _of_event(counter: wire.Counter) -> Iterator[Metric]:
+    key = counter.key
+    label = printable(key.removeprefix(EVENT))
+    about = printable(counter.name) or label
+    yield Metric(
+        key, label, "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s",
+        f"{about[:1].upper()}{about[1:]}, per second.",
+        (Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key)),),
+        added=True,
+    )  # fmt: skip
+    yield Metric(
+        key + PER_KI, label + PER_KI, "1",
+        f"{about[:1].upper()}{about[1:]}, per thousand instructions.",
+        (Variant((key, "instructions"), "1000 count / instructions",
+                 lambda q: 1000.0 * q[key], lambda q: q["instructions"]),),
+        digits=2, of_running=True,
+    )  # fmt: skip

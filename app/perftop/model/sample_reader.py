@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import field, frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model import memory
 from perftop.model.cores import Cores
-from perftop.model.counters import Counters
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt, held_on
-from perftop.model.evaluation import Evaluator, Values
-from perftop.model.gates import Gates
-from perftop.model.lost import Lost, Reckoner, fill
+from perftop.model.counters import Counters, placed
+from perftop.model.delta import Delta, Doubt, held_on
+from perftop.model.evaluation import Evaluator, Lost, Reckoner, Values, fill
+from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import Totals
 from perftop.model.metrics import INDEX
-from perftop.model.scopes import placed
-from perftop.model.sibling_gates import SiblingGates
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -51,7 +47,7 @@ class Highest(NamedTuple):
     involuntary: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Verdicts:
     """Samples that were computed together; all parts have a leading axis for them."""
 
@@ -116,7 +112,7 @@ class Sample:
         return self.among.once(make)[self.at]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class State:
     """The state of a sieve between two frames; not to be changed."""
 

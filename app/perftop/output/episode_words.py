@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.format import percent, rough
 from perftop.base.text import ranges
 from perftop.base.times import brief
-from perftop.model.episode import LOW_CLOCK
-from perftop.model.evidence import Bit, Crowd, Host, Polled, Ran, Took
+from perftop.model.episode import LOW_CLOCK, Bit, Crowd, Host, Polled, Ran, Took
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
 from perftop.base.times import brief, clock, length
-from perftop.model.episode import LOW_CLOCK
-from perftop.model.evidence import Cap, Level, Ran
-from perftop.model.running_tasks import task
+from perftop.model.episode import LOW_CLOCK, Cap, Level, Ran
+from perftop.model.tasks import task
 from perftop.output.episode_words import LEAST_HZ, where_briefly
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
-from perftop.model.metrics import METRICS, Column
-from perftop.model.registry import EVENT, RARE
+from perftop.model.metrics import EVENT, METRICS, RARE, Column
 from perftop.model.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session

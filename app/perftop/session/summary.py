@@ -11,8 +11,7 @@ from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
 from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX
-from perftop.model.registry import STATIC, Registry
+from perftop.model.metrics import INDEX, STATIC, Registry
 from perftop.model.sample_reader import Sample, Together
 from perftop.model.smt import METHODS, STATES, Split
 

@@ -17,11 +17,9 @@ from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
+from perftop.detect.engine import GAP_NS, PAUSE_NS, Detector
 from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap
+from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import Sieve
 from perftop.output.episode_words import worded
 from perftop.session.session import Session

@@ -11,10 +11,9 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
 from perftop.base.times import length
-from perftop.detect.halt_signs import SIGNS
+from perftop.detect.halts import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
-from perftop.model.episode import Episode
-from perftop.model.evidence import Bit, Cap, Crowd, Host, Level, OutOf, Polled, Ran
+from perftop.model.episode import Bit, Cap, Crowd, Episode, Host, Level, OutOf, Polled, Ran
 from perftop.output import run_summary, sentences, stat_text
 from perftop.output.episode_words import cause, depth, evidence, told, where, worded
 from perftop.session.summary import Tally

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 from perftop.output.run_summary import _others
 from perftop.session.run_times import RunTimes
 

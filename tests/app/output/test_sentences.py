@@ -10,8 +10,7 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap, Crowd, Host, Level, Ran
+from perftop.model.episode import Cap, Crowd, Episode, Host, Level, Ran
 from perftop.output.sentences import MOST, lasting, losers, lost, sentence, text
 from perftop.session.interval import Tasks
 

@@ -12,7 +12,7 @@ from made import counter, frame
 from played import TICKS, play
 
 from perfprobe import wire
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Doubt
 from perftop.model.metrics import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.session.missing import lasting

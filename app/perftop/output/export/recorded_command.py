@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import Watching
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds

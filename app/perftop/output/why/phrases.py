@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.base.format import percent
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap, Ran
+from perftop.model.episode import Cap, Episode, Ran
 from perftop.output.episode_words import where_briefly
 from perftop.output.sentences import CAUSES, UNKNOWN, inside
 from perftop.session.losses import OTHER, Cause

@@ -11,7 +11,7 @@ from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, width
 from perftop.model.metrics import INDEX, METRICS
-from perftop.model.running_tasks import task
+from perftop.model.tasks import task
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts

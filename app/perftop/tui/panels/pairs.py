@@ -9,11 +9,10 @@ from typing import Any
 
 from perfprobe.frozen import frozen
 from perftop.base.times import length
-from perftop.detect.neighbours.losses import KIND
+from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
-from perftop.model.episode import Episode
-from perftop.model.evidence import Crowd, Host, Ran
-from perftop.model.job_threads import Watching
+from perftop.model.episode import Crowd, Episode, Host, Ran
+from perftop.model.tasks import Watching
 from perftop.output.episode_words import told, worded
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -82,7 +81,7 @@ class Pairs:
         now_ns = self._interval.time_ns
         for episode in (*self._session.running, *self._session.ended):
             over = episode.end_ns is not None and episode.end_ns <= now_ns
-            if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
+            if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
                 yield episode
 
     def _pair(self, episode: Episode, cpu: int) -> Pair:

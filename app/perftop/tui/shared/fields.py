@@ -11,8 +11,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
-from perftop.model.metrics import Column
-from perftop.model.registry import PER_KI
+from perftop.model.metrics import PER_KI, Column
 from perftop.session.columns import by_key
 from perftop.session.session import Session
 
