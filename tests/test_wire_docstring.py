@@ -28,7 +28,7 @@ from perfprobe.sources.perf import plan
 from perftop.model import counters
 from perftop.model import counters as scopes
 from perftop.model import differences as counter_limits
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
 

@@ -13,7 +13,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, Verdicts
 
 

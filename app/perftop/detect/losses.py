@@ -18,7 +18,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import PAUSE_NS, Detector, Patience, Spell, Whole, gap_ns
 from perftop.model.episode import Episode, Ran
 from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Verdicts
 from perftop.model.tasks import Company, Task
 

@@ -13,7 +13,7 @@ from perftop.detect.watched_job import Budget, Scheduler
 from perftop.model.cores import packages
 from perftop.model.episode import Episode, Host
 from perftop.model.memory import L3Groups
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve
 from perftop.model.tasks import Company, Watching
 

@@ -9,7 +9,7 @@ from perftop.detect.engine import PAUSE_NS, Detector, Seen, Shown, Spells
 from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode, Level
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve, Verdicts
 
 START, END = ACTS, ACTS / 2

@@ -9,7 +9,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import Seen
 from perftop.model.counters import BlockCounter
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve, Verdicts
 
 SMALL_IDLE = 0.05

@@ -8,7 +8,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.detect.engine import Detector, Seen, Spells
 from perftop.detect.standstill import TICK_S
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve
 
 START, END = 0.04, 0.02

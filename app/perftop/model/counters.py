@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -198,3 +199,48 @@ def _placed(block: wire.Block) -> wire.Block:
         for counter in block.counters
     ]  # fmt: skip
     return replace(block, counters=counters)
+
+
+class Quantities:
+    """Inputs of formulas over a span: how far each counter moved, by key and then by CPU, and
+    elapsed time."""
+
+    def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
+        self._counters, self._delta = counters, delta
+        self.base_hz = base_hz
+        rate = counters.hello.tsc_hz
+        self.tsc_hz = rate.hz if rate else float("nan")
+        self._moved: dict[str, Floats] = {}
+        self._seconds: dict[str, Floats] = {}
+        """Elapsed seconds by block."""
+
+    def __getitem__(self, key: str) -> Floats:
+        moved = self._moved.get(key)
+        if moved is None:
+            moved = self._counters.moved(self._delta, key)
+            assert moved is not None, key
+            self._moved[key] = moved
+        return moved
+
+    @cached_property
+    def tsc_s(self) -> Floats:
+        """Seconds between the two reads of a row, by the TSC."""
+        return self._counters.tsc_ticks(self._delta) / self.tsc_hz
+
+    @cached_property
+    def ref_s(self) -> Floats:
+        """Seconds not halted; reference cycles count at the rate of the TSC."""
+        return self["ref"] / self.tsc_hz
+
+    def share(self, key: str) -> Floats:
+        """A counter of seconds as a share of its own span."""
+        return self[key] / self.seconds(key)
+
+    def seconds(self, key: str) -> Floats:
+        """Elapsed seconds of the span in which `key` was counted."""
+        block = self._counters.columns[key].block
+        elapsed = self._seconds.get(block)
+        if elapsed is None:
+            elapsed = self._delta.tables[block].ticks / self._counters.stamp_hz
+            self._seconds[block] = elapsed
+        return elapsed

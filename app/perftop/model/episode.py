@@ -7,20 +7,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-KINDS = (
-    "turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi", "ramp",
-    "suspect", "offline", "online",
-)  # fmt: skip
-"""All kinds, the worst first."""
-LOW_CLOCK = frozenset({"turbo-drop", "license"})
+from perftop.model.kinds import KINDS
+
+LOW_CLOCK = frozenset(key for key, kind in KINDS.items() if kind.depth == "hz")
 """Kinds that are a clock below its ceiling; their depth is what it lacks, in Hz."""
-_SHARES = frozenset({"throttle", "involuntary-halt", "neighbour", "steal"})
-"""Kinds whose depth is the share of the time, or of the work, that is lost."""
+_ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
     """Place of a kind among all, the worst first; unknown kinds come last."""
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+    return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
 
 
 @dataclass(slots=True)
@@ -39,11 +35,12 @@ class Episode:
     @property
     def lost_share(self) -> float:
         """Share of each CPU's work that is lost, 0 to 1; 0 where that is not known."""
-        depth = self.depth or 0.0
-        if self.kind in _SHARES:
+        depth, kind = self.depth or 0.0, KINDS.get(self.kind)
+        measure = kind.depth if kind else ""
+        if measure == "share":
             return depth
         ceiling_hz = self.evidence.get("ceiling_hz", 0)
-        return depth / ceiling_hz if self.kind in LOW_CLOCK and ceiling_hz else 0.0
+        return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
         """Seconds of it that lie between two moments."""

@@ -20,7 +20,7 @@ from perftop.base.format import MISSING, ClockUnit, prefixed
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
-    from perftop.model.metrics import Quantities
+    from perftop.model.counters import Quantities
 
 Scope = Literal["cpu", "core", "l3", "package", "machine", "run"]
 Formula = Callable[["Quantities"], "Floats"]

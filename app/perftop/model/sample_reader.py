@@ -20,10 +20,10 @@ from perftop.model import memory
 from perftop.model.cores import Cores
 from perftop.model.counters import Counters, placed
 from perftop.model.delta import Delta, Doubt, held_on
-from perftop.model.evaluation import Evaluator, Lost, Reckoner, Values, fill
+from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
 from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import Totals
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -147,7 +147,6 @@ class Sieve:
         of the probe."""
         self._started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.reckoner = Reckoner(self.evaluator)
         self.memory = memory.Best(self.counters)
         self.totals = Totals(self.counters, self.memory)
 
@@ -258,8 +257,8 @@ class Sieve:
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
-        fill(values, lost)
+        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
+        write_lost(values, lost)
         highest, cores = _highest(values), self.cores
         return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from perftop.model.episode import LOW_CLOCK, Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number

@@ -14,7 +14,7 @@ from perfprobe import wire
 from perftop.base.text import escaped
 from perftop.model import machine_totals
 from perftop.model.episode import Episode
-from perftop.model.metrics import RAW_KEYS
+from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
 from perftop.model.tasks import Moved
 from perftop.output.episode_words import worded
@@ -165,7 +165,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
         key: _count(interval, key, row)
-        for key in ("tsc", *RAW_KEYS, *session.evaluator.registry.counters)
+        for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
     }
     line["suspect"] = doubts(interval, row)
     if counted is not None:

@@ -13,7 +13,7 @@ from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt, listed
 from perftop.model.evaluation import LOST_RATIO, Values, resting
-from perftop.model.metrics import INDEX, RAW_KEYS
+from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import Sample, Sieve
 from perftop.model.smt import Split
 from perftop.model.tasks import Look, Moved
@@ -149,7 +149,7 @@ class Span:
         totals, rates = sieve.totals, sieve.totals.rates(self.delta)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
-            for key in (*RAW_KEYS, *events)
+            for key in (*COUNTS, *events)
             if (column := counters.columns.get(key))
         }
         if "cpu" in self.delta.tables and counters.has_tsc:

@@ -12,7 +12,7 @@ from perftop.base.text import printable, ranges
 from perftop.model import evaluation as lost
 from perftop.model import machine_totals
 from perftop.model.delta import Doubt, listed
-from perftop.model.metrics import EVENT, METRICS, PER_KI, RARE, RAW_KEYS
+from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -55,7 +55,7 @@ def lasting(session: Session) -> list[wire.Missing]:
     found = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
     columns, named = session.counters.columns, {m.what for m in found}
     found += [
-        wire.Missing(key, UNCOUNTED) for key in RAW_KEYS if key not in columns and key not in named
+        wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
     ]
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in why:

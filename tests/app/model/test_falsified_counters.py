@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made import counter
 
 from perfprobe import wire
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import Sample, Sieve
 from perftop.session.session import Session
 

@@ -11,7 +11,7 @@ from perfprobe import wire
 from perftop.detect.engine import Seen
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX, METRICS
+from perftop.model.numbers import INDEX, METRICS
 from perftop.model.sample_reader import Sample, Sieve
 
 TICKS = int(made.TSC_HZ / 10)

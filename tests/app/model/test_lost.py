@@ -11,8 +11,8 @@ from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
 from perftop.base.arrays import Bools, Floats
-from perftop.model.evaluation import WORKS, Evaluator, Reckoner, Values
-from perftop.model.metrics import INDEX, METRICS
+from perftop.model.evaluation import WORKS, Evaluator, Values, lost_time
+from perftop.model.numbers import INDEX, METRICS
 
 SAMPLE_NS = 100_000_000
 HZ = 3e9
@@ -39,7 +39,7 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 
 def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
     """Seconds wanted, and the parts of them."""
-    told = Reckoner(Everything(*lacking)).reckon(given, np.array([ceiling_hz]))
+    told = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
     return float(told.wanted_s[0]), told.parts_s[:, 0].tolist()
 
 

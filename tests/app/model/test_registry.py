@@ -16,7 +16,7 @@ from perftop.base.text import in_ascii
 from perftop.draw import strips, theme
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.session.history import History, edges

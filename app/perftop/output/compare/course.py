@@ -8,7 +8,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
 from perftop.model.episode import LOW_CLOCK
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS
 from perftop.output.run_summary import working

@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.model import machine_totals
-from perftop.model.metrics import EVENT, METRICS, PER_KI, RARE, RAW_KEYS, Metric
+from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE, Metric
 from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.session import Session
@@ -235,7 +235,7 @@ _WHO = (
 
 MEASURES = (
     *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS, _POWER,
-    *map(_count, ("tsc", *RAW_KEYS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_SHARED, *_WHO,
+    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_SHARED, *_WHO,
 )  # fmt: skip
 
 

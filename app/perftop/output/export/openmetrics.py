@@ -18,7 +18,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
-from perftop.model.metrics import EVENT
+from perftop.model.numbers import EVENT
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import IntervalRows

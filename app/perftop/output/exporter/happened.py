@@ -15,7 +15,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.session.happenings import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session

@@ -12,7 +12,7 @@ from perftop.base.times import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
 from perftop.model.memory import TRAFFIC_KEYS
-from perftop.model.metrics import PER_KI
+from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf, isnan, nan
 
 from perftop.base.format import clock_unit
-from perftop.model.metrics import EVENT
+from perftop.model.numbers import EVENT
 from perftop.model.tasks import task
 from perftop.session.columns import BY_KEY, Tabular, by_key
 from perftop.session.interval import Interval
