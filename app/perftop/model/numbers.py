@@ -64,6 +64,11 @@ class Number:
         return self.unit.endswith("/s")
 
     @property
+    def of_core(self) -> bool:
+        """The siblings of a core share one value."""
+        return self.scope == "core"
+
+    @property
     def words(self) -> str:
         return self.title or self.label
 

@@ -54,7 +54,7 @@ def by_key(session: Session) -> dict[str, Number]:
 
 def measured(column: Number, session: Session, interval: Interval) -> Floats:
     """A metric or an SMT state, by position of the CPU."""
-    if column.scope != "core":
+    if not column.of_core:
         return interval.values[column.key]
     return spread(session, interval.split.states[:, STATES.index(column.key)])
 
