@@ -14,11 +14,11 @@ from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, Verdicts
+from perftop.model.sample_reader import Sample, SampleBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DetectorInput:
     """One sample; `cores` is another object when they were regrouped."""
 
     sample: Sample
@@ -43,21 +43,21 @@ class Seen:
         return cycles, run_s
 
 
-def _util(among: Verdicts) -> Floats:
-    return among.cores.most(among.values["util"])
+def _util(batch: SampleBatch) -> Floats:
+    return batch.cores.most(batch.values["util"])
 
 
-def ran(among: Verdicts) -> Floats:
+def ran(batch: SampleBatch) -> Floats:
     """(samples, 2, cores): what `Seen.ran` tells of each."""
-    values, at = among.values, INDEX["busy_hz"]
+    values, at = batch.values, INDEX["busy_hz"]
     both = np.array([values.top[:, at], values.bottom[:, at]])
     known = np.logical_and.reduce(np.isfinite(both))
     if np.count_nonzero(known) < known.size:
         both[:, ~known] = 0.0
-    return among.cores.total(both).swapaxes(0, 1)
+    return batch.cores.total(both).swapaxes(0, 1)
 
 
-class Detector:
+class RunningEpisodes:
     """Holds the episodes that run. An episode that ends is returned by the call that ended it."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def gap_ns(sample_ns: int) -> int:
 
 
 @dataclass(slots=True)
-class Whole:
+class AllSums:
     """Sums over all samples of a spell."""
 
     samples: int = 0
@@ -108,7 +108,7 @@ class Whole:
 
 
 @dataclass(slots=True)
-class Inside:
+class InnerSums:
     """Sums over the samples that lie within a spell for certain. The spell may have begun and ended
     in the middle of its first and its last sample: these count only where there is no other."""
 
@@ -136,7 +136,7 @@ class Inside:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Spell:
+class HighShare:
     """A share that is high, from the first sample that showed it."""
 
     group: int
@@ -144,7 +144,7 @@ class Spell:
     start_ns: int
     last_ns: int
     """End of the last sample that showed it."""
-    kept: Inside | Whole
+    kept: InnerSums | AllSums
     calm_ns: int | None = None
     """Start of the pause it is in."""
     calm: list[Floats] = field(default_factory=list)
@@ -179,7 +179,7 @@ class Patience:
         """The stream itself has one between these samples, or goes back in time."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
-    def over(self, spell: Spell, time_ns: int, *, known: bool) -> bool:
+    def over(self, spell: HighShare, time_ns: int, *, known: bool) -> bool:
         """After a sample; `known`: it told something of this spell."""
         if not known:
             return time_ns - spell.last_ns > self.gap_ns
@@ -191,10 +191,10 @@ Names = Sequence[Sequence[int]]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Shown(Spell):
+class ShareEpisode(HighShare):
     """A spell of several positions that is one episode."""
 
-    kept: Inside = field(default_factory=Inside)
+    kept: InnerSums = field(default_factory=InnerSums)
     episode: Episode
     members: Bools
 
@@ -203,13 +203,13 @@ class Shown(Spell):
         return np.asarray(self.kept.sums)
 
 
-S = TypeVar("S", bound=Shown)
+S = TypeVar("S", bound=ShareEpisode)
 
 
 class Running(Generic[S]):
     """The spells of a detector that run, and their ends. No position is part of two."""
 
-    def __init__(self, detector: Detector, patience: Patience) -> None:
+    def __init__(self, detector: RunningEpisodes, patience: Patience) -> None:
         self.running: list[S] = []
         self.patience = patience
         self._detector = detector
@@ -235,13 +235,13 @@ class Running(Generic[S]):
         return [self._detector.end(spell.episode, spell.until_ns) for spell in over]
 
 
-class Spells(Running[Shown]):
+class ShareEpisodes(Running[ShareEpisode]):
     """`start`: the share at which one begins; less, down to `end`, keeps it going. `after`: so many
     samples in a row must show it, and it began with the first of them. It is over once it has not
     shown for `pause_ns`, and then from where that began."""
 
     def __init__(
-        self, detector: Detector, kind: str, start: float, end: float, sample_ns: int, *,
+        self, detector: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
         after: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(detector, Patience(pause_ns, gap_ns(sample_ns)))
@@ -282,9 +282,9 @@ class Spells(Running[Shown]):
             self._rise(group, rises & (groups == group), found, time_ns)
         return ended
 
-    def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[Shown]:
+    def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
         """Adds the sample to what runs. Returns those that are over."""
-        over: list[Shown] = []
+        over: list[ShareEpisode] = []
         for spell in self.running:
             sums = found[:, spell.members].sum(axis=1)
             if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
@@ -309,7 +309,7 @@ class Spells(Running[Shown]):
         spell = self.young(group)
         if spell is None:
             start_ns = int(self._since_ns[new].min())
-            spell = Shown(
+            spell = ShareEpisode(
                 group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
@@ -331,6 +331,6 @@ class Spells(Running[Shown]):
             spell.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
 
 
-def _settle(spell: Shown) -> None:
+def _settle(spell: ShareEpisode) -> None:
     lost, weight = spell.sums[:2].tolist()
     spell.episode.depth = lost / weight

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import PAUSE_NS, Detector, Patience, Spell, Whole, gap_ns
-from perftop.model.episode import Episode, Ran
+from perftop.detect.engine import PAUSE_NS, AllSums, HighShare, Patience, RunningEpisodes, gap_ns
+from perftop.model.episode import Episode, TaskOnCpu
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Verdicts
-from perftop.model.tasks import Company, Task
+from perftop.model.sample_reader import SampleBatch
+from perftop.model.tasks import RunningTasks, Task
 
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
@@ -28,7 +28,7 @@ MIN_LOSS_SAMPLES = 2
 
 
 @dataclass(slots=True, eq=False)
-class Loss:
+class NeighbourLoss:
     """An episode that runs."""
 
     episode: Episode
@@ -40,18 +40,18 @@ class Loss:
     """Sums of those for which it is over."""
 
 
-class Losses:
+class NeighbourLosses:
     """`start`: the share at which one begins; less, down to `end`, keeps it going. `least`: what
     must be lost in all, in the unit of weights."""
 
-    def __init__(self, detector: Detector, cause: str, groups: Ints, sample_ns: int, *,
+    def __init__(self, detector: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, least: float = 0.0) -> None:  # fmt: skip
-        self.running: list[Loss] = []
+        self.running: list[NeighbourLoss] = []
         self._detector, self._cause, self._groups = detector, cause, groups
         self._start, self._end, self._least = start, end, least
         self._sample_ns, self._patience = sample_ns, Patience(PAUSE_NS, gap_ns(sample_ns))
         n = len(groups)
-        self.spells: dict[int, Spell] = {}
+        self.spells: dict[int, HighShare] = {}
         """The last one of each position that ever lost anything; its sums: lost and weight."""
         self.quiet = True
         """Whether no position seems to lose anything."""
@@ -79,8 +79,8 @@ class Losses:
         if self.quiet and not self.fresh.any():
             return []
         for at in np.flatnonzero(self.fresh).tolist():
-            self.spells[at] = Spell(
-                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, kept=Whole()
+            self.spells[at] = HighShare(
+                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, kept=AllSums()
             )
         self.open |= self.fresh
         self.quiet = False
@@ -90,7 +90,9 @@ class Losses:
             over[at] = self._over(at, time_ns, known=bool(known[at]))
         return self._close(over)
 
-    def begin(self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int) -> list[Loss]:
+    def begin(
+        self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int
+    ) -> list[NeighbourLoss]:
         """Makes episodes of losses that have lasted and are proven. Returns the new ones, and those
         that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
@@ -126,7 +128,7 @@ class Losses:
         lost, weight = _total(spell).tolist()
         return bool(not self.sure[at] and lost < self._start * weight)
 
-    def _lasts(self, spell: Spell, time_ns: int) -> bool:
+    def _lasts(self, spell: HighShare, time_ns: int) -> bool:
         enough = spell.kept.samples >= MIN_LOSS_SAMPLES and spell.last_ns == time_ns
         return enough and bool(np.asarray(spell.kept.sums)[0] >= self._least)
 
@@ -137,14 +139,14 @@ class Losses:
         lost, weight = np.array([self.spells[at].kept.sums for at in members]).sum(axis=0).tolist()
         return lost, weight
 
-    def _joined(self, at: int) -> Loss:
+    def _joined(self, at: int) -> NeighbourLoss:
         """The one it is part of: one that began with it, or had it before; else a new one."""
         spell = self.spells[at]
         for loss in self.running:
             apart_ns = abs(loss.episode.start_ns - spell.start_ns)
             if loss.group == spell.group and (apart_ns <= self._sample_ns or at in loss.members):
                 return loss
-        loss = Loss(Episode(NEIGHBOUR, [], spell.start_ns, cause=self._cause), spell.group)
+        loss = NeighbourLoss(Episode(NEIGHBOUR, [], spell.start_ns, cause=self._cause), spell.group)
         self.running.append(loss)
         self._detector.running.append(loss.episode)
         return loss
@@ -168,22 +170,22 @@ MIN_PRESENT_SHARE = 0.25
 """Minimum share of the time since a loss began that a task must have had to be still there."""
 
 
-def present(company: Company, tasks: Sequence[Task], start_ns: int) -> bool:
+def were_present(running_tasks: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
     """Whether the tasks cannot have had all of their share before the loss began."""
-    since_ns = max(start_ns, company.since_ns)
-    had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
-    left_ns = had_ns - (since_ns - company.since_ns)
-    return left_ns >= MIN_PRESENT_SHARE * (company.time_ns - since_ns) > 0
+    since_ns = max(start_ns, running_tasks.since_ns)
+    had_ns = sum(one.share for one in tasks) * (running_tasks.time_ns - running_tasks.since_ns)
+    left_ns = had_ns - (since_ns - running_tasks.since_ns)
+    return left_ns >= MIN_PRESENT_SHARE * (running_tasks.time_ns - since_ns) > 0
 
 
-def accused(found: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[Ran]]:
+def blamed_tasks(found: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[TaskOnCpu]]:
     """Evidence of who it was, with the CPU: strangers, and apart from them the job itself."""
-    ran = [Ran(task.pid, task.comm, cpu) for task, cpu in found]
+    ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in found]
     who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
     return {key: told for key, told in (("who", who), ("self", selves)) if told}
 
 
-def _total(spell: Spell) -> Floats:
+def _total(spell: HighShare) -> Floats:
     """Lost and weight up to now."""
     return np.asarray(spell.kept.sums + sum(spell.calm))
 
@@ -201,10 +203,10 @@ CYCLES = 1
 class Programs:
     """Arrays are by position of the CPU."""
 
-    def __init__(self, losses: Losses, names: Sequence[Sequence[int]], company: Company,
+    def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]], running_tasks: RunningTasks,
                  *, learned: int, lost: int) -> None:  # fmt: skip
         """`learned`, `lost`: how many sums there are."""
-        self._losses, self._names, self._company = losses, names, company
+        self._losses, self._names, self._company = losses, names, running_tasks
         self.learned: Floats = np.zeros((learned, len(names)))
         """Sums while it was undisturbed: instructions, cycles, cycles times the square of their
         ratio, and what else the caller learns."""
@@ -246,7 +248,7 @@ class Programs:
                 changed.append(at)
             elif self._losses.open[at] and not self._losses.sure[at]:
                 start_ns = self._losses.spells[at].start_ns
-                self.proven[at] |= present(self._company, self._company.on(cpu)[:1], start_ns)
+                self.proven[at] |= were_present(self._company, self._company.on(cpu)[:1], start_ns)
         return changed
 
     def sound(self, undisturbed_s: Floats) -> Bools:
@@ -263,17 +265,17 @@ MIN_JOB_BUSY = 0.1
 """The same for CPUs of a watched job, which the user has said to matter."""
 
 
-def wanted(among: Verdicts) -> Floats:
+def wanted_share(batch: SampleBatch) -> Floats:
     """(samples, CPUs): share of the time in which a CPU worked or was robbed."""
-    stolen = among.values["steal"]
-    return np.asarray(among.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
+    stolen = batch.values["steal"]
+    return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 
 
-def busy_cpus(among: Verdicts) -> Bools:
-    return np.asarray(among.once(wanted) >= MIN_BUSY)
+def busy_cpus(batch: SampleBatch) -> Bools:
+    return np.asarray(batch.once(wanted_share) >= MIN_BUSY)
 
 
-class Worked(NamedTuple):
+class CpuWork(NamedTuple):
     """What CPUs did, by position, or, with a leading axis, in each of several samples."""
 
     util: Floats
@@ -288,7 +290,7 @@ class Worked(NamedTuple):
     cycles, cycles times the square of their ratio."""
 
 
-def worked(values: Values, busy: Bools) -> Worked:
+def cpu_work(values: Values, busy: Bools) -> CpuWork:
     """`busy`: CPUs whose work matters."""
     at = INDEX["ipc"]
     top, bottom = values.top[..., at, :], values.bottom[..., at, :]
@@ -296,8 +298,8 @@ def worked(values: Values, busy: Bools) -> Worked:
     counted = np.isfinite(top) & (bottom > 0) & (util > 0)
     cycles = np.where(counted, bottom, 0.0)
     ipc = np.divide(top, cycles, out=np.full(util.shape, np.nan), where=counted)
-    return Worked(util, counted, cycles, ipc, np.array([ipc * cycles, cycles, ipc**2 * cycles]))
+    return CpuWork(util, counted, cycles, ipc, np.array([ipc * cycles, cycles, ipc**2 * cycles]))
 
 
-def busy_work(among: Verdicts) -> Worked:
-    return worked(among.values, among.once(busy_cpus))
+def busy_work(batch: SampleBatch) -> CpuWork:
+    return cpu_work(batch.values, batch.once(busy_cpus))

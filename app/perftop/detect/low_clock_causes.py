@@ -14,7 +14,7 @@ from perftop.base.arrays import Floats
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.episode import Bit, Cap, Level, OutOf, Polled
+from perftop.model.episode import Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -203,24 +203,24 @@ def _simd(facts: Facts) -> Iterator[tuple[str, Level]]:
         yield "simd", Level(int(most[-1]), shares[most])
 
 
-def _reasons(facts: Facts) -> Polled:
+def _reasons(facts: Facts) -> PolledBits:
     """Limit reasons: first those that limit the clock, the most frequent in front."""
     rank = {part: place for place, part in enumerate(CAUSES)}
     seen = facts.seen("limit_reasons", ACTS)
     seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
-    return Polled(tuple(seen), facts.polls("limit_reasons"))
+    return PolledBits(tuple(seen), facts.polls("limit_reasons"))
 
 
-def _flags(facts: Facts) -> Iterator[tuple[str, Polled]]:
+def _flags(facts: Facts) -> Iterator[tuple[str, PolledBits]]:
     for key in FLAGS:
         if seen := facts.seen(key, ACTS):
-            yield key, Polled(tuple(seen), facts.polls(key))
+            yield key, PolledBits(tuple(seen), facts.polls(key))
 
 
-def _came_on(facts: Facts) -> Iterator[tuple[str, Polled]]:
+def _came_on(facts: Facts) -> Iterator[tuple[str, PolledBits]]:
     """Sticky reasons that came on meanwhile."""
     if seen := facts.seen("plr_reasons"):
-        yield "plr_reasons", Polled(tuple(seen), facts.polls("plr_reasons"))
+        yield "plr_reasons", PolledBits(tuple(seen), facts.polls("plr_reasons"))
 
 
 def _shares(facts: Facts) -> Iterator[tuple[str, float]]:

@@ -14,17 +14,25 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import Detector, Seen
-from perftop.detect.losses import Loss, Losses, Programs, Worked, accused, busy_work, worked
+from perftop.detect.engine import DetectorInput, RunningEpisodes
+from perftop.detect.losses import (
+    CpuWork,
+    NeighbourLoss,
+    NeighbourLosses,
+    Programs,
+    blamed_tasks,
+    busy_work,
+    cpu_work,
+)
 from perftop.model import memory
 from perftop.model.cores import Cores, extended
 from perftop.model.delta import Delta
 from perftop.model.episode import Episode
 from perftop.model.evaluation import Values
 from perftop.model.memory import L3Groups
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
-from perftop.model.tasks import Company, Task
+from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
 """Shares of the IPC before, as for siblings: programs waver by some per cent."""
@@ -70,27 +78,34 @@ class Memory:
     """Begins and ends episodes of a detector."""
 
     def __init__(
-        self, sieve: Sieve, detector: Detector, company: Company, groups: Ints, l3_groups: L3Groups
+        self,
+        reader: SampleReader,
+        detector: RunningEpisodes,
+        running_tasks: RunningTasks,
+        groups: Ints,
+        l3_groups: L3Groups,
     ) -> None:
-        self._sieve, self._company, self._package = sieve, company, groups
+        self._reader, self._company, self._package = reader, running_tasks, groups
         self._l3_groups = l3_groups
-        self._names = [[row.cpu] for row in sieve.hello.topology]
+        self._names = [[row.cpu] for row in reader.hello.topology]
         n = len(groups)
-        self._known = all(key in sieve.counters.columns for key in memory.TRAFFIC_KEYS)
-        self.losses = Losses(
-            detector, "memory", groups, sieve.hello.sample_ns, start=START, end=END
+        self._known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
+        self.losses = NeighbourLosses(
+            detector, "memory", groups, reader.hello.sample_ns, start=START, end=END
         )
-        self._programs = Programs(self.losses, self._names, company, learned=7, lost=5)
+        self._programs = Programs(self.losses, self._names, running_tasks, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
         second times those."""
         self._inside: Bools = groups >= 0
-        self._packages = len(sieve.hello.packages)
+        self._packages = len(reader.hello.packages)
         self._run_by(np.zeros(n, np.int64))
-        self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
+        self._before: list[list[set[tuple[int, str]]]] = [
+            [set()] * 2 for _ in reader.hello.packages
+        ]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
         one may have the first of those that came."""
 
-    def sample(self, seen: Seen, busy: Bools, own: set[int] | None) -> list[Episode]:
+    def sample(self, seen: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
         no job is watched, and all CPUs matter that are busy."""
         if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
@@ -100,7 +115,7 @@ class Memory:
             sample.part(self._of_busy)
             if own is None
             else self._look(
-                sample.delta, sample.values, sample.split, seen.cores, worked(sample.values, busy)
+                sample.delta, sample.values, sample.split, seen.cores, cpu_work(sample.values, busy)
             )
         )
         run_s, learned = look.util * ((seen.time_ns - seen.since_ns) / 1e9), self._programs.learned
@@ -126,16 +141,16 @@ class Memory:
             self._end(seen, own or set(), news=news)
         return over
 
-    def _of_busy(self, among: Verdicts) -> list[_Look]:
+    def _of_busy(self, batch: SampleBatch) -> list[_Look]:
         """What the CPUs that are busy did in each sample."""
-        work = among.once(busy_work)
-        look = self._look(among.delta, among.values, among.split, among.cores, work)
+        work = batch.once(busy_work)
+        look = self._look(batch.delta, batch.values, batch.split, batch.cores, work)
         return [_Look(*each) for each in zip(*look, strict=True)]
 
     def _look(
-        self, delta: Delta, values: Values, split: Split, cores: Cores, work: Worked
+        self, delta: Delta, values: Values, split: Split, cores: Cores, work: CpuWork
     ) -> _Look:
-        found, every = memory.moved(self._sieve.counters, delta), values["util"]
+        found, every = memory.traffic(self._reader.counters, delta), values["util"]
         assert found is not None
         util, counted, cycles, ipc, told = work
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -168,11 +183,11 @@ class Memory:
         mine = np.where(self._named, of.take(self._key), work)
         return np.where(inside, whole.take(self._package) - mine, 0.0)
 
-    def _compare(self, seen: Seen, look: _Look, run_s: Floats, both_before: Floats,
+    def _compare(self, seen: DetectorInput, look: _Look, run_s: Floats, both_before: Floats,
                  crowded: Bools) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC before."""
         rate, ipc, cycles = look.rate, look.ipc, look.cycles
-        best = extended(self._sieve.memory.rate, np.nan)[self._package]
+        best = extended(self._reader.memory.rate, np.nan)[self._package]
         before, shares, spread = self._programs.compared(ipc)
         near = ~(rate < NEAR * best)
         unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
@@ -188,7 +203,7 @@ class Memory:
         self._programs.lose(lost, *parts)
         return over
 
-    def _end(self, seen: Seen, own: set[int], *, news: bool) -> None:
+    def _end(self, seen: DetectorInput, own: set[int], *, news: bool) -> None:
         """Tell what was found; with a new record of who runs, look whether it is still the same."""
         sound = self._programs.sound(self._programs.learned[_TIME])
         begun = self.losses.begin(sound, self._names, seen.time_ns)
@@ -202,15 +217,15 @@ class Memory:
         self._run_by(np.array([numbers[task[1]] if task else 0 for task in tasks], np.int64))
         self._programs.identify(busy)
         lost = {*self._package[self.losses.open].tolist()}
-        for package, cpus in enumerate(self._sieve.hello.packages):
+        for package, cpus in enumerate(self._reader.hello.packages):
             if package not in lost:
                 now = {task for task in self._company.firsts(cpus) if task}
                 self._before[package] = [self._before[package][1], now]
 
-    def _tell(self, loss: Loss, own: set[int], *, who: bool) -> None:
+    def _tell(self, loss: NeighbourLoss, own: set[int], *, who: bool) -> None:
         episode, members = loss.episode, loss.members
         instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
-        best = float(self._sieve.memory.rate[loss.group])
+        best = float(self._reader.memory.rate[loss.group])
         episode.confidence = "inferred"
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
@@ -220,18 +235,18 @@ class Memory:
             episode.evidence["memory_bytes_per_s"] = round(rate)
             if best > 0:
                 episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
-        if took := self._l3_groups.took(self._sieve.hello.packages[loss.group]):
+        if took := self._l3_groups.took(self._reader.hello.packages[loss.group]):
             episode.evidence["l3_groups"] = took
         if who and "who" not in episode.evidence:
-            episode.evidence |= accused(self._suspects(loss, own), own)
+            episode.evidence |= blamed_tasks(self._suspects(loss, own), own)
 
-    def _suspects(self, loss: Loss, own: set[int]) -> list[tuple[Task, int]]:
+    def _suspects(self, loss: NeighbourLoss, own: set[int]) -> list[tuple[Task, int]]:
         """Tasks of other programs that have come to the package since it was quiet, the busiest
         first."""
         names = {task[1] for task in self._company.firsts(loss.episode.cpus) if task}
         found = [
             (task, cpu)
-            for cpu in self._sieve.hello.packages[loss.group]
+            for cpu in self._reader.hello.packages[loss.group]
             for task in self._company.on(cpu)[:1]
             if task.comm not in names and task.pid not in own
             and (task.pid, task.comm) not in self._before[loss.group][0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Ints
-from perftop.detect.engine import Detector, Seen
-from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, Losses, busy_cpus, wanted
+from perftop.detect.engine import DetectorInput, RunningEpisodes
+from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
 from perftop.detect.siblings import Siblings
 from perftop.detect.watched_job import Budget, Scheduler
@@ -14,43 +14,43 @@ from perftop.model.cores import packages
 from perftop.model.episode import Episode, Host
 from perftop.model.memory import L3Groups
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sieve
-from perftop.model.tasks import Company, Watching
+from perftop.model.sample_reader import SampleReader
+from perftop.model.tasks import RunningTasks, WatchedJob
 
 
 class Neighbours:
     """Begins and ends episodes of a detector; knows the watched job and who else runs where."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        hello = sieve.hello
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        hello = reader.hello
         self.there = True
-        self.watching, self.company = Watching(hello.watch), Company()
-        self._position = sieve.position
+        self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
+        self._position = reader.position
         groups = packages(hello)
-        self.siblings = Siblings(sieve, detector, self.company, groups)
-        self.hypervisor = Hypervisor(sieve, detector, groups)
+        self.siblings = Siblings(reader, detector, self.running_tasks, groups)
+        self.hypervisor = Hypervisor(reader, detector, groups)
         self.l3_groups = L3Groups(hello.topology)
-        self.memory = Memory(sieve, detector, self.company, groups, self.l3_groups)
-        self.scheduler = Scheduler(sieve, detector, self.company, self.watching, groups)
-        self.budget = Budget(sieve, detector, self.company)
+        self.memory = Memory(reader, detector, self.running_tasks, groups, self.l3_groups)
+        self.scheduler = Scheduler(reader, detector, self.running_tasks, self.watched_job, groups)
+        self.budget = Budget(reader, detector, self.running_tasks)
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
-        self.company.take(seen.records, seen.time_ns)
-        self.watching.take(seen.records, seen.time_ns)
+        self.running_tasks.take(seen.records, seen.time_ns)
+        self.watched_job.take(seen.records, seen.time_ns)
         self.l3_groups.take(seen.records, seen.time_ns)
         quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
-        if quiet and self.watching.name is None and seen.sample.highest.busy < MIN_BUSY:
+        if quiet and self.watched_job.name is None and seen.sample.highest.busy < MIN_BUSY:
             return []
-        if self.watching.name is None:
+        if self.watched_job.name is None:
             busy = seen.sample.part(busy_cpus)
             return [
                 *self.siblings.sample(seen, busy, None),
                 *self.hypervisor.sample(seen, busy),
                 *self.memory.sample(seen, busy, None),
             ]
-        own = self.watching.pids()
-        busy = self._mine() & np.asarray(seen.sample.part(wanted) >= MIN_JOB_BUSY)
+        own = self.watched_job.pids()
+        busy = self._mine() & np.asarray(seen.sample.part(wanted_share) >= MIN_JOB_BUSY)
         return [
             *self.siblings.sample(seen, busy, own),
             *self.hypervisor.sample(seen, busy),
@@ -62,7 +62,9 @@ class Neighbours:
     def _mine(self) -> Bools:
         """CPUs on which threads of the job ran of late, by position."""
         mine: Bools = np.zeros(len(self._position), bool)
-        mine[[self._position[cpu] for cpu in self.watching.cpus() if cpu in self._position]] = True
+        mine[[self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]] = (
+            True
+        )
         return mine
 
     def share(self, episode: Episode, cpu: int) -> float | None:
@@ -85,12 +87,12 @@ MIN_STOLEN_S = 0.03
 class Hypervisor:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector, groups: Ints) -> None:
-        hello = sieve.hello
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes, groups: Ints) -> None:
+        hello = reader.hello
         self._names = [[row.cpu] for row in hello.topology]
         self._host = hello.virtualisation
-        self._known = bool(sieve.evaluator.chosen.get("steal"))
-        self.losses = Losses(
+        self._known = bool(reader.evaluator.chosen.get("steal"))
+        self.losses = NeighbourLosses(
             detector,
             "hypervisor",
             groups,
@@ -100,7 +102,7 @@ class Hypervisor:
             least=MIN_STOLEN_S,
         )
 
-    def sample(self, seen: Seen, busy: Bools) -> list[Episode]:
+    def sample(self, seen: DetectorInput, busy: Bools) -> list[Episode]:
         if not self._known or (self.losses.quiet and seen.sample.highest.steal < HYPERVISOR_START):
             return []
         at, values = INDEX["steal"], seen.sample.values
@@ -112,7 +114,7 @@ class Hypervisor:
             self._tell(loss.episode, loss.members, seen)
         return over
 
-    def _tell(self, episode: Episode, members: list[int], seen: Seen) -> None:
+    def _tell(self, episode: Episode, members: list[int], seen: DetectorInput) -> None:
         """Steal is measured; by whom it was taken nobody in a guest can see."""
         evidence = episode.evidence
         evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"

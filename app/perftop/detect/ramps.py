@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine import GAP_SAMPLES, Seen, gap_ns
+from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 UP = 0.1
 """Minimum share of a sample that a core works to be up. An idle system works less."""
@@ -50,11 +50,11 @@ class Ramps:
     """Follows the cores that have woken up; those of one group that did so together are told
     together."""
 
-    def __init__(self, sieve: Sieve) -> None:
-        self.there = bool(sieve.evaluator.chosen["busy_hz"])
-        sample_ns = sieve.hello.sample_ns
+    def __init__(self, reader: SampleReader) -> None:
+        self.there = bool(reader.evaluator.chosen["busy_hz"])
+        sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
-        self._forget(sieve.cores)
+        self._forget(reader.cores)
 
     def _forget(self, cores: Cores) -> None:
         """Forgets everything, because the cores have changed or time has passed unseen."""
@@ -72,7 +72,7 @@ class Ramps:
         self._ceiling_hz = np.full(count, np.nan)  # now
         self._climbed: dict[int, list[Ramp]] = {}
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended, which is when they are first told."""
         if seen.cores is not self._cores:
             self._forget(seen.cores)
@@ -182,7 +182,7 @@ class Ramps:
         )
 
 
-def _busy_hz(seen: Seen) -> Floats:
+def _busy_hz(seen: DetectorInput) -> Floats:
     """The clock of each core while it ran, its threads together; NaN: it did not run."""
     cycles, run_s = seen.ran()
     unknown = np.full(len(run_s), np.nan)

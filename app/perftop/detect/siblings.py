@@ -12,12 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import Detector, Seen
-from perftop.detect.losses import CYCLES, Loss, Losses, Programs, Worked, accused, busy_work, worked
+from perftop.detect.engine import DetectorInput, RunningEpisodes
+from perftop.detect.losses import (
+    CYCLES,
+    CpuWork,
+    NeighbourLoss,
+    NeighbourLosses,
+    Programs,
+    blamed_tasks,
+    busy_work,
+    cpu_work,
+)
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
-from perftop.model.tasks import Company
+from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
 """Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves
@@ -55,24 +64,30 @@ class _Look(NamedTuple):
 class Siblings:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector, company: Company, groups: Ints) -> None:
-        self._names = [[row.cpu] for row in sieve.hello.topology]
-        self._company = company
-        self.losses = Losses(
-            detector, "sibling", groups, sieve.hello.sample_ns, start=START, end=END
+    def __init__(
+        self,
+        reader: SampleReader,
+        detector: RunningEpisodes,
+        running_tasks: RunningTasks,
+        groups: Ints,
+    ) -> None:
+        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._company = running_tasks
+        self.losses = NeighbourLosses(
+            detector, "sibling", groups, reader.hello.sample_ns, start=START, end=END
         )
         n = len(groups)
-        self._programs = Programs(self.losses, self._names, company, learned=3, lost=6)
+        self._programs = Programs(self.losses, self._names, running_tasks, learned=3, lost=6)
         """What was learned alone. Sums of a loss: instructions, cycles, cycles times IPC alone,
         seconds run, seconds run together, cycles whose slots the sibling had."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
         """How long it was alone, and when last."""
-        self._given = CONTENTION in sieve.evaluator.metrics
+        self._given = CONTENTION in reader.evaluator.metrics
         """The slots that go to the sibling are counted here."""
         self._cores: object = None
 
-    def _regroup(self, seen: Seen) -> None:
+    def _regroup(self, seen: DetectorInput) -> None:
         self._cores = seen.cores
         rows = seen.cores.rows
         pairs = np.flatnonzero((rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
@@ -83,7 +98,7 @@ class Siblings:
         """By position, that of the sibling; -1: there is none, or more than one."""
         self.other[self._rows] = self._rows[:, ::-1]
 
-    def sample(self, seen: Seen, busy: Bools, own: set[int] | None) -> list[Episode]:
+    def sample(self, seen: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
         no job is watched, and all CPUs matter that are busy."""
         if seen.cores is not self._cores:
@@ -94,7 +109,7 @@ class Siblings:
         look = (
             sample.part(self._of_busy)
             if own is None
-            else self._look(worked(sample.values, busy), sample.split)
+            else self._look(cpu_work(sample.values, busy), sample.split)
         )
         run_s = look.util * ((seen.time_ns - seen.since_ns) / 1e9)
         alone = look.alone
@@ -116,7 +131,7 @@ class Siblings:
         return float(instructions / cycles) if cycles > 0 else nan
 
     def _compare(
-        self, seen: Seen, look: _Look, run_s: Floats, together: Bools, own: set[int]
+        self, seen: DetectorInput, look: _Look, run_s: Floats, together: Bools, own: set[int]
     ) -> list[Episode]:
         """The episodes that this sample ended, by what is lost against the IPC alone."""
         ipc, cycles, overlap = look.ipc, look.cycles, look.overlap
@@ -143,12 +158,12 @@ class Siblings:
             self._tell(loss, seen.time_ns, own, who=news or loss in begun)
         return over
 
-    def _of_busy(self, among: Verdicts) -> list[_Look]:
+    def _of_busy(self, batch: SampleBatch) -> list[_Look]:
         """What the CPUs that are busy did in each sample."""
-        look = self._look(among.once(busy_work), among.split)
+        look = self._look(batch.once(busy_work), batch.split)
         return [_Look(*each) for each in zip(*look, strict=True)]
 
-    def _look(self, work: Worked, split: Split) -> _Look:
+    def _look(self, work: CpuWork, split: Split) -> _Look:
         util, counted, cycles, ipc, told = work
         overlap = np.empty(util.shape)
         overlap[...] = np.where(self.other < 0, 0.0, np.nan)
@@ -158,7 +173,7 @@ class Siblings:
         alone, together = counted & (overlap < ALONE), overlap >= TOGETHER
         return _Look(util, alone, together, cycles, ipc, overlap, told.swapaxes(0, -2))
 
-    def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
+    def _tell(self, loss: NeighbourLoss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode
         sums = self._programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
@@ -180,4 +195,4 @@ class Siblings:
             found = [(task, cpu) for at in members if self.other[at] >= 0
                      for cpu in self._names[self.other[at]]
                      for task in self._company.on(cpu)[:1]]  # fmt: skip
-            episode.evidence |= accused(found, own)
+            episode.evidence |= blamed_tasks(found, own)

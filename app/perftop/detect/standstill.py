@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import Seen
+from perftop.detect.engine import DetectorInput
 from perftop.model.counters import BlockCounter
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 SMALL_IDLE = 0.05
 """Share of the time. So little idle time cannot hide or make much, however it was measured."""
@@ -26,18 +26,18 @@ ROBBED_NS = 60_000_000_000
 
 
 class Standstill:
-    def __init__(self, sieve: Sieve) -> None:
-        rows = len(sieve.hello.topology)
-        self._counters = sieve.counters
-        self._guest = sieve.hello.virtualisation is not None
+    def __init__(self, reader: SampleReader) -> None:
+        rows = len(reader.hello.topology)
+        self._counters = reader.counters
+        self._guest = reader.hello.virtualisation is not None
         self._exact: Bools = np.zeros(rows, bool)
-        for variant, mask in sieve.evaluator.chosen["involuntary"]:
+        for variant, mask in reader.evaluator.chosen["involuntary"]:
             if "busy_s" in variant.needs:
                 self._exact |= mask
-        self._entries = sieve.counters.columns.get("idle_entries")
+        self._entries = reader.counters.columns.get("idle_entries")
         self._robbed_ns = np.full(rows, -ROBBED_NS)
 
-    def any(self, seen: Seen, least: float) -> bool:
+    def any(self, seen: DetectorInput, least: float) -> bool:
         """Whether any CPU loses this share. Must be called with every sample, for it remembers
         which CPUs were robbed."""
         highest = seen.sample.highest
@@ -45,7 +45,7 @@ class Standstill:
             self._robbed_ns[seen.sample.values["steal"] > 0] = seen.time_ns
         return highest.involuntary >= least
 
-    def shares(self, seen: Seen) -> tuple[Floats, Floats, Floats]:
+    def shares(self, seen: DetectorInput) -> tuple[Floats, Floats, Floats]:
         """By position of the CPU: the share, NaN where it means nothing, and below 0 where an error
         is the other way; the seconds it is of; and in seconds (3, CPUs) how much of it idle, the
         reading and steal may have made."""
@@ -62,7 +62,7 @@ class Standstill:
             share = np.where(known, lost_s / span_s, np.nan)
         return share, np.where(known, span_s, 0.0), np.array(error)
 
-    def _idle_s(self, seen: Seen, idle_s: Floats) -> Floats:
+    def _idle_s(self, seen: DetectorInput, idle_s: Floats) -> Floats:
         if self._entries is None:
             guessed = IDLE_ERROR * idle_s
         else:
@@ -100,14 +100,14 @@ class _Flags:
 
 
 class Thermal:
-    def __init__(self, sieve: Sieve) -> None:
-        hello, self._counters = sieve.hello, sieve.counters
+    def __init__(self, reader: SampleReader) -> None:
+        hello, self._counters = reader.hello, reader.counters
         scope = {block.name: block.scope for block in hello.blocks}
         self._flags = [
             _Flags(column, cause, bits, column.first + 1 + np.array(bits),
                    scope[column.block] == "core")
             for key in FLAGS
-            if (column := sieve.counters.columns.get(key)) is not None
+            if (column := reader.counters.columns.get(key)) is not None
             for cause, names in enumerate(HOT.values())
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]  # fmt: skip
@@ -117,12 +117,12 @@ class Thermal:
         """This stream has such bits."""
         return bool(self._flags)
 
-    def any(self, seen: Seen) -> bool:
+    def any(self, seen: DetectorInput) -> bool:
         """A poll in this sample found one set."""
         return bool(self._flags) and seen.sample.part(self._set)
 
-    def _set(self, among: Verdicts) -> list[bool]:
-        tables = among.delta.tables
+    def _set(self, batch: SampleBatch) -> list[bool]:
+        tables = batch.delta.tables
         found = [
             tables[flags.column.block].moved[..., flags.places].any(axis=(-2, -1))
             for flags in self._flags
@@ -130,7 +130,7 @@ class Thermal:
         told: list[bool] = np.logical_or.reduce(found).tolist()
         return told
 
-    def shares(self, seen: Seen) -> Floats:
+    def shares(self, seen: DetectorInput) -> Floats:
         """(HOT, cores) share of the polls in this sample that found it; NaN: there were no
         polls."""
         result = np.full((len(HOT), len(seen.cores.lists)), np.nan)
@@ -148,23 +148,23 @@ class Thermal:
 class Modulation:
     """What register 19AH asks of a CPU, as last read."""
 
-    def __init__(self, sieve: Sieve) -> None:
-        self._column = sieve.counters.columns.get("modulation")
+    def __init__(self, reader: SampleReader) -> None:
+        self._column = reader.counters.columns.get("modulation")
         self.told = self._column is not None
         """This stream has the register."""
-        self._rows = len(sieve.hello.topology)
+        self._rows = len(reader.hello.topology)
 
-    def any(self, seen: Seen) -> bool:
+    def any(self, seen: DetectorInput) -> bool:
         """Whether the register of any CPU is not 0."""
         return self.told and seen.sample.part(self._set)
 
-    def _set(self, among: Verdicts) -> list[bool]:
+    def _set(self, batch: SampleBatch) -> list[bool]:
         assert self._column is not None
-        moved = among.delta.tables[self._column.block].moved[..., self._column.first]
+        moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
         told: list[bool] = np.any(moved, axis=-1).tolist()
         return told
 
-    def shares(self, seen: Seen) -> Floats:
+    def shares(self, seen: DetectorInput) -> Floats:
         """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""
         if self._column is None:
             return np.full(self._rows, np.nan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perftop.detect.engine import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
@@ -49,7 +49,7 @@ class _Doubted:
 
 
 class Suspects:
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: RunningEpisodes) -> None:
         self._detector = detector
         self._running: list[_Doubted] = []
 

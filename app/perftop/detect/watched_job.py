@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import Detector, Seen
-from perftop.detect.losses import Loss, Losses, accused
-from perftop.model.episode import Crowd, Episode
+from perftop.detect.engine import DetectorInput, RunningEpisodes
+from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
+from perftop.model.episode import CrowdedCpu, Episode
 from perftop.model.machine_totals import SHARES
-from perftop.model.sample_reader import Sieve
-from perftop.model.tasks import KEPT_NS, Company, Moved, Watching
+from perftop.model.sample_reader import SampleReader
+from perftop.model.tasks import KEPT_NS, RunningTasks, ThreadActivity, WatchedJob
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
 """Shares of the time that threads wanted to run. Kernel threads and interrupts make every task wait
@@ -27,17 +27,17 @@ MIN_TASK_SHARE = 0.02
 class Scheduler:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector, company: Company, watching: Watching,
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes, running_tasks: RunningTasks, watched_job: WatchedJob,
                  groups: Ints) -> None:  # fmt: skip
-        self._counters, self._position = sieve.counters, sieve.position
-        self._company, self._watching = company, watching
-        self._names = [[row.cpu] for row in sieve.hello.topology]
-        self.losses = Losses(detector, "scheduler", groups, sieve.hello.sample_ns,
+        self._counters, self._position = reader.counters, reader.position
+        self._company, self._watching = running_tasks, watched_job
+        self._names = [[row.cpu] for row in reader.hello.topology]
+        self.losses = NeighbourLosses(detector, "scheduler", groups, reader.hello.sample_ns,
                              start=QUEUE_START, end=QUEUE_END, least=MIN_WAITED_S)  # fmt: skip
-        self._switches: dict[Loss, list[float]] = {}
+        self._switches: dict[NeighbourLoss, list[float]] = {}
         """Involuntary switches and seconds of each loss that runs."""
 
-    def sample(self, seen: Seen, own: set[int]) -> list[Episode]:
+    def sample(self, seen: DetectorInput, own: set[int]) -> list[Episode]:
         if self._watching.time_ns != seen.time_ns and self.losses.quiet:
             return []
         moved = self._by_cpu(seen.time_ns)
@@ -50,17 +50,17 @@ class Scheduler:
             self._tell(loss, moved, seen, own)
         return over
 
-    def _by_cpu(self, time_ns: int) -> dict[int, Moved]:
+    def _by_cpu(self, time_ns: int) -> dict[int, ThreadActivity]:
         """What the threads did that this sample told of, by position of the CPU."""
-        moved: dict[int, Moved] = {}
+        moved: dict[int, ThreadActivity] = {}
         if self._watching.time_ns == time_ns:
             for thread in self._watching.told:
                 at = self._position.get(thread.cpu)
                 if at is not None:
-                    moved[at] = moved.get(at, Moved()) + thread.since_last()
+                    moved[at] = moved.get(at, ThreadActivity()) + thread.since_last()
         return moved
 
-    def _shares(self, moved: dict[int, Moved]) -> tuple[Floats, Floats]:
+    def _shares(self, moved: dict[int, ThreadActivity]) -> tuple[Floats, Floats]:
         """Shares and weights by position. A CPU without a thread of the job has share 0."""
         left = {self._position.get(thread.cpu) for thread in self._watching.threads.values()}
         shares, weights = np.full(len(self._names), np.nan), np.zeros(len(self._names))
@@ -69,7 +69,13 @@ class Scheduler:
             shares[at], weights[at] = one.wait, one.run_s + one.wait_s
         return shares, weights
 
-    def _tell(self, loss: Loss, moved: dict[int, Moved], seen: Seen, own: set[int]) -> None:
+    def _tell(
+        self,
+        loss: NeighbourLoss,
+        moved: dict[int, ThreadActivity],
+        seen: DetectorInput,
+        own: set[int],
+    ) -> None:
         sums, here = self._switches[loss], [moved[at] for at in loss.members if at in moved]
         sums[0] += sum(one.involuntary for one in here)
         sums[1] += max((one.elapsed_s for one in here), default=0.0)
@@ -80,13 +86,13 @@ class Scheduler:
             cpus = [cpu for at in loss.members for cpu in self._names[at]]
             found = [(task, cpu) for cpu in cpus for task in self._company.on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in own]  # fmt: skip
-            evidence |= accused(found, own) | self._selves(cpus)
+            evidence |= blamed_tasks(found, own) | self._selves(cpus)
         pressure = self._counters.rates(seen.sample.delta, SHARES["pressure_cpu"])
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
 
-    def _selves(self, cpus: list[int]) -> dict[str, list[Crowd]]:
+    def _selves(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """CPUs on which threads of the job wait for each other. What is told of processes does not
         show it, for a whole process counts for the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
@@ -95,7 +101,7 @@ class Scheduler:
             if moved.run_s > 0 and moved.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(moved.run_s / moved.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
-        return {"self": [Crowd(len(ran[cpu]), cpu) for cpu in crowded]} if crowded else {}
+        return {"self": [CrowdedCpu(len(ran[cpu]), cpu) for cpu in crowded]} if crowded else {}
 
 
 CLOCK_START, CLOCK_END = 0.02, 0.01
@@ -120,16 +126,18 @@ class _Best:
 class Budget:
     """Begins and ends episodes of a detector. Positions are packages."""
 
-    def __init__(self, sieve: Sieve, detector: Detector, company: Company) -> None:
-        self._detector, self._company = detector, company
-        self._packages = sieve.hello.packages
-        self._topology = sieve.hello.topology
+    def __init__(
+        self, reader: SampleReader, detector: RunningEpisodes, running_tasks: RunningTasks
+    ) -> None:
+        self._detector, self._company = detector, running_tasks
+        self._packages = reader.hello.packages
+        self._topology = reader.hello.topology
         groups: Ints = np.arange(len(self._packages), dtype=np.int64)
-        self.losses = Losses(detector, "package", groups, sieve.hello.sample_ns,
+        self.losses = NeighbourLosses(detector, "package", groups, reader.hello.sample_ns,
                              start=CLOCK_START, end=CLOCK_END)  # fmt: skip
         self._best: dict[int, _Best] = {}
 
-    def sample(self, seen: Seen, mine: Bools, own: set[int]) -> list[Episode]:
+    def sample(self, seen: DetectorInput, mine: Bools, own: set[int]) -> list[Episode]:
         """`mine`: CPUs on which the job works, by position."""
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
@@ -157,7 +165,7 @@ class Budget:
         return over
 
     def _now(
-        self, seen: Seen, ran: tuple[Floats, Floats], job: Bools, awake: Bools
+        self, seen: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _Best | None:
         """None: the job does not work there, or its clock is not known."""
         if not job.any():
@@ -204,4 +212,4 @@ class Budget:
             found = [(task, cpu) for cpu in self._packages[package]
                      for task in self._company.on(cpu)[:1] if task.pid not in own]  # fmt: skip
             found.sort(key=lambda one: -one[0].share)
-            episode.evidence |= accused(found, own)
+            episode.evidence |= blamed_tasks(found, own)

@@ -48,7 +48,7 @@ class _Candidate:
     """... and those of them that leave no room for another candidate."""
 
 
-class Told(NamedTuple):
+class BoundsEvidence(NamedTuple):
     """What a sample says of the factor, in cores."""
 
     explains: list[int]
@@ -95,7 +95,7 @@ class Calibration:
             return "refused"
         return "settled" if self._settled else "uncalibrated"
 
-    def told(self, low: Floats, high: Floats) -> list[Told]:
+    def told(self, low: Floats, high: Floats) -> list[BoundsEvidence]:
         """What bounds of the factor say in each of several samples, (samples, cores); NaN for what
         counted too little."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
@@ -105,9 +105,9 @@ class Calibration:
         some = inside.any(axis=0)
         every = np.concatenate([inside, inside & tight, [some, tight & ~some]])
         count, counts = len(inside), every.sum(axis=-1).T.tolist()
-        return [Told(each[:count], each[count:-2], *each[-2:]) for each in counts]
+        return [BoundsEvidence(each[:count], each[count:-2], *each[-2:]) for each in counts]
 
-    def observe(self, told: Told) -> None:
+    def observe(self, told: BoundsEvidence) -> None:
         """Take one sample as evidence."""
         for candidate, explains, tight in zip(
             self.candidates, told.explains, told.tight, strict=True

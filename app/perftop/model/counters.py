@@ -16,8 +16,8 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.delta import Delta, Doubt, Places
-from perftop.model.differences import TIMES, Differences, times
+from perftop.model.delta import BlockPlaces, Delta, Doubt
+from perftop.model.differences import PERF_TIMES, Differences, perf_time_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Counters:
         counted = hello.stamp == "tsc" or "tsc" in self.columns
         self.has_tsc = counted and hello.tsc_hz is not None
         """Elapsed time is known in TSC ticks, and so is their rate."""
-        self._times = {block.name: times(block) for block in hello.blocks}
+        self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be doubted."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
-        self._places = Places(hello)
+        self._places = BlockPlaces(hello)
         self._narrow = {
             key: self._places.column(column.block, column.first)
             for key, column in self.columns.items()
@@ -147,7 +147,7 @@ class Counters:
             return np.full(len(rows), column is not None)
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
-    def counted(self, delta: Delta, key: str = TIMES[0]) -> Floats | None:
+    def counted(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
         """Share of the time in which perf counted the block of a counter, by position of the CPU;
         below 1 it multiplexed, and the counts are estimates. None: the stream does not tell."""
         column = self.columns.get(key)
@@ -164,7 +164,7 @@ class Counters:
         self._differences.forget(cpu_row)
 
 
-OF: dict[wire.Scope, frozenset[str]] = {
+KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
     "core": frozenset({
         "neither_s", "lp0_s", "lp1_s", "both_s", "core_c3", "core_c6", "core_c7", "core_thermal",
         "core_throttles", "core_power_limits", "core_throttled_s", "energy_core_j",
@@ -183,7 +183,7 @@ OF: dict[wire.Scope, frozenset[str]] = {
         "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
     }),
 }  # fmt: skip
-_SCOPES = {key: scope for scope, keys in OF.items() for key in keys}
+_SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
 def placed(hello: wire.Hello) -> wire.Hello:

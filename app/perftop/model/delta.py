@@ -46,7 +46,7 @@ class Delta:
     __slots__ = ("_places", "_sums", "_tables", "_widths", "doubts", "keys", "skew_ns")
 
     def __init__(
-        self, places: Places, sums: Floats, widths: Floats, doubts: Codes, keys: tuple[str, ...],
+        self, places: BlockPlaces, sums: Floats, widths: Floats, doubts: Codes, keys: tuple[str, ...],
         skew_ns: Ints,
     ) -> None:  # fmt: skip
         self._places, self._sums, self._widths = places, sums, widths
@@ -64,7 +64,7 @@ class Delta:
             self._tables = {each.block.name: self._table(each) for each in self._places.each}
         return self._tables
 
-    def _table(self, place: Place) -> BlockDelta:
+    def _table(self, place: BlockPlace) -> BlockDelta:
         """The sums are the ticks of all rows, and behind them what all values moved, block by block
         and column by column: numpy is twice as fast along a column whose rows stand together."""
         sums = self._sums
@@ -97,12 +97,12 @@ class Delta:
         self._sums += other._sums
         self.skew_ns = max(self.skew_ns, other.skew_ns)
         if doubted and other.doubts.any():
-            self.doubts = merged(self.doubts, other.doubts)
+            self.doubts = merge_doubts(self.doubts, other.doubts)
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
         """The doubted counters with their doubts, by position of the CPU."""
-        return listed(self.doubts, self.keys)
+        return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice) -> Delta:
         """One sample of several, or some of them. Their arrays are shared."""
@@ -119,7 +119,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockPlace:
     """One block."""
 
     block: wire.Block
@@ -131,16 +131,16 @@ class Place:
     """Its values; those of a row stand together."""
 
 
-class Places:
+class BlockPlaces:
     def __init__(self, hello: wire.Hello) -> None:
-        self.each: list[Place] = []
+        self.each: list[BlockPlace] = []
         self.rows = self.values = 0
         """How many there are in all."""
         for block in hello.blocks:
             count, columns = hello.rows(block.scope), block.columns
             rows, values = self.rows + count, self.values + count * columns
             of_rows, of_values = slice(self.rows, rows), slice(self.values, values)
-            self.each.append(Place(block, count, columns, of_rows, of_values))
+            self.each.append(BlockPlace(block, count, columns, of_rows, of_values))
             self.rows, self.values = rows, values
         widths = np.repeat([p.columns for p in self.each], [p.count for p in self.each])
         self.row_of: Ints = np.repeat(np.arange(self.rows), widths)
@@ -149,7 +149,7 @@ class Places:
         self._starts: Ints = (np.cumsum(widths) - widths)[self._wide]
         """The rows that have values, and the first of each."""
         of_cpus = [p for p in self.each if p.block.scope == "cpu"]
-        self.of_cpus: list[Place] = of_cpus
+        self.of_cpus: list[BlockPlace] = of_cpus
         self.cpu_rows: Bools = np.zeros(self.rows, bool)
         """Mask of the rows of blocks of CPU scope."""
         for place in of_cpus:
@@ -250,17 +250,17 @@ LASTING = np.isin(
 again only after two samples in a row without a doubt."""
 
 
-def held_on(fresh: Codes, before: Codes) -> Codes:
+def with_lasting(fresh: Codes, before: Codes) -> Codes:
     """The codes in force for a sample: its own, else the lasting ones of the sample before it."""
     return np.where((fresh == 0) & LASTING[before], before, fresh)
 
 
-def merged(older: Codes, newer: Codes) -> Codes:
+def merge_doubts(older: Codes, newer: Codes) -> Codes:
     """The codes of several samples together; the newest reason wins."""
     return np.where(newer != 0, newer, older)
 
 
-def listed(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
+def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
     """The doubted counters with their doubts, by position of the CPU."""
     found: dict[int, set[tuple[str, Doubt]]] = {}
     for row, at in zip(*np.nonzero(codes), strict=True):

@@ -24,7 +24,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
-from perftop.model.delta import Delta, Doubt, Gaps, Place, Places
+from perftop.model.delta import BlockPlace, BlockPlaces, Delta, Doubt, Gaps
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Bools, Floats, Ints, Words
@@ -38,7 +38,7 @@ later reads against the widths of those before them, and flags them."""
 class Differences:
     """Takes differences between the frames of one stream, and has the state needed for it."""
 
-    def __init__(self, hello: wire.Hello, places: Places, stamp_hz: float,
+    def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
         """`home`: the block of each counter, where its key stands in several; `key_at`: places of
         the counters that can be doubted."""
@@ -219,7 +219,7 @@ class Readings:
     def sampled(self) -> Bools:
         return self.there if self.plain else self.flagged(wire.ROW_SAMPLED)
 
-    def skew_ns(self, places: Places) -> Ints:
+    def skew_ns(self, places: BlockPlaces) -> Ints:
         """Time between the first and the last wake-up of the reads of each frame, the longest of
         all blocks of CPU scope."""
         late, longest = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
@@ -237,7 +237,7 @@ class Readings:
         return longest
 
 
-def heads(data: wire.Bytes, rows: int) -> wire.Bytes:
+def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
     """The heads of all rows of a block; where there is one for all of them, it is repeated."""
     return bytes(data) * rows if len(data) == HEAD_BYTES else data
 
@@ -246,7 +246,7 @@ class Unpacker:
     """Makes readings of frames. What is the same in batch after batch is kept: which blocks come
     with which frames, and which values are valid."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: BlockPlaces) -> None:
         self._places = places
         self._blocks = [(place.block.name, _nothing(place)) for place in places.each]
         """The blocks, and what stands for each in a frame that does not have it."""
@@ -268,7 +268,7 @@ class Unpacker:
         head = b"".join([rows.head for rows in each])
         if len(head) != HEAD_BYTES * places.rows * count:  # one head for all rows of some blocks
             sizes = [place.count for place in places.each] * count
-            head = b"".join([heads(rows.head, n) for rows, n in zip(each, sizes, strict=True)])
+            head = b"".join([row_heads(rows.head, n) for rows, n in zip(each, sizes, strict=True)])
         heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
         moved = np.frombuffer(b"".join([rows.values for rows in each]), "<u8")
         moved = moved.reshape(count, places.values)
@@ -301,7 +301,7 @@ class Unpacker:
         return self._valid[2:]
 
 
-def _nothing(place: Place) -> wire.Rows:
+def _nothing(place: BlockPlace) -> wire.Rows:
     head, words = bytes(HEAD_BYTES * place.count), place.block.valid_words
     return wire.Rows(head, bytes(8 * words * place.count), bytes(8 * place.count * place.columns))
 
@@ -326,7 +326,7 @@ class Baseline:
     """(rows) there is a reading to take a difference with."""
 
     @classmethod
-    def none(cls, places: Places) -> Baseline:
+    def none(cls, places: BlockPlaces) -> Baseline:
         n, values = places.rows, places.values
         return cls(
             np.zeros(n, np.uint64), np.zeros(n), np.zeros(values, np.uint64),
@@ -343,7 +343,7 @@ class Baseline:
         return sum(part.nbytes for part in parts)
 
     def take(
-        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
+        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: BlockPlaces
     ) -> Baseline:
         """What each frame is compared with; then the newest readings are the baseline. Clears
         rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
@@ -358,7 +358,7 @@ class Baseline:
         return Baseline(stamp, width, values, valid, first, known)
 
     def _known(
-        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
+        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: BlockPlaces
     ) -> Bools:
         """(frames, rows) whether there is a reading before each frame."""
         if now.plain and not any(drop):
@@ -410,10 +410,15 @@ is added to it at once."""
 UNLIMITED = 1e30
 """No limit; finite, so that its product with 0 seconds is 0."""
 
-MOST = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
+MAX_PER_SECOND = {
+    "cycles": MAX_HZ,
+    "instructions": MAX_HZ * MAX_IPC,
+    "events": MAX_EVENTS,
+    "s": 1.0,
+}
 """The most of a unit in a second."""
 
-TIMES = ("perf_enabled_s", "perf_running_s")
+PERF_TIMES = ("perf_enabled_s", "perf_running_s")
 Blocks = Sequence[tuple[wire.Block, int]]
 """Blocks with the number of rows of each."""
 
@@ -450,7 +455,7 @@ class Limits:
         """The differences, scaled up to the whole span where perf multiplexed the counters."""
         for block in self._turning:
             mine = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
-            enabled, running = (mine[..., at, None] for at in block.times)
+            enabled, running = (mine[..., at, None] for at in block.perf_time_columns)
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.where(running > 0, enabled / running, np.nan)
             mine[:] = np.where(block.columns, mine * factor, mine)
@@ -466,7 +471,7 @@ class Limits:
             result |= moved < self._least
         for block in self._turning:  # what is scaled by wrong times is wrong
             mine = result[:, block.values].reshape(-1, block.rows, len(block.columns))
-            mine |= block.columns & mine[..., block.times].any(axis=-1, keepdims=True)
+            mine |= block.columns & mine[..., block.perf_time_columns].any(axis=-1, keepdims=True)
         return result
 
 
@@ -484,7 +489,7 @@ def _limit(counter: wire.Counter, scope: wire.Scope) -> float:
     """The most that it can move in a second."""
     if counter.kind != "counter" or scope != "cpu":
         return UNLIMITED
-    return MOST.get(counter.unit, UNLIMITED)
+    return MAX_PER_SECOND.get(counter.unit, UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +500,7 @@ class _Turning:
     rows: int
     columns: Bools
     """Mask of those that are scaled up."""
-    times: tuple[int, int]
+    perf_time_columns: tuple[int, int]
     """The columns of both times of perf."""
 
 
@@ -503,9 +508,9 @@ def _turning(blocks: Blocks) -> Iterator[_Turning]:
     first = 0
     for block, rows in blocks:
         last = first + rows * block.columns
-        if (at := times(block)) is not None:
+        if (at := perf_time_columns(block)) is not None:
             per_column = _columns(block)
-            scaled = [c.origin.startswith("perf") and c.key not in TIMES for c in per_column]
+            scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in per_column]
             yield _Turning(slice(first, last), rows, np.array(scaled, bool), at)
         first = last
 
@@ -515,9 +520,9 @@ def _columns(block: wire.Block) -> list[wire.Counter]:
     return [c for c in block.counters for _ in range(c.columns)]
 
 
-def times(block: wire.Block) -> tuple[int, int] | None:
+def perf_time_columns(block: wire.Block) -> tuple[int, int] | None:
     """The columns of both times of perf; None: the block does not have both."""
     keys = [c.key for c in _columns(block)]
-    enabled, running = TIMES
+    enabled, running = PERF_TIMES
     both = enabled in keys and running in keys
     return (keys.index(enabled), keys.index(running)) if both else None

@@ -68,7 +68,7 @@ class Bit(NamedTuple):
     times: float
 
 
-class Polled(NamedTuple):
+class PolledBits(NamedTuple):
     """The bits that polls found set."""
 
     bits: tuple[Bit, ...]
@@ -97,7 +97,7 @@ class OutOf(NamedTuple):
     highest: float
 
 
-class Ran(NamedTuple):
+class TaskOnCpu(NamedTuple):
     """A task that ran on a CPU."""
 
     pid: int
@@ -105,7 +105,7 @@ class Ran(NamedTuple):
     cpu: int
 
 
-class Crowd(NamedTuple):
+class CrowdedCpu(NamedTuple):
     """Threads of the watched job that share a CPU."""
 
     threads: int
@@ -118,7 +118,7 @@ class Host(NamedTuple):
     name: str | None
 
 
-class Took(NamedTuple):
+class GroupTraffic(NamedTuple):
     """A group of resctrl, and what it moved from and to memory."""
 
     group: str

@@ -17,7 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints
-from perftop.model.calibration import BLUR_S, MIN_COUNTED_SHARE, Calibration, Told, factor_bounds
+from perftop.model.calibration import (
+    BLUR_S,
+    MIN_COUNTED_SHARE,
+    BoundsEvidence,
+    Calibration,
+    factor_bounds,
+)
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
 from perftop.model.differences import MAX_IPC
@@ -209,7 +215,7 @@ class Evidence(NamedTuple):
     """What some samples tell about the factor of an event."""
 
     calibration: Calibration
-    told: list[tuple[Told, ...]]
+    told: list[tuple[BoundsEvidence, ...]]
     """By sample, in order of use."""
 
 
@@ -239,7 +245,7 @@ class SiblingGates:
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
             return None
-        told: list[list[Told]] = []
+        told: list[list[BoundsEvidence]] = []
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
             ways, cores = low.shape[1:]

@@ -12,7 +12,7 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.memory import TRAFFIC_KEYS, Best
+from perftop.model.memory import TRAFFIC_KEYS, BestTraffic
 
 MEMORY = {f"{key}_per_s": key for key in TRAFFIC_KEYS}
 """Traffic of packages with their memory, with the counter of each."""
@@ -45,10 +45,10 @@ OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST
 """Names of the numbers that each package has."""
 
 
-class Totals:
+class MachineTotals:
     """The numbers of one stream that no CPU has of its own."""
 
-    def __init__(self, counters: Counters, best: Best) -> None:
+    def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best = counters, best
         keys = dict.fromkeys([*NAMES.values(), CORE, *OF_L3.values()])
         found = [column for key in keys if (column := counters.columns.get(key)) is not None]

@@ -13,7 +13,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import safe
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.episode import Took
+from perftop.model.episode import GroupTraffic
 
 READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
@@ -21,7 +21,7 @@ WINDOW_S = 0.95
 Traffic of a short sample may be a burst from a queue."""
 
 
-def moved(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
+def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
     """Bytes read and written together, and the seconds of that, by package. None: not counted."""
     parts = [counters.moved(delta, key) for key in TRAFFIC_KEYS]
     if parts[0] is None or parts[1] is None:
@@ -30,7 +30,7 @@ def moved(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
     return parts[0] + parts[1], ticks / counters.stamp_hz
 
 
-class Best:
+class BestTraffic:
     """The highest mean of a second, by package, in bytes per second; NaN before the first."""
 
     def __init__(self, counters: Counters) -> None:
@@ -90,7 +90,7 @@ class L3Groups:
         self._rates = {at: step / span_s for at, step in steps.items() if step >= 0}
         self._last, self._at_ns = now, time_ns
 
-    def took(self, cpus: Collection[int]) -> list[Took]:
+    def took(self, cpus: Collection[int]) -> list[GroupTraffic]:
         """What groups move in the L3s of these CPUs, most first; empty: not known. Monitoring
         groups are part of their control group, and told beside it."""
         if self._now_ns - self._at_ns > OLD_NS:
@@ -100,7 +100,7 @@ class L3Groups:
         for (group, l3), rate in self._rates.items():
             if l3 in mine:
                 sums[group] = sums.get(group, 0.0) + rate
-        found = [Took(group, round(rate)) for group, rate in sums.items() if rate > 0]
+        found = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
         return sorted(found, key=lambda one: -one.bytes_per_s)[:MAX_NAMED_GROUPS]
 
 
@@ -113,6 +113,6 @@ def _read(told: Mapping[object, object]) -> BytesMoved:
         name = safe(group, MAX_NAME_LENGTH) if group else DEFAULT
         for row in rows[:MAX_L3_GROUPS]:
             match row:
-                case [int(l3), int(moved)] if moved >= 0:
-                    found[name, l3] = moved
+                case [int(l3), int(traffic)] if traffic >= 0:
+                    found[name, l3] = traffic
     return found

@@ -29,7 +29,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TaskSnapshot:
     """A record of who runs where, as the wire has it: by CPU as text. Unchecked."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
@@ -39,11 +39,11 @@ class Look:
     waits: Mapping[str, Any] | None = None
     """Their shares of waiting and switches a second; None if the stream does not tell them."""
     _told: dict[str, list[Task]] = field(default_factory=dict, init=False)
-    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False)
+    _ran: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
     """What `told` and `on` have found so far, as a look is shown for many refreshes."""
 
     @classmethod
-    def of(cls, records: Mapping[str, object]) -> Look | None:
+    def of(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
         """The look that these records of a frame are of; None if they are of none."""
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
@@ -61,13 +61,15 @@ class Look:
             self._told[cpu] = [one for one in map(task, self._records(cpu)) if one is not None]
         return self._told[cpu]
 
-    def on(self, cpu: str) -> list[Ran]:
+    def on(self, cpu: str) -> list[TaskActivity]:
         """As `told`, with what they did besides running."""
         if cpu not in self._ran:
             waits = self.waits.get(cpu) if self.waits else None
             known = [*waits[:MOST_TASKS], *_UNTOLD] if isinstance(waits, list) else _UNTOLD
             found = zip(map(task, self._records(cpu)), known, strict=False)
-            self._ran[cpu] = [Ran(one, *_waited(wait)) for one, wait in found if one is not None]
+            self._ran[cpu] = [
+                TaskActivity(one, *_waited(wait)) for one, wait in found if one is not None
+            ]
         return self._ran[cpu]
 
     def _records(self, cpu: str) -> list[Any]:
@@ -75,7 +77,7 @@ class Look:
         return others[:MOST_TASKS] if isinstance(others, list) and others else [self.tasks.get(cpu)]
 
 
-class Ran(NamedTuple):
+class TaskActivity(NamedTuple):
     """A task on a CPU, and what it did besides running there; NaN if that is not known."""
 
     task: Task
@@ -99,11 +101,11 @@ def _number(value: object, most: float) -> float:
     return nan
 
 
-class Company:
+class RunningTasks:
     """The last record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self) -> None:
-        self._look = Look()
+        self._look = TaskSnapshot()
         self._firsts: dict[int, tuple[int, str] | None] = {}
         """What `firsts` has found in this record, by CPU."""
         self.since_ns = self.time_ns = 0
@@ -111,7 +113,7 @@ class Company:
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of tasks."""
-        look = Look.of(records)
+        look = TaskSnapshot.of(records)
         if look is None:
             return False
         self._look, self._firsts = look, {}
@@ -140,11 +142,11 @@ def task(record: object) -> Task | None:
     """The task in a wire record of pid, name and share; None if the record is not valid."""
     match record:
         case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
-            return Task(pid, shown(name), min(1.0, max(0.0, float(share))))
+            return Task(pid, safe_name(name), min(1.0, max(0.0, float(share))))
     return None
 
 
-def shown(name: str) -> str:
+def safe_name(name: str) -> str:
     """A task's name made safe and short; a task may name itself with a control sequence."""
     cut = name[:MOST_COMM]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
@@ -169,7 +171,7 @@ class _Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ThreadActivity:
     """What a thread, or several together, did over some time."""
 
     elapsed_s: float = 0.0
@@ -188,8 +190,8 @@ class Moved:
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
 
-    def __add__(self, other: Moved) -> Moved:
-        return Moved(
+    def __add__(self, other: ThreadActivity) -> ThreadActivity:
+        return ThreadActivity(
             max(self.elapsed_s, other.elapsed_s),
             self.run_s + other.run_s,
             self.wait_s + other.wait_s,
@@ -207,14 +209,14 @@ class Thread:
     """CPU on which it ran last."""
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
 
-    def over(self, span_ns: int) -> Moved:
+    def over(self, span_ns: int) -> ThreadActivity:
         """What it did in the last `span_ns`, or since the oldest point if that is later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
         known = last.wait_ns is not None and first.wait_ns is not None
         waited_ns = (last.wait_ns or 0) - (first.wait_ns or 0) if known else nan
-        return Moved(
+        return ThreadActivity(
             (last.time_ns - first.time_ns) / 1e9,
             max(0, last.run_ns - first.run_ns) / 1e9,
             max(0, waited_ns) / 1e9 if known else nan,
@@ -222,13 +224,17 @@ class Thread:
             max(0, last.involuntary - first.involuntary),
         )
 
-    def since_last(self) -> Moved:
+    def since_last(self) -> ThreadActivity:
         """What it did between the last two points."""
         points = self.points
-        return self.over(points[-1].time_ns - points[-2].time_ns) if len(points) > 1 else Moved()
+        return (
+            self.over(points[-1].time_ns - points[-2].time_ns)
+            if len(points) > 1
+            else ThreadActivity()
+        )
 
 
-class Watching:
+class WatchedJob:
     """The watched job. `name`: the PID or name that the user gave; None: no job is watched.
     `record`: the record of frames that has its threads."""
 
@@ -274,15 +280,15 @@ class Watching:
         thread = self.threads.get(int(tid))
         if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new one
             thread = self.threads[int(tid)] = Thread(int(tid), pid)
-        thread.comm, thread.cpu = shown(comm), cpu
+        thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
             thread.points.popleft()
         thread.points.append(point)
         self.told.append(thread)
 
-    def job(self, span_ns: int) -> Moved:
+    def job(self, span_ns: int) -> ThreadActivity:
         """The sum over all threads."""
-        return sum((thread.over(span_ns) for thread in self.threads.values()), Moved())
+        return sum((thread.over(span_ns) for thread in self.threads.values()), ThreadActivity())
 
     def pids(self) -> set[int]:
         return {thread.pid for thread in self.threads.values()}

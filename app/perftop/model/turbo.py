@@ -22,7 +22,7 @@ from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
 
-GAUGES = ("ceiling_hz", "e_ceiling_hz")
+CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
 CPUs of a counter tells which."""
 SLEEPS = ("core_c3", "core_c6", "core_c7")
@@ -74,7 +74,7 @@ class Turbo:
         self._counters, hello = counters, counters.hello
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._tables, self._bounds = tables(hello.turbo, list(position))
-        self._gauges = [column for key in GAUGES if (column := counters.columns.get(key))]
+        self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
         self._sleeps = [column for key in SLEEPS if (column := counters.columns.get(key))]
         who = hello.identity
         small = (who.vendor, who.family, who.model) in SMALL_MODELS

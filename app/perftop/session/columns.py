@@ -8,7 +8,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.model.numbers import EVENT, METRICS, RARE, Number
-from perftop.model.smt import COUNTED, STATES, TRACED
+from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -65,7 +65,7 @@ def counted(key: str, session: Session, interval: Interval) -> Floats:
         return measured(by_key(session)[key], session, interval)
     if key == _CEILING.key:
         return spread(session, interval.ceiling_hz)
-    cpus, count = len(session.sieve.cores.of_cpu), interval.counts.get(key)
+    cpus, count = len(session.reader.cores.of_cpu), interval.counts.get(key)
     if count is None or len(count) != cpus or not interval.elapsed_s:
         return np.full(cpus, np.nan)
     return count / interval.elapsed_s
@@ -82,7 +82,7 @@ def shown(column: Number, session: Session, interval: Interval) -> Floats:
 def spread(session: Session, by_core: Floats) -> Floats:
     """What cores have, by position of their CPUs; NaN where none is known, and for all if a core
     has come since."""
-    cores = session.sieve.cores
+    cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.of_cpu), np.nan)
     return cores.by_cpu(by_core)
@@ -108,7 +108,7 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
     at = [i for i, name in enumerate(interval.keys) if name in needs]
     found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
     if key in STATES and found.any():
-        cores = session.sieve.cores
+        cores = session.reader.cores
         of_core = np.isin(cores.of_cpu, cores.of_cpu[found])
         return np.asarray(of_core & (cores.of_cpu >= 0))
     return found
@@ -119,7 +119,7 @@ def _needs(key: str, session: Session) -> set[str]:
     if key in session.evaluator.metrics:
         return session.evaluator.needs(key)
     if key in STATES:
-        return {session.sieve.splitter.counted() or "", *session.evaluator.needs("util")}
+        return {session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
     return {key}
 
 
@@ -128,7 +128,7 @@ class Tabular:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        cores = session.sieve.cores
+        cores = session.reader.cores
         self._core = cores.of_cpu
         held = zip(session.topology, cores.of_cpu.tolist(), strict=True)
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in held]
@@ -147,11 +147,11 @@ class Tabular:
         session, counters = self._session, self._session.counters.columns
         keys = {key for key, chosen in session.evaluator.chosen.items() if chosen}
         threads = {len(core) for core in session.cores}
-        if 2 in threads and any(key in counters for key in (*COUNTED, *TRACED)):
+        if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
             keys |= set(STATES)
         elif max(threads, default=1) > 2:
             keys.add("neither")
-        if self._session.sieve.turbo.cpus.any():
+        if self._session.reader.turbo.cpus.any():
             keys.add(_CEILING.key)
         return keys | ({_SMI.key} & counters.keys())
 

@@ -15,7 +15,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
-from perftop.model.sample_reader import Sample, Together, Verdicts
+from perftop.model.sample_reader import Sample, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
 
 Times = Ints
@@ -112,23 +112,23 @@ class Trail:
         if not self._waiting:
             return
         here = slice(self.count - len(self._waiting), self.count)
-        samples, self._waiting = Together(self._waiting), []
+        samples, self._waiting = StackedSamples(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top, bottom = (
                 self._kept(part).swapaxes(0, 1)
                 for part in (
-                    samples.part(lambda among: among.values.top),
-                    samples.part(lambda among: among.values.bottom),
+                    samples.part(lambda batch: batch.values.top),
+                    samples.part(lambda batch: batch.values.bottom),
                 )
             )
             self._settle_machine(samples, here)
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)
-            states = samples.part(lambda among: among.split.states)
-            ceiling = samples.part(lambda among: among.ceilings.hz)
+            states = samples.part(lambda batch: batch.split.states)
+            ceiling = samples.part(lambda batch: batch.ceilings.hz)
             known = np.isfinite(states[..., 0])
-            ticks = samples.part(lambda among: among.delta.tables["cpu"].ticks)
+            ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.most(ticks / self._stamp_hz)
             cores = self._cores[here, :-1]
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
@@ -140,9 +140,9 @@ class Trail:
         every = len(self._metrics) == part.shape[1]
         return part if every else part.take(self._metrics, axis=1)
 
-    def _settle_machine(self, samples: Together, here: slice) -> None:
-        moved = samples.part(lambda among: among.delta.at(self._moved))
-        ticks = samples.part(lambda among: among.delta.at(self._ticks))
+    def _settle_machine(self, samples: StackedSamples, here: slice) -> None:
+        moved = samples.part(lambda batch: batch.delta.at(self._moved))
+        ticks = samples.part(lambda batch: batch.delta.at(self._ticks))
         last = self._first_shared
         for shared in self._of_shared:
             first, last = last, last + len(shared.rows)
@@ -154,9 +154,9 @@ class Trail:
         _write(self._machine[1, :, here], ticks.T, known)
 
 
-def _of_block(block: str, among: Verdicts) -> Floats:
+def _of_block(block: str, batch: SampleBatch) -> Floats:
     """What moved there, by sample, row and column."""
-    return among.delta.tables[block].moved
+    return batch.delta.tables[block].moved
 
 
 def _write(to: Singles, values: Floats, known: Bools) -> None:

@@ -16,7 +16,7 @@ from turning import Turning
 from perftop.detect.engine import GAP_NS
 from perftop.detect.ramps import GAIN, HOLD_NS, LONGEST_NS, MIN_WORK, REST_NS, UP, Clocks, Ramps
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 from perftop.output.episode_words import evidence
 
 GHZ = 1e9
@@ -32,7 +32,7 @@ class Walk(Stepped):
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
         hello = made.hello(cores=cores, packages=cpus)
         super().__init__()
-        self.ramps, self.cores = Ramps(Sieve(hello)), cores
+        self.ramps, self.cores = Ramps(SampleReader(hello)), cores
 
     def go(
         self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,

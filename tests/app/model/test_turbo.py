@@ -17,7 +17,7 @@ from turbos import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 from perftop.model.turbo import MOST_STEPS, Ceilings, Turbo, tables
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
@@ -36,9 +36,9 @@ def turbo(
     )  # fmt: skip
     if package:
         hello.blocks.append(Block("package", "package", list(package)))
-    sieve = Sieve(hello)
-    assert sieve.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
-    return sieve.turbo
+    reader = SampleReader(hello)
+    assert reader.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
+    return reader.turbo
 
 
 def ceilings(
@@ -84,7 +84,7 @@ def test_what_small_cores_count_as_c6_is_also_their_c7(
     )  # fmt: skip
     rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
     identity = wire.Identity("GenuineIntel", 6, model)
-    found = Sieve(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
+    found = SampleReader(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
     slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
     low = ceilings(found, [1.0, awake], **slept).low_hz
     assert low[0] == pytest.approx(4e9 - awake * 1e9)
@@ -233,7 +233,7 @@ def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
     greeting.blocks.append(Block("package", "package", [exact]))
-    assert ghz(ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
+    assert ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
 
 
 def test_one_base_clock_is_not_that_of_every_core_type() -> None:
@@ -241,8 +241,8 @@ def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     rows = [
         dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
     ]
-    sieve = Sieve(dataclasses.replace(greeting, topology=rows))
-    assert np.isnan(ceilings(sieve.turbo, [1, 1]).low_hz).all()
+    reader = SampleReader(dataclasses.replace(greeting, topology=rows))
+    assert np.isnan(ceilings(reader.turbo, [1, 1]).low_hz).all()
 
 
 @pytest.mark.parametrize("nonsense", [
@@ -266,5 +266,5 @@ def test_exact_ceilings_go_before_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
-    found = ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
+    found = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
     assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]

@@ -91,7 +91,7 @@ class Course:
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
                 found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
-        if self._session.sieve.turbo.cpus.any():
+        if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._low_s(), ran_s)

@@ -54,7 +54,7 @@ class Happened:
     def take(self, sample: Sample, since_ns: int) -> None:
         """Add a sample, which is the session's newest."""
         session = self._session
-        cores = session.sieve.cores
+        cores = session.reader.cores
         self._waiting.append(_Waiting(since_ns, session.now_ns, _lost(sample, cores), cores))
         while self._waiting and self._waiting[0].time_ns <= session.now_ns - self._late_ns:
             self._settle(self._waiting.popleft())

@@ -182,7 +182,7 @@ class Page:
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
         known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
-        told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
+        told = np.unique(self.sums.package[known & session.reader.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in told for cause in CAUSES}
         by_place = (
             (family.BELOW, below | happened.below_s),

@@ -183,7 +183,7 @@ def _style(scene: Scene, key: str, value: float) -> str:
 
 
 def _ceiling(scene: Scene) -> list[Run] | None:
-    origin = scene.session.sieve.turbo.origin
+    origin = scene.session.reader.turbo.origin
     if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit

@@ -64,7 +64,7 @@ def units(
     session: Session, places: Places, order: Sequence[int], *, counted: bool
 ) -> list[Unit]:  # fmt: skip
     """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
-    found, ceiled = [], session.sieve.turbo.cpus
+    found, ceiled = [], session.reader.turbo.cpus
     for at in order:
         place = places.places[at]
         whole = [(place.rows, place.cpus)]
