@@ -60,7 +60,7 @@ class Differences:
         counters that can be doubted."""
         self._places, self._stamp_hz = places, stamp_hz
         self._unpacker = _Unpacker(places)
-        self._limits = _Limits(places.blocks)
+        self._limits = CounterLimits(places.blocks)
         self._baseline = _Baseline.empty(places)
         self._gaps: tuple[bytes, tuple[_Gaps, _Gaps] | None] = (b"", None)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
@@ -398,7 +398,7 @@ def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.n
     return both[:-1], both[-1].copy()
 
 
-class _Limits:
+class CounterLimits:
     """How to take differences and how large they can be, for each value of all blocks."""
 
     def __init__(self, places: Sequence[BlockPlace]) -> None:
