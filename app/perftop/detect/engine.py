@@ -24,7 +24,7 @@ times a second, and ticks of 10 ms of a loss of 5 % come more often: one line fo
 them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DetectorInput:
     """One sample; `cores` is another object when they were regrouped."""
 

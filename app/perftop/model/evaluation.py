@@ -98,7 +98,7 @@ class Evaluator:
         self._formulas = [
             (
                 self.registry.index[key], variant.numerator, variant.denominator,
-                slice(None) if mask.all() else mask,
+                None if mask.all() else mask,
             )
             for key, chosen in self.chosen.items()
             for variant, mask in chosen
@@ -140,9 +140,12 @@ class Evaluator:
         samples = delta.doubts.shape[:-2]
         top, bottom = np.full((2, *samples, len(self.metrics), self._cpus), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for i, numerator, denominator, cpus in self._formulas:
-                top[..., i, cpus] = numerator(q)[..., cpus]
-                bottom[..., i, cpus] = denominator(q)[..., cpus]
+            for i, numerator, denominator, mask in self._formulas:
+                if mask is None:  # all CPUs
+                    top[..., i, :], bottom[..., i, :] = numerator(q), denominator(q)
+                else:
+                    top[..., i, mask] = numerator(q)[..., mask]
+                    bottom[..., i, mask] = denominator(q)[..., mask]
         return Values(top, bottom, registry=self.registry)
 
 

@@ -112,10 +112,11 @@ class Gates:
             if np.count_nonzero(before) < before.size:
                 agree = other > MIN_RUN_SHARE * samples.ticks
                 agree &= apart < MAX_CLOCK_DIFFERENCE * other
-                by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
-                before, self._agreed[key] = by_now[:-1], by_now[-1].copy()
-                if key == "cycles":
-                    agreed = by_now[1:]
+                if np.count_nonzero(agree & ~before):  # seldom
+                    by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
+                    before, self._agreed[key] = by_now[:-1], by_now[-1]
+                    if key == "cycles":
+                        agreed = by_now[1:]
             samples.doubt(key, Doubt.UNLIKE, before & unlike)
         return agreed
 

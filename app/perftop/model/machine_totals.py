@@ -90,7 +90,10 @@ class MachineTotals:
                 continue
             rates = found.get(key)
             if rates is not None and len(rates):
-                value = float(rates.max() if name in HIGHEST else rates.sum())
+                if len(rates) == 1:  # usually; saves 8 % of an interval
+                    value = float(rates[0])
+                else:
+                    value = float(rates.max() if name in HIGHEST else rates.sum())
                 numbers[name] = min(1.0, max(0.0, value)) if name in SHARES else value
         return numbers
 

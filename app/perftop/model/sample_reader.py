@@ -47,7 +47,7 @@ class Maxima(NamedTuple):
     involuntary: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampleBatch:
     """Samples that were computed together; all parts have a leading axis for them."""
 

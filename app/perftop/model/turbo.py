@@ -35,7 +35,7 @@ MIN_ACTIVE_SHARE = 0.001
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ceilings:
     """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
     several samples; NaN where unknown."""
@@ -51,7 +51,7 @@ class Ceilings:
         return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Caps:
     """The lowest limit that was set, by position of the core."""
 
