@@ -145,7 +145,7 @@ class HighShare:
     start_ns: int
     last_ns: int
     """End of the last sample that showed it."""
-    kept: InnerSums | AllSums
+    totals: InnerSums | AllSums
     calm_ns: int | None = None
     """Start of the pause it is in."""
     calm: list[Floats] = field(default_factory=list)
@@ -158,7 +158,7 @@ class HighShare:
 
     def show(self, sums: Floats, time_ns: int) -> None:
         """A sample that ended at `time_ns` shows it. The pause before belongs to it."""
-        self.kept.add([*self.calm, sums])
+        self.totals.add([*self.calm, sums])
         self.calm.clear()
         self.calm_ns, self.last_ns = None, time_ns
 
@@ -191,13 +191,13 @@ class Patience:
 class ShareEpisode(HighShare):
     """A high share of several positions - CPUs, cores or packages - that is one episode."""
 
-    kept: InnerSums = field(default_factory=InnerSums)
+    totals: InnerSums = field(default_factory=InnerSums)
     episode: Episode
     members: Bools
 
     @property
     def sums(self) -> Floats:
-        return np.asarray(self.kept.sums)
+        return np.asarray(self.totals.sums)
 
 
 S = TypeVar("S", bound=ShareEpisode)
@@ -220,7 +220,7 @@ class OpenEpisodes(Generic[S]):
         """One of this group that started with the sample before this one: perhaps in the middle of
         it, so that not all of its positions showed it yet."""
         same = (one for one in self.running if one.group == group and one.calm_ns is None)
-        return next((one for one in same if one.kept.samples == 2), None)
+        return next((one for one in same if one.totals.samples == 2), None)
 
     def begin(self, started: S) -> None:
         self.running.append(started)
@@ -324,7 +324,7 @@ class ShareEpisodes:
             self._open.begin(one)
             one.show(sums, time_ns)
         else:
-            one.kept.amend(sums)
+            one.totals.amend(sums)
         _set_depth(one)
         one.members |= new
         names = [self._names[i] for i in np.flatnonzero(one.members).tolist()]

@@ -93,7 +93,7 @@ class NeighbourLosses:
             return []
         for at in np.flatnonzero(self.fresh).tolist():
             self.shares[at] = HighShare(
-                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, kept=AllSums()
+                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
         self.open |= self.fresh
         self.quiet = False
@@ -119,8 +119,8 @@ class NeighbourLosses:
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
             one = self.shares[at]
-            enough = one.kept.samples >= MIN_LOSS_SAMPLES and one.last_ns == time_ns
-            if not (enough and np.asarray(one.kept.sums)[0] >= self._least):
+            enough = one.totals.samples >= MIN_LOSS_SAMPLES and one.last_ns == time_ns
+            if not (enough and np.asarray(one.totals.sums)[0] >= self._least):
                 continue
             loss = self._loss_of(at)
             if at not in loss.members:
@@ -138,7 +138,9 @@ class NeighbourLosses:
         """Lost and weight, up to the last samples that showed it."""
         if not members:
             return 0.0, 0.0
-        lost, weight = np.array([self.shares[at].kept.sums for at in members]).sum(axis=0).tolist()
+        lost, weight = (
+            np.array([self.shares[at].totals.sums for at in members]).sum(axis=0).tolist()
+        )
         return lost, weight
 
     def _loss_of(self, at: int) -> NeighbourLoss:
@@ -170,7 +172,7 @@ class NeighbourLosses:
 
 def _total(one: HighShare) -> Floats:
     """Lost and weight up to now."""
-    return np.asarray(one.kept.sums + sum(one.calm))
+    return np.asarray(one.totals.sums + sum(one.calm))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:

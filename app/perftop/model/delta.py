@@ -23,7 +23,7 @@ class Doubt(IntEnum):
     is absent exactly if one of its counters is doubted."""
 
     JUMPED = 1
-    """It moved further than its unit can in that time, or backwards, so somebody wrote it."""
+    """It moved further than its unit can in that time, or backwards, so it was written."""
     FAST = 2
     """Reference cycles ran faster than the TSC."""
     UNLIKE = 3

@@ -450,7 +450,7 @@ class CounterLimits:
         return moved
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
-        """Mask of differences that cannot be true: somebody wrote the counter, or the read cannot
+        """Mask of differences that cannot be true: the counter was written, or the read cannot
         be trusted. `seconds`: of each value; they are changed."""
         seconds *= self._limit
         seconds += self._slack

@@ -24,7 +24,7 @@ from perftop.model.differences import MAX_HZ
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
-CPUs of a counter tells which."""
+CPUs of a counter shows which."""
 DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
 """Idle states in which a core does not count as active; in C1 it does."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
