@@ -295,15 +295,15 @@ class _Unpacker:
         if len(head) != HEAD_BYTES * places.rows * count:  # one head for all rows of some blocks
             sizes = [place.count for place in places.blocks] * count
             head = b"".join([row_heads(r.head, n) for r, n in zip(blocks, sizes, strict=True)])
-        heads = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
+        heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(present, count)
         valid, some = self._validity(present, b"".join([r.valid for r in blocks]), rows)
-        width = (heads[..., 1] - heads[..., 0]).astype(np.float64)
-        flags = heads[..., 4].copy()
+        width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
+        flags = heading[..., 4].copy()
         plain = not np.count_nonzero(flags != plain_flags)
         values = values.reshape(count, places.values)
-        return _Readings(heads, valid, values, some, rows, width, flags, plain)
+        return _Readings(heading, valid, values, some, rows, width, flags, plain)
 
     def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
         """(frames, rows) which rows are present, and their flags if all were read as usual."""
