@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import TaskSnapshot
 
 HALF = 0.5
 """Sums of busy shares are rounded to whole CPUs: 15.5 of 16 are all."""
@@ -23,7 +23,7 @@ class BusyCpus:
         self._alone: dict[str, float] = {}
         """By name of a task, seconds of `one_s` in which it ran most."""
 
-    def take(self, util: Floats, span_s: float, look: Look) -> None:
+    def take(self, util: Floats, span_s: float, look: TaskSnapshot) -> None:
         """A sample. `util`: busy shares of the CPUs that are looked at; NaN for those that are off
         or not known. `look`: the latest."""
         known = util[np.isfinite(util)]
@@ -49,7 +49,7 @@ class BusyCpus:
         return name if name and self._alone[name] >= HALF * self.one_s else ""
 
 
-def _most(look: Look) -> str:
+def _most(look: TaskSnapshot) -> str:
     """Name of the task that ran most on any CPU."""
     first = [look.on(cpu)[:1] for cpu in look.tasks]
     ran: Sequence[tuple[float, str]] = [(r.task.share, r.task.comm) for each in first for r in each]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from perfprobe import wire
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes
@@ -26,7 +26,7 @@ class Happenings:
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
         self.now_ns = hello.raw_ns
-        self.detector = Detector()
+        self.detector = RunningEpisodes()
         self.file: FileEpisodes | None = None
         """What a pass over the whole recording has found; None: there is no recording."""
         self._ended: list[Episode] = []

@@ -15,10 +15,10 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
-from perftop.model import scopes
+from perftop.model import counters as scopes
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
-from perftop.model.running_tasks import Look
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.binned_history import Binned
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import Chunk
@@ -59,24 +59,24 @@ class History(Binned):
 
     # --- filling
 
-    def room(self, sieve: Sieve) -> int:
+    def room(self, reader: SampleReader) -> int:
         """How many frames can be kept until this must be called again; `sieve` has seen none of
         them yet."""
         last = self._chunks[-1].trail if self._chunks else None
-        full = last is None or last.count == last.room or last.cores is not sieve.cores
+        full = last is None or last.count == last.room or last.cores is not reader.cores
         if full or self._heavy():
-            self._begin(sieve)
+            self._begin(reader)
         trail = self._chunks[-1].trail
         return trail.room - trail.count
 
-    def keep(self, message: Message, sieve: Sieve) -> bool:
+    def keep(self, message: Message, reader: SampleReader) -> bool:
         """Keep a note that `sieve` has not seen yet, or a frame for which there is room. False: its
         time cannot be, so it is not kept."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
         if not is_frame and self._heavy():
-            self._begin(sieve)
+            self._begin(reader)
         self._chunks[-1].keep(message)
         if is_frame:
             self._now_ns = message.time_ns
@@ -126,17 +126,17 @@ class History(Binned):
         """No chunk may take more, or there is none."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // PARTS
 
-    def _begin(self, sieve: Sieve) -> None:
-        self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
-        self._registry = sieve.evaluator.registry
+    def _begin(self, reader: SampleReader) -> None:
+        self._served = [key for key, chosen in reader.evaluator.chosen.items() if chosen]
+        self._registry = reader.evaluator.registry
         kept = [self._registry.index[key] for key in self._served]
-        found = {name: sieve.counters.columns.get(NAMES[name]) for name in TRACED}
+        found = {name: reader.counters.columns.get(NAMES[name]) for name in TRACED}
         self._of_machine = {name: column for name, column in found.items() if column is not None}
         machine = [*self._of_machine.values()]
-        self._stamp_hz = sieve.counters.stamp_hz
-        self._shared = self._shared or _shared(sieve)
+        self._stamp_hz = reader.counters.stamp_hz
+        self._shared = self._shared or _shared(reader)
         shared = [*self._shared.values()]
-        of = kept, machine, sieve.counters, sieve.cores, shared
+        of = kept, machine, reader.counters, reader.cores, shared
         sample_bytes = Trail(*of, room=1).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
         trail = Trail(*of, room=room)
@@ -145,7 +145,7 @@ class History(Binned):
             self._sealed += self._chunks[-1].nbytes
         packer = Packer(self._layouts)
         waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
-        self._chunks.append(Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
+        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
 
     # --- asking
 
@@ -198,59 +198,59 @@ class History(Binned):
             return None
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
 
-    def rewind(self, sieve: Sieve, begin_ns: int, end_ns: int) -> tuple[Sieve, Span]:
+    def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """The samples between two moments that `span` gave, taken again, and the sieve as they left
         it. Cores and calibrations are those of `sieve`, as they are now."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
-        sieve = sieve.resumed(self._chunks[first].state)
-        span = nothing(sieve, begin_ns)
+        reader = reader.resumed(self._chunks[first].state)
+        span = nothing(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []
             for message in self._unpacked(chunk):
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add(frames, begin_ns, sieve, span)
+                    _add(frames, begin_ns, reader, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
-                    sieve.hotplug(message)
-                    sieve.ownership(message)
+                    reader.hotplug(message)
+                    reader.ownership(message)
                 elif message.time_ns >= end_ns:
-                    return sieve, span
-            _add(frames, begin_ns, sieve, span)
+                    return reader, span
+            _add(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
-    def look(self, end_ns: int) -> Look:
+    def look(self, end_ns: int) -> TaskSnapshot:
         """Who ran where, as it was told last; empty if that was long before."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
-                if time_ns <= end_ns and (look := Look.of(found)) is not None:
-                    return look if end_ns - time_ns <= TASKS_NS else Look()
+                if time_ns <= end_ns and (look := TaskSnapshot.of(found)) is not None:
+                    return look if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
-        return Look()
+        return TaskSnapshot()
 
 
-def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) -> None:
+def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
     """Take frames again, and add the samples that end after that time."""
-    sieve.skip([frame for frame in frames if frame.time_ns <= begin_ns])
-    for sample in sieve.samples([frame for frame in frames if frame.time_ns > begin_ns]):
+    reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
+    for sample in reader.samples([frame for frame in frames if frame.time_ns > begin_ns]):
         if sample is not None:
-            span.add(sample, sieve)
+            span.add(sample, reader)
 
 
-def _shared(sieve: Sieve) -> dict[str, Shared]:
+def _shared(reader: SampleReader) -> dict[str, Shared]:
     """Those of SHARED that the stream has, with their rows."""
     found = {}
     for key in SHARED:
-        column = sieve.counters.columns.get(key)
+        column = reader.counters.columns.get(key)
         if column is None:
             continue
-        rows = [*range(len(sieve.hello.packages))]
-        if key not in scopes.OF["package"]:
+        rows = [*range(len(reader.hello.packages))]
+        if key not in scopes.KEYS_BY_SCOPE["package"]:
             cpus = {*(column.counter.cpus or ())}
-            rows = [i for i, row in enumerate(sieve.hello.topology) if row.cpu in cpus]
+            rows = [i for i, row in enumerate(reader.hello.topology) if row.cpu in cpus]
         found[key] = Shared(column, np.array(rows, int))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfprobe import wire
-from perftop.model.sample_reader import State
+from perftop.model.sample_reader import ReaderState
 from perftop.session.frame_packing import Packer
 from perftop.session.sample_history import Times, Trail
 
@@ -31,7 +31,7 @@ class Chunk:
     )  # fmt: skip
 
     def __init__(
-        self, state: State, before_ns: int, trail: Trail, packer: Packer, waiting_bytes: int
+        self, state: ReaderState, before_ns: int, trail: Trail, packer: Packer, waiting_bytes: int
     ) -> None:
         """`waiting_bytes`: upper bound of the frames that are not packed yet."""
         self.state = state

@@ -6,7 +6,7 @@ ended between two scans of the probe was never looked at.
 
 from __future__ import annotations
 
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import WatchedJob
 from perftop.session.run_times import MOST_THREADS, Key, Looks, moved, trim
 
 LEAST_SHARE = 0.01
@@ -30,11 +30,11 @@ class Footprint:
         self._disk_ns: dict[Key, int] = {}
         self.pids: set[int] = set()
 
-    def take(self, watching: Watching, time_ns: int) -> None:
+    def take(self, watched_job: WatchedJob, time_ns: int) -> None:
         """What the frame of that time told."""
-        if watching.time_ns != time_ns:
+        if watched_job.time_ns != time_ns:
             return
-        for thread in watching.told:
+        for thread in watched_job.told:
             ran_s, waited_s = moved(self._run_ns, thread, born=thread.tid != self.root)
             if len(self.pids) < MOST_THREADS:
                 self.pids.add(thread.pid)
@@ -42,7 +42,7 @@ class Footprint:
                 self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
             if waited_s is not None:
                 self.waited_s = (self.waited_s or 0.0) + waited_s
-            self._wait_for_disk((thread.pid, thread.tid), watching.disk_ns.get(thread.tid))
+            self._wait_for_disk((thread.pid, thread.tid), watched_job.disk_ns.get(thread.tid))
         trim(self._run_ns, MOST_THREADS)
         trim(self._disk_ns, MOST_THREADS)
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.job_threads import Thread, Watching
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 
 MOST_THREADS = 1 << 14
 """Threads of the job that are remembered, those looked at last."""
@@ -91,11 +90,11 @@ class RunTimes:
         self.waiting_s = 0.0
         """Seconds of looks in which a task waited for WAITS of the time or more."""
 
-    def of_job(self, watching: Watching, time_ns: int) -> tuple[Floats, Floats]:
+    def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Seconds that the job ran and waited by the frame of that time, since the last look at
         each of its threads."""
         run_s, wait_s = np.zeros((2, len(self._position)))
-        for thread in watching.told if watching.time_ns == time_ns else ():
+        for thread in watched_job.told if watched_job.time_ns == time_ns else ():
             born = self.root >= 0 and thread.tid != self.root
             ran_s, waited_s = moved(self._last, thread, born=born)
             self.waits_told |= thread.points[-1].wait_ns is not None
@@ -109,7 +108,7 @@ class RunTimes:
         trim(self.threads, MOST_THREADS)
         return run_s, wait_s
 
-    def of_all(self, look: Look, since_ns: int, time_ns: int) -> Floats:
+    def of_all(self, look: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
         """Seconds that tasks waited since the last look, as far as it tells. `since_ns`: start of
         the stream."""
         begun_ns = max(self._look_ns or since_ns, time_ns - FIRST_NS if not self._look_ns else 0)

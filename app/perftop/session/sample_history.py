@@ -15,7 +15,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
-from perftop.model.sample_reader import Sample, Together, Verdicts
+from perftop.model.sample_reader import Sample, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
 
 Times = Ints
@@ -112,7 +112,7 @@ class Trail:
         if not self._waiting:
             return
         here = slice(self.count - len(self._waiting), self.count)
-        samples, self._waiting = Together(self._waiting), []
+        samples, self._waiting = StackedSamples(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top, bottom = (
                 self._kept(part).swapaxes(0, 1)
@@ -140,7 +140,7 @@ class Trail:
         every = len(self._metrics) == part.shape[1]
         return part if every else part.take(self._metrics, axis=1)
 
-    def _settle_machine(self, samples: Together, here: slice) -> None:
+    def _settle_machine(self, samples: StackedSamples, here: slice) -> None:
         moved = samples.part(lambda among: among.delta.at(self._moved))
         ticks = samples.part(lambda among: among.delta.at(self._ticks))
         last = self._first_shared
@@ -154,7 +154,7 @@ class Trail:
         _write(self._machine[1, :, here], ticks.T, known)
 
 
-def _of_block(block: str, among: Verdicts) -> Floats:
+def _of_block(block: str, among: SampleBatch) -> Floats:
     """What moved there, by sample, row and column."""
     return among.delta.tables[block].moved
 

@@ -19,10 +19,9 @@ from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
 from perftop.model.calibration import Calibration
 from perftop.model.differences import asleep_ns
-from perftop.model.job_threads import Moved
-from perftop.model.running_tasks import Look
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.smt import core_lists
+from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import marks
 from perftop.session.busy_cpus import BusyCpus
 from perftop.session.happenings import MOST_MARKS, Happenings
@@ -51,16 +50,16 @@ class Session(Happenings):
         super().__init__(hello)
         self.history = history
         """Where it can be looked back; filled here."""
-        self.sieve = Sieve(hello)
+        self.reader = SampleReader(hello)
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
         self._together = max(1, min(MOST_TOGETHER, BATCH_BYTES // max(1, frame_bytes)))
-        self.counters = self.sieve.counters
-        self.evaluator = self.sieve.evaluator
-        self.position = self.sieve.position
-        self.online = self.sieve.online
+        self.counters = self.reader.counters
+        self.evaluator = self.reader.evaluator
+        self.position = self.reader.position
+        self.online = self.reader.online
         self.topology = list(hello.topology)
         self._suspects = Suspects(self.detector)
-        self._detection = Detection(self.sieve, self.detector)
+        self._detection = Detection(self.reader, self.detector)
         self.neighbours = self._detection.neighbours
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
@@ -70,7 +69,7 @@ class Session(Happenings):
         self.distribution = Distribution(self.shown, *room)
         self.accounts = False
         """Whether losses and the times of tasks are added up."""
-        self._span = nothing(self.sieve, self.now_ns)
+        self._span = nothing(self.reader, self.now_ns)
         self._seq = 0
         self._begin_sums()
         self._begin_news()
@@ -78,13 +77,13 @@ class Session(Happenings):
     def _begin_sums(self) -> None:
         """What the run is summed up in."""
         cpus = [*self.position]
-        self.run = nothing(self.sieve, self.now_ns)
+        self.run = nothing(self.reader, self.now_ns)
         self._losses, self.run_times, self.busy_cpus = Losses(cpus), RunTimes(cpus), BusyCpus()
         self.suspect_samples = 0
 
     def _begin_news(self) -> None:
         """The latest of everything; nothing has come yet."""
-        self._watched = Moved()
+        self._watched = ThreadActivity()
         """What the watched job did since the last `take`."""
         self.lost = self.late = 0
         self._factors: dict[str, list[float]] = {}
@@ -94,7 +93,7 @@ class Session(Happenings):
         """What the newest frame gave; None: that one was only a baseline."""
         self._rested: Bools | None = None
         """Who was at rest in the last interval."""
-        self.look = Look()
+        self.look = TaskSnapshot()
         """The latest record of who runs where."""
         self._look_ns = 0
         self.details: dict[str, dict[str, object]] = {}
@@ -124,7 +123,7 @@ class Session(Happenings):
                 at += len(run) or 1
 
     def _played(self, run: Sequence[wire.Frame]) -> Iterator[wire.Frame]:
-        for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
+        for frame, sample in zip(run, self.reader.samples(run, learn=True), strict=True):
             self._frame(frame, sample)
             yield frame
         self.distribution.settle_many()
@@ -139,7 +138,7 @@ class Session(Happenings):
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns or len(run) == most:
                 break
             if not run and self.history is not None:
-                most = min(most, self.history.room(self.sieve))
+                most = min(most, self.history.room(self.reader))
             run.append(message)
             now_ns = message.time_ns
         return run
@@ -150,8 +149,8 @@ class Session(Happenings):
             self._warn(wire.Note("warning", self.now_ns, data={"text": text}))
         elif isinstance(message, wire.Note):
             if self.history is not None:
-                self.history.keep(message, self.sieve)
-            self.sieve.ownership(message)
+                self.history.keep(message, self.reader)
+            self.reader.ownership(message)
             if message.kind == "hotplug":
                 self._hotplug(message)
             elif message.kind == "warning":
@@ -170,12 +169,12 @@ class Session(Happenings):
     @property
     def cores(self) -> list[list[int]]:
         """The CPUs of each core, as far as they have been online."""
-        return self.sieve.cores.lists
+        return self.reader.cores.lists
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
         """The unit that each counter of the SMT states was found to have."""
-        return self.sieve.splitter.calibrations
+        return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
         """The factor of that counter that was settled before the present one; None: there was
@@ -185,12 +184,12 @@ class Session(Happenings):
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
-        span, self._span = self._span, nothing(self.sieve, self.now_ns)
+        span, self._span = self._span, nothing(self.reader, self.now_ns)
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:
             interval = replace(interval, watched=self._watched)
-            self._watched = Moved()
+            self._watched = ThreadActivity()
         self._rested = interval.resting
         return interval
 
@@ -220,14 +219,14 @@ class Session(Happenings):
         if self.history is None or found is None:
             return None
         begin_ns, end_ns = found
-        sieve, span = self.history.rewind(self.sieve, begin_ns, end_ns)
-        return span.interval(sieve, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
+        reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
+        return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
 
     def _interval(self, span: Span) -> Interval:
         now_ns = self.now_ns
-        look = self.look if now_ns - self._look_ns <= TASKS_NS else Look()
+        look = self.look if now_ns - self._look_ns <= TASKS_NS else TaskSnapshot()
         unix = self.unix(now_ns)
-        return span.interval(self.sieve, now_ns, unix, self._seq, look, self._rested)
+        return span.interval(self.reader, now_ns, unix, self._seq, look, self._rested)
 
     def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
         since_ns, self.now_ns = self.now_ns, frame.time_ns
@@ -236,24 +235,24 @@ class Session(Happenings):
         self.lost, self.late = frame.lost, frame.late
         news = self._records(frame)
         self._wake(frame)
-        kept = self.history is not None and self.history.keep(frame, self.sieve)
+        kept = self.history is not None and self.history.keep(frame, self.reader)
         self._settle()
         if self.history is not None and kept:
             self.history.trace(sample)
         if sample is None:
             self._span.start_ns = frame.time_ns
             return
-        self._span.add(sample, self.sieve)
-        self.run.add(sample, self.sieve)
+        self._span.add(sample, self.reader)
+        self.run.add(sample, self.reader)
         suspect = sample.delta.suspect if sample.doubted else {}
         self.suspect_samples += len(suspect)
-        self.distribution.add(sample, self.sieve.cores)
+        self.distribution.add(sample, self.reader.cores)
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
-        watching = self.neighbours.watching
-        if watching.time_ns == frame.time_ns:
-            looks = (thread.since_last() for thread in watching.told)
+        watched_job = self.neighbours.watched_job
+        if watched_job.time_ns == frame.time_ns:
+            looks = (thread.since_last() for thread in watched_job.told)
             self._watched = sum(looks, self._watched)
         if self.accounts:
             self._lose(sample, since_ns, told=news)
@@ -266,14 +265,14 @@ class Session(Happenings):
 
     def _lose(self, sample: Sample, since_ns: int, *, told: bool) -> None:
         """`told`: there is a new look at who runs."""
-        losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
+        losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
         self.busy_cpus.take(util, (now_ns - since_ns) / 1e9, self.look)
         begun_ns = self.run.start_ns
         waited_s = self.run_times.of_all(self.look, begun_ns, now_ns) if told else 0.0
         run_s = None
-        if watching.name is not None:
-            run_s, waited_s = self.run_times.of_job(watching, now_ns)
+        if watched_job.name is not None:
+            run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
         losses.take(sample.lost, since_ns, now_ns, waited_s, run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
@@ -298,7 +297,7 @@ class Session(Happenings):
     def _records(self, frame: wire.Frame) -> bool:
         """Who runs where, and what is new of them. All of it comes from outside. Returns whether
         there is a new look."""
-        if (look := Look.of(frame.records)) is not None:
+        if (look := TaskSnapshot.of(frame.records)) is not None:
             self.look, self._look_ns = look, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
@@ -319,21 +318,21 @@ class Session(Happenings):
                 self._mark(frame.time_ns, marks.ASLEEP + length(now_ns - before_ns))
 
     def _hotplug(self, note: wire.Note) -> None:
-        found = self.sieve.hotplug(note)
+        found = self.reader.hotplug(note)
         if found is None:
             return
         row, online = found
         self.topology[row] = wire.topology_row(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
-            self.sieve.regroup(core_lists(self.topology))
+            self.reader.regroup(core_lists(self.topology))
         self._end(self.detector.hotplug(cpu, note.time_ns, online=online))
 
     def _gap(self, note: wire.Note) -> None:
         """The interval begins anew, so that none has numbers of a part of it only."""
         if note.time_ns >= self.now_ns:
             self.now_ns = note.time_ns
-            self._span = nothing(self.sieve, note.time_ns)
+            self._span = nothing(self.reader, note.time_ns)
         self._warn(note)
         self._mark(note.time_ns, marks.gap(note))
 

@@ -10,10 +10,9 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX
-from perftop.model.registry import STATIC, Registry
-from perftop.model.sample_reader import Sample, Together
+from perftop.model.evaluation import STATIC, Registry, Values
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
@@ -79,7 +78,7 @@ class Distribution:
         if not self._waiting:
             return
         self._registry = registry = self._waiting[0].among.values.registry
-        samples, self._waiting = Together(self._waiting), []
+        samples, self._waiting = StackedSamples(self._waiting), []
         every = Values(
             samples.part(lambda among: among.values.top),
             samples.part(lambda among: among.values.bottom),
@@ -125,7 +124,7 @@ class Distribution:
             end = min(at + PIECE, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
-    def _sum(self, samples: Together, states: Floats, weights: Floats) -> None:
+    def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):

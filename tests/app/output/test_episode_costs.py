@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perftop.draw.theme import EPISODES
-from perftop.model.episode import KINDS, Episode
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.output.episode_costs import cost, grouped, told_once
 
 LOW = {"ceiling_hz": 3.5e9}

@@ -1,0 +1,336 @@
+"""What all detectors share: their input, the list of running episodes, and the hysteresis that
+turns a high share with short pauses into one episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.model.cores import Cores
+from perftop.model.episode import Episode
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import Sample, SampleBatch
+
+GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
+"""Without knowledge for longer than both, an episode is over; nobody can tell when it ended."""
+PAUSE_NS = 400_000_000
+"""A pause that lasts this long ends an episode. Control loops of power and heat oscillate several
+times a second, and ticks of 10 ms of a loss of 5 % come more often: one line for each would bury
+them."""
+
+
+@dataclass(slots=True)
+class DetectorInput:
+    """One sample; `cores` is another object when they were regrouped."""
+
+    sample: Sample
+    since_ns: int
+    time_ns: int
+    cores: Cores
+    records: Mapping[str, object]
+    """The frame's records besides counters. They are untrusted: readers must check them."""
+
+    @property
+    def ceiling_hz(self) -> Floats:
+        """The certain minimum that turbo allows each core; NaN: unknown."""
+        return self.sample.ceilings.hz
+
+    def util(self) -> Floats:
+        """Utilisation of each core's busiest thread; NaN: not read."""
+        return self.sample.part(_util)
+
+    def ran(self) -> tuple[Floats, Floats]:
+        """Cycles of each core's threads together and the seconds they took; 0: unknown."""
+        cycles, run_s = self.sample.part(ran)
+        return cycles, run_s
+
+
+def _util(batch: SampleBatch) -> Floats:
+    return batch.cores.most(batch.values["util"])
+
+
+def ran(batch: SampleBatch) -> Floats:
+    """(samples, 2, cores): `DetectorInput.ran` of each sample."""
+    values, at = batch.values, INDEX["busy_hz"]
+    both = np.array([values.top[:, at], values.bottom[:, at]])
+    both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
+    return batch.cores.total(both).swapaxes(0, 1)
+
+
+class RunningEpisodes:
+    """The episodes that run, of all kinds. An episode that ends is returned by the call that ended
+    it."""
+
+    def __init__(self) -> None:
+        self.running: list[Episode] = []
+
+    def of(self, kind: str) -> list[Episode]:
+        """The episodes of one kind that run and are visible now."""
+        return [e for e in self.running if e.kind == kind and not e.calm]
+
+    def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
+        """A CPU went offline or online."""
+        away = [e for e in self.of("offline") if e.cpus == [cpu]]
+        if online:
+            back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
+            return [*(self.end(episode, time_ns) for episode in away), back]
+        if not away:
+            self.running.append(Episode("offline", [cpu], time_ns, cause="hotplug"))
+        return []
+
+    def end(self, episode: Episode, end_ns: int) -> Episode:
+        self.running = [e for e in self.running if e is not episode]
+        episode.end_ns, episode.calm = end_ns, False
+        return episode
+
+
+def gap_ns(sample_ns: int) -> int:
+    """The longest time without knowledge that an episode survives."""
+    return max(GAP_NS, GAP_SAMPLES * sample_ns)
+
+
+@dataclass(slots=True)
+class AllSums:
+    """Sums over all samples."""
+
+    samples: int = 0
+    sums: Floats | float = 0.0
+
+    def add(self, parts: Sequence[Floats]) -> None:
+        """The sums of samples, oldest first."""
+        self.sums, self.samples = self.sums + sum(parts), self.samples + len(parts)
+
+
+@dataclass(slots=True)
+class InnerSums:
+    """Sums over the samples that are within an episode for certain. It may have started and ended
+    in the middle of its first and its last sample: these count only if there is no other."""
+
+    samples: int = 0
+    _first: Floats | float = 0.0
+    _between: Floats | float = 0.0
+    _latest: Floats | float = 0.0
+
+    @property
+    def sums(self) -> Floats | float:
+        return self._between if self.samples > 2 else self._first + self._latest
+
+    def add(self, parts: Sequence[Floats]) -> None:
+        """The sums of samples, oldest first."""
+        for part in parts:
+            if self.samples == 0:
+                self._first = part
+            else:
+                self._between, self._latest = self._between + self._latest, part
+            self.samples += 1
+
+    def amend(self, part: Floats) -> None:
+        """More of the latest sample."""
+        self._latest = self._latest + part
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class HighShare:
+    """A share that is high, from the first sample that showed it. What counts as high, and for
+    which positions, is up to the detector; this holds its pauses, and which samples its sums
+    include."""
+
+    group: int
+    """Those of one group that start together are one episode."""
+    start_ns: int
+    last_ns: int
+    """End of the last sample that showed it."""
+    totals: InnerSums | AllSums
+    calm_ns: int | None = None
+    """Start of the pause it is in."""
+    calm: list[Floats] = field(default_factory=list)
+    """Sums of that pause, sample by sample. They count once the share is high again."""
+
+    @property
+    def until_ns(self) -> int:
+        """Its end, should it be over."""
+        return self.last_ns if self.calm_ns is None else self.calm_ns
+
+    def show(self, sums: Floats, time_ns: int) -> None:
+        """A sample that ended at `time_ns` shows it. The pause before belongs to it."""
+        self.totals.add([*self.calm, sums])
+        self.calm.clear()
+        self.calm_ns, self.last_ns = None, time_ns
+
+    def pause(self, since_ns: int, sums: Floats | None = None) -> None:
+        """A sample does not show it. Without sums the pause never counts."""
+        self.calm_ns = since_ns if self.calm_ns is None else self.calm_ns
+        if sums is not None:
+            self.calm.append(sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an episode continues although nothing shows it."""
+
+    pause_ns: int
+    gap_ns: int
+
+    def gap(self, since_ns: int, time_ns: int) -> bool:
+        """The stream itself has one between these samples, or goes back in time."""
+        return not 0 < time_ns - since_ns <= self.gap_ns
+
+    def over(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
+        """Whether a share is over, after a sample; `known`: the sample has its value."""
+        if not known:
+            return time_ns - high.last_ns > self.gap_ns
+        return high.calm_ns is not None and time_ns - high.calm_ns >= self.pause_ns
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ShareEpisode(HighShare):
+    """A high share of several positions - CPUs, cores or packages - that is one episode."""
+
+    totals: InnerSums = field(default_factory=InnerSums)
+    episode: Episode
+    members: Bools
+
+    @property
+    def sums(self) -> Floats:
+        return np.asarray(self.totals.sums)
+
+
+S = TypeVar("S", bound=ShareEpisode)
+
+
+class OpenEpisodes(Generic[S]):
+    """The running episodes of one detector. No position is in two."""
+
+    def __init__(self, episodes: RunningEpisodes, patience: Patience) -> None:
+        self.running: list[S] = []
+        self.patience = patience
+        self._episodes = episodes
+
+    def taken(self, count: int) -> Bools:
+        """Mask of so many positions: which are in one that runs."""
+        members = [one.members for one in self.running]
+        return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
+
+    def young(self, group: int) -> S | None:
+        """One of this group that started with the sample before this one: perhaps in the middle of
+        it, so that not all of its positions showed it yet."""
+        same = (one for one in self.running if one.group == group and one.calm_ns is None)
+        return next((one for one in same if one.totals.samples == 2), None)
+
+    def begin(self, started: S) -> None:
+        self.running.append(started)
+        self._episodes.running.append(started.episode)
+
+    def close(self, over: Sequence[S]) -> list[Episode]:
+        """The ended episodes of these."""
+        self.running = [one for one in self.running if one not in over]
+        return [self._episodes.end(one.episode, one.until_ns) for one in over]
+
+
+class ShareEpisodes:
+    """Episodes of one kind: positions on which a share is high. Positions of a group whose shares
+    rise in the same sample, or one sample apart, are one episode."""
+
+    def __init__(
+        self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
+        after: int = 1, pause_ns: int = 0,
+    ) -> None:  # fmt: skip
+        """`start`: the share at which one starts; less, down to `end`, keeps it running. `after`:
+        so many samples in a row must show it, and it started with the first of them. It is over
+        once it has not shown for `pause_ns`, and then from where that began."""
+        self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
+            episodes, Patience(pause_ns, gap_ns(sample_ns))
+        )
+        self._kind = kind
+        self._start, self._end, self._after = start, end, after
+        self._names: Sequence[Sequence[int]] = ()
+        self._high: Ints = np.zeros(0, int)
+        """By position: samples in a row with a high share, not yet an episode ..."""
+        self._since_ns: Ints = np.zeros(0, int)
+        """... and the start of the first."""
+
+    @property
+    def running(self) -> list[ShareEpisode]:
+        return self._open.running
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing runs or is about to: then a sample without a high share may be
+        skipped."""
+        return not self.running and not self._high.any()
+
+    def taken(self, count: int) -> Bools:
+        return self._open.taken(count)
+
+    def step(
+        self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
+        since_ns: int, time_ns: int, more: Sequence[Floats] = (),
+    ) -> list[Episode]:  # fmt: skip
+        """The episodes that this sample ended. By position: shares, NaN where unknown; the weight
+        of each; its group; its CPUs, another object once they change; `more` values to sum up.
+        Those that `running` has now and had not before have just started."""
+        if names is not self._names:
+            # The positions changed: re-attach running episodes by their CPUs.
+            self._names = names
+            self._high, self._since_ns = np.zeros((2, len(names)), int)
+            for one in self.running:
+                cpus = {*one.episode.cpus}
+                one.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
+        if self._open.patience.gap(since_ns, time_ns):
+            self._high[:] = 0
+            return self._open.close(self.running)
+        known = np.isfinite(shares) & (weights > 0)
+        share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
+        found = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
+        ended = self._open.close(self._follow(found, since_ns, time_ns))
+        high = known & (share >= self._start) & ~self.taken(len(names))
+        # Positions that have been high for long enough start an episode.
+        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # unknown since
+        self._since_ns[self._high == 0] = since_ns
+        self._high = np.where(known, np.where(high, self._high + 1, 0), self._high)
+        rises = high & (self._high >= self._after)
+        self._high[rises] = 0
+        for group in distinct(groups[rises]):
+            self._rise(group, rises & (groups == group), found, time_ns)
+        return ended
+
+    def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
+        """Adds the sample to what runs. Returns those that are over."""
+        over: list[ShareEpisode] = []
+        for one in self.running:
+            sums = found[:, one.members].sum(axis=1)
+            if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
+                one.pause(since_ns, sums)
+            elif known:
+                one.show(sums, time_ns)
+                _set_depth(one)
+            over += [one] if self._open.patience.over(one, time_ns, known=known) else []
+        return over
+
+    def _rise(self, group: int, new: Bools, found: Floats, time_ns: int) -> None:
+        sums = found[:, new].sum(axis=1)
+        one = self._open.young(group)
+        if one is None:
+            start_ns = int(self._since_ns[new].min())
+            one = ShareEpisode(
+                group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
+                episode=Episode(self._kind, [], start_ns),
+            )  # fmt: skip
+            self._open.begin(one)
+            one.show(sums, time_ns)
+        else:
+            one.totals.amend(sums)
+        _set_depth(one)
+        one.members |= new
+        names = [self._names[i] for i in np.flatnonzero(one.members).tolist()]
+        one.episode.cpus = sorted(cpu for name in names for cpu in name)
+
+
+def _set_depth(one: ShareEpisode) -> None:
+    lost, weight = one.sums[:2].tolist()
+    one.episode.depth = lost / weight
