@@ -13,10 +13,9 @@ from perftop.base.format import clock, percent, plain, prefixed
 from perftop.model.machine_totals import MEMORY
 from perftop.model.registry import EVENT
 from perftop.model.smt import STATES
-from perftop.session.columns import by_key, counted, possible
+from perftop.session.columns import PACKAGE, by_key, counted, of_cpus, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import PACKAGE, of_cpus
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip

@@ -1,5 +1,6 @@
 """What a table of CPUs can tell of each: every metric of the stream, the SMT states of its core and
-what turbo allows it, counts per second, and who runs there. No screen here."""
+what turbo allows it, counts per second, and who runs there. No screen here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
+from perftop.model.machine_totals import OF_L3, OF_PACKAGE
 from perftop.model.metrics import METRICS, Column
 from perftop.model.registry import EVENT, RARE
 from perftop.model.smt import COUNTED, STATES, TRACED
@@ -187,3 +189,27 @@ class Tabular:
             case [int(pid), str(name), *_]:
                 return f"{name[:64]}:{pid}"
         return ""
+
+
+# --- Numbers that a CPU shares with others: those of its package and of its L3.
+
+PACKAGE = {f"package_{name}": name for name in OF_PACKAGE}
+"""Keys of the numbers of packages, and their names in a line of JSON."""
+L3 = {f"l3_{name}": name for name in OF_L3}
+"""The same of L3s."""
+
+
+def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
+    """By position of the CPU, the number of its package or L3; NaN where it is unknown."""
+    found = np.full(len(session.topology), np.nan)
+    if key in PACKAGE:
+        values = interval.packages.get(PACKAGE[key], np.zeros(0))
+        for cpus, value in zip(session.hello.packages, values, strict=False):
+            found[[session.position[cpu] for cpu in cpus]] = value
+        return found
+    values = interval.caches.get(L3[key], np.zeros(0))
+    known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
+    for row, place in enumerate(session.topology):
+        if place.l3 in known:
+            found[row] = values[known[place.l3]]
+    return found

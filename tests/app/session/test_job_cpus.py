@@ -8,8 +8,8 @@ from fakes import Does, Machine, seen
 from perfprobe import wire
 from perftop.model.job_threads import Watching
 from perftop.output import run_summary
-from perftop.session import job_cpus
-from perftop.session.job_cpus import Footprint
+from perftop.session import task_times
+from perftop.session.task_times import JobFootprint
 
 MS = 1_000_000
 ROOT = 100
@@ -17,10 +17,10 @@ ROOT = 100
 
 class Job:
     def __init__(self) -> None:
-        self.watching, self.footprint = Watching(str(ROOT)), Footprint(ROOT)
+        self.watching, self.footprint = Watching(str(ROOT)), JobFootprint(ROOT)
         self.now_ns = 0
 
-    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> Footprint:
+    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
         """Process, thread, CPU, milliseconds run since birth."""
         self.now_ns += after_ms * MS
         told = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
@@ -75,7 +75,7 @@ def test_nobody_was_seen() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_cpus, "MOST_THREADS", 8)
+    monkeypatch.setattr(task_times, "MAX_THREADS", 8)
     job = Job()
     for tid in range(200, 240):
         job.look((tid, tid, 0, 1))

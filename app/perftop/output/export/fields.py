@@ -18,8 +18,8 @@ from perftop.model.metrics import COUNTS, METRICS, Metric
 from perftop.model.registry import EVENT, PER_KI, RARE
 from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
+from perftop.session.columns import L3, PACKAGE, of_cpus
 from perftop.session.session import Session
-from perftop.session.shared_numbers import L3, PACKAGE, of_cpus
 
 Scope = Literal["cpu", "core", "l3", "package", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]

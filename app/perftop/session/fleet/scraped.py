@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import PAST_S, Event, Machine
-from perftop.session.fleet.numbers import NOTHING, lost
+from perftop.session.fleet.machine import NOTHING, PAST_S, Machine, MachineEpisode, lost
 
 NUMBER, BY = "perftop_number", "instance"
 """The label that names a number in an answer, and the one that names a machine."""
@@ -152,7 +151,7 @@ def happen(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: flo
             continue
         for first, last in _spells([time for time, _ in points], step):
             runs = last >= end - step / 2 and machine_.answers
-            event = Event(
+            event = MachineEpisode(
                 machine_.name, labels.get("kind", ""), labels.get("cause", "unknown"),
                 first + shift_s, None if runs else min(last + step, end) + shift_s, share=1.0,
             )  # fmt: skip

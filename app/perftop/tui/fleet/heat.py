@@ -1,5 +1,6 @@
 """The fleet's heat map: a cell a machine. Racks are columns where names tell them, else machines
-follow each other."""
+follow each other.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +8,12 @@ from collections.abc import Sequence
 from math import ceil, isfinite
 
 from perfprobe.frozen import frozen
-from perftop.draw import theme
+from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
 from perftop.session.fleet.fleet import natural, racks
-from perftop.session.fleet.machine import Machine
-from perftop.session.fleet.numbers import FIELDS, mean
+from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, Look, amount
+from perftop.tui.fleet.look import TOLD, Look, amount, cell
 
 SIZES = (6, 4, 3, 2, 1)
 """Cells of a machine in width, the widest that fits; numbers need 4."""
@@ -202,3 +202,43 @@ def _feet(made: Grid) -> list[Line]:
         text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, made.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
     return [*lines, (runs, "calm")]
+
+
+TIME_NAME, TIME_WIDE = 16, 120
+"""Cells of a name; columns from which the number is told in a sentence."""
+
+
+def time_key(look: Look) -> str:
+    """The number that is shown: one of which the past is kept."""
+    return look.shown if look.shown in TRACED else "lost"
+
+
+def time_heads(look: Look) -> list[Line]:
+    entry = FIELDS[time_key(look)]
+    name = f"{entry.label} {words.UNITS[entry.unit]}"
+    left: list[Run] = [(" ", "text"), (name, "bright"), (f"  {entry.help}  ", "dim"),
+                       (look.captions["metric"], "key"), (" another number", "dim")]  # fmt: skip
+    ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
+                       (" ", "text")]  # fmt: skip
+    if look.width < TIME_WIDE:
+        left = left[:2]
+    room = look.width - TIME_NAME - 12
+    axis = " " * (TIME_NAME + 11) + words.times(look.now, PAST_S, room)
+    return [(spread(left, ramp, look.width), "calm"), ([(axis, "faint")], "calm")]
+
+
+def time_row(look: Look, machine: Machine) -> Line:
+    chosen = machine.name == look.chosen
+    shown = time_key(look)
+    room = look.width - TIME_NAME - 12
+    name = fit(foreign(machine.name), TIME_NAME)
+    runs: list[Run] = [(theme.CHOSEN if chosen else " ", "key"), words.worst_sign(machine),
+                       (" ", "text"), (name, "bright" if chosen else "text"),
+                       cell(machine, shown, 6), (" ", "text"), (" ", "text")]  # fmt: skip
+    top = words.scale(look, shown)
+    for value in machine.past.series(shown, room, look.now):
+        if not isfinite(value):
+            runs.append((" ", "text"))
+        else:
+            runs += heat_ramp.whole(max(0, words.level(value, shown, top)), 1, look.ascii)
+    return runs, "chosen" if chosen else "calm"

@@ -12,9 +12,8 @@ from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.output.episode_words import cause as cause_words
-from perftop.session.fleet.fleet import Fleet, Happening, Sight
-from perftop.session.fleet.machine import Machine
-from perftop.session.fleet.numbers import FIELDS
+from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
+from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.shared.keys import captions
 
 SILENT = "○"
@@ -37,7 +36,7 @@ class Look:
     """The moment shown, in Unix seconds."""
     width: int
     height: int
-    sight: Sight = field(default_factory=Sight)
+    sight: RowChoice = field(default_factory=RowChoice)
     rows: Sequence[Machine] = ()
     """The machines asked for, in their order."""
     chosen: str = ""
@@ -59,7 +58,7 @@ class Look:
     view: str = "rows"
     typing: str | None = None
     """The filter that is being typed; None: none is."""
-    running: list[Happening] = field(default_factory=list)
+    running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
     mouse: dict[int, str] = field(default_factory=dict)
@@ -136,7 +135,7 @@ def cell(machine: Machine, key: str, size: int) -> Run:
     return text, "faint" if quiet else "text"
 
 
-def deepest(happening: Happening) -> str:
+def deepest(happening: SharedEpisode) -> str:
     """How much it takes, with its unit; of several machines from the least to the most."""
     low, high = happening.least, happening.depth
     if high is None or low is None or high <= 0:
@@ -153,7 +152,7 @@ def deepest(happening: Happening) -> str:
     return f"{ends[1]} {unit}" if same else f"{ends[0]} to {ends[1]} {unit}"
 
 
-def where(happening: Happening, of: int) -> str:
+def where(happening: SharedEpisode, of: int) -> str:
     """The machine's name, or how many of all."""
     names = happening.machines
     return foreign(names[0]) if len(names) == 1 else f"{len(names)} of {of}"

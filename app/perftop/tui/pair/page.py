@@ -1,22 +1,182 @@
-"""The lines of the screen of two recordings, from top to bottom: for each number A above B, on one
-axis and one scale."""
+"""One of two recordings that are drawn on one axis: its numbers in slices of time, its episodes and
+marks, and the moment from which its time is counted.
+"""
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite, nan
 
 import numpy as np
 
+from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
+from perftop.model.episode import Episode
+from perftop.output.compare.course import Course
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
-from perftop.tui.pair.look import Look
+from perftop.session.session import Session
+from perftop.tui.shared.keys import captions
 from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
+
+SUMMARY_BYTES = 1 << 16
+"""No percentiles are asked for."""
+
+
+@frozen
+class Alignment:
+    """The moment of a recording from which its time is counted."""
+
+    what: str = "start"
+    """start, command or mark."""
+    label: str = ""
+    """Name of the mark; '' without one."""
+
+    @property
+    def words(self) -> str:
+        names = {"start": "the start", "command": "the start of the command"}
+        return names.get(self.what) or f"mark {self.label}"
+
+
+class Track:
+    def __init__(self, name: str, hello: wire.Hello) -> None:
+        self.name = name
+        self.session = Session(hello, summary_bytes=SUMMARY_BYTES)
+        self.course = Course(self.session)
+        self.command_ns: int | None = None
+        self.read = False
+        """Whether all of it was read."""
+        self.damage: str | None = None
+        self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+
+    def play(self, messages: Sequence[wire.Message]) -> None:
+        for message in self.session.play(messages):
+            if isinstance(message, wire.Frame):
+                self.course.take()
+            elif isinstance(message, wire.Note) and message.kind == "run-start":
+                self.command_ns = self.command_ns or message.time_ns
+
+    def origin_ns(self, alignment: Alignment) -> int | None:
+        """The moment in raw ns; None: what was read has none such."""
+        if alignment.what == "start":
+            return self.session.hello.raw_ns
+        if alignment.what == "command":
+            return self.command_ns
+        labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
+        return next((at_ns for label, at_ns in labels if label == alignment.label), None)
+
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        return self.session.hello.raw_ns, self.session.now_ns
+
+    def events(self) -> list[Episode]:
+        """Episodes and marks, by their starts."""
+        first_ns, last_ns = self.ends_ns
+        found = [*self.session.episodes(first_ns, last_ns), *self.session.marks]
+        return sorted(found, key=lambda one: one.start_ns)
+
+    def values(self, key: str, edges_ns: Floats) -> Floats:
+        """Means of a number between each two edges, raw ns; NaN where it is not known. A span
+        shorter than a slice has the value of the slice that it lies in."""
+        sums = self._sums()
+        if key not in sums:
+            return np.full(len(edges_ns) - 1, nan)
+        ends_ns, amounts, sizes = sums[key]
+        first = np.searchsorted(ends_ns[1:], edges_ns[:-1], "right")
+        last = np.maximum(np.searchsorted(ends_ns[1:], edges_ns[1:], "right"), first + 1)
+        there = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
+        first, last = (np.minimum(at, len(ends_ns) - 1) for at in (first, last))
+        size = sizes[last] - sizes[first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = (amounts[last] - amounts[first]) / size
+        return np.where(there & (size > 0), found, nan)
+
+    def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """By key: ends of the slices with the start before them, and sums up to each."""
+        if self._cut[0] != self.session.frames:
+            self._cut = self.session.frames, self.course.sums()
+        return self._cut[1]
+
+    @property
+    def keys(self) -> set[str]:
+        """Numbers that are known and not 0 throughout."""
+        sums = self._sums().items()
+        return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
+
+
+SHORTEST_S = 1.0
+"""Least time on the axis."""
+
+
+@dataclass(slots=True)
+class Look:
+    tracks: tuple[Track, Track]
+    alignment: Alignment
+    width: int = 80
+    height: int = 24
+    cursor_s: float = 0.0
+    """The moment looked at, since the one that they are aligned at."""
+    zoom: float = 1.0
+    """The length of both recordings, in lengths of the axis."""
+    ascii: bool = False
+    helping: bool = False
+    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+
+    @property
+    def origins_ns(self) -> tuple[int, int]:
+        """The moments that both are aligned at; the start of a recording that has no such moment,
+        or has not come to it yet."""
+        found = [track.origin_ns(self.alignment) for track in self.tracks]
+        a, b = (track.ends_ns[0] if at is None else at
+                for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
+        return a, b
+
+    @property
+    def aligned(self) -> bool:
+        return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
+
+    @property
+    def reach_s(self) -> tuple[float, float]:
+        """From the start of the one that begins first to the end of the one that ends last."""
+        pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
+        first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
+        last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
+        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + SHORTEST_S)
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """What is on the axis, around the cursor."""
+        first, last = self.reach_s
+        span = max(SHORTEST_S, (last - first) / self.zoom)
+        start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
+        return start, start + span
+
+    def edges_ns(self, track: int, cells: int) -> Floats:
+        """Raw ns of the edges of the axis' cells in this recording."""
+        first, last = self.window_s
+        return np.linspace(first, last, cells + 1) * 1e9 + self.origins_ns[track]
+
+    def cell(self, at_s: float, cells: int) -> int:
+        """The cell of a moment; below 0 or beyond the last if it is off the axis."""
+        first, last = self.window_s
+        return int(np.floor((at_s - first) / (last - first) * cells))
+
+    def cursor_cell(self, cells: int) -> int:
+        """The cell of the cursor; the end of the axis belongs to the last one."""
+        return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
+
+    def move(self, by_s: float) -> None:
+        first, last = self.reach_s
+        self.cursor_s = min(max(first, self.cursor_s + by_s), last)
+
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
 """Numbers, the most important first; as many are drawn as fit."""

@@ -1,5 +1,6 @@
 """The fleet as a table: a row a machine. Columns are chosen by the width alone, so that nothing
-jumps."""
+jumps.
+"""
 
 from __future__ import annotations
 
