@@ -25,8 +25,10 @@ from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
-from perftop.model import counter_limits, counters, scopes
-from perftop.model.metrics import METRICS
+from perftop.model import counters
+from perftop.model import counters as scopes
+from perftop.model import differences as counter_limits
+from perftop.model.numbers import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -112,7 +114,7 @@ def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for key, (scope, *_) in KEYS.items():
         told[scope].add(key)
-    assert {scope: {*keys} for scope, keys in scopes.OF.items()} == {
+    assert {scope: {*keys} for scope, keys in scopes.KEYS_BY_SCOPE.items()} == {
         scope: keys for scope, keys in told.items() if scope != "cpu"
     }
 

@@ -6,17 +6,25 @@ loss is the cause.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS, gap_ns
-from perftop.detect.engine.share_episodes import Shown, Spells
-from perftop.detect.engine.standstill import Standstill
-from perftop.detect.halt_signs import SIGNS, Signs
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisode,
+    ShareEpisodes,
+    gap_ns,
+)
+from perftop.detect.standstill import SMALL_IDLE, Modulation, Standstill, Thermal
+from perftop.model.cores import packages
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 START, END = 0.003, 0.0015
 """Shares of the time lost, beyond what the error may have made. A machine without a fault loses up
@@ -42,20 +50,20 @@ READ, STEAL = 3, 4
 class Halts:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._counters = sieve.counters
-        self.there = bool(sieve.evaluator.chosen["involuntary"])
-        self._standstill, self._signs = Standstill(sieve), Signs(sieve)
-        self._names = [[row.cpu] for row in sieve.hello.topology]
-        sample_ns = sieve.hello.sample_ns
-        self._spells = Spells(
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        self._counters = reader.counters
+        self.there = bool(reader.evaluator.chosen["involuntary"])
+        self._standstill, self._signs = Standstill(reader), Signs(reader)
+        self._names = [[row.cpu] for row in reader.hello.topology]
+        sample_ns = reader.hello.sample_ns
+        self._spells = ShareEpisodes(
             detector, "involuntary-halt", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
         )
         self._gap_ns = gap_ns(sample_ns)
         self._begun: tuple[int, Sums] | None = None
         """Since when samples are taken together, and their sums."""
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         calm = not self._standstill.any(seen, START)
         if calm and self._spells.quiet and self._begun is None:
@@ -76,7 +84,7 @@ class Halts:
             _tell(spell)
         return ended
 
-    def _together(self, seen: Seen) -> tuple[int, Sums]:
+    def _together(self, seen: DetectorInput) -> tuple[int, Sums]:
         """The sample with those before it that were too short. Nothing is joined across a gap in
         the stream."""
         now = self._sums(seen)
@@ -88,7 +96,7 @@ class Halts:
             both[error] = np.maximum(before[error], now[error])
         return since_ns, both
 
-    def _sums(self, seen: Seen) -> Sums:
+    def _sums(self, seen: DetectorInput) -> Sums:
         share, span_s, error_s = self._standstill.shares(seen)
         smis = self._counters.moved(seen.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
@@ -96,7 +104,7 @@ class Halts:
         return [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
 
 
-def _tell(spell: Shown) -> None:
+def _tell(spell: ShareEpisode) -> None:
     sums = spell.sums
     span_s, lost_s = sums[[1, LOST_S]].tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
@@ -120,3 +128,106 @@ def _tell(spell: Shown) -> None:
     for name, share in zip(("idle", "reading", "steal"), errors.tolist(), strict=True):
         evidence[f"error_of_{name}_share"] = round(share, 5)
     episode.evidence = dict(evidence)
+
+
+STEP_HZ = 100e6
+"""Step between two clocks of an Intel core since Sandy Bridge. Steps of others are finer."""
+BETWEEN = 0.1
+"""Share of a step. A core whose mean clock is further from both neighbours has changed its
+clock."""
+HDC = 0.02
+"""Minimum share of reference cycles by which MPERF must be ahead. MPERF may tick by the nameplate
+frequency, up to a per cent off the TSC."""
+SMI_S = 10e-6, 10e-3
+"""Shortest and longest time that one SMI may cost. Entering and leaving alone takes the first; an
+operating system would lose ticks by the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    cause: str
+    confidence: Literal["measured", "inferred"] = "inferred"
+
+
+SIGNS = {
+    "modulation": Sign("modulation", "measured"),
+    "thermal": Sign("modulation"),
+    "hdc": Sign("hdc"),
+    "smi": Sign("smm"),
+    "simd": Sign("simd"),
+    "pcu": Sign("clock-change", "measured"),
+    "between": Sign("clock-change"),
+}
+"""Causes and how sure they are, in the order in which they are believed."""
+
+
+class Signs:
+    def __init__(self, reader: SampleReader) -> None:
+        hello, self._counters = reader.hello, reader.counters
+        self._rows = len(hello.topology)
+        self._package = packages(hello)
+        intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
+        base = hello.base_hz.hz / STEP_HZ if hello.base_hz else 0.5
+        self._steps = intel and abs(base - round(base)) < BETWEEN
+        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+
+    def explained(self, seen: DetectorInput, share: Floats, span_s: Floats) -> Floats:
+        """Seconds of standstill that each sign explains, (SIGNS, CPUs), for CPUs that lose this
+        share of a span. 0: none, or the stream has no such sign."""
+        lost_s = share * span_s
+        found: dict[str, Callable[[], Any]] = {
+            "thermal": lambda: lost_s * self._hot(seen),
+            "modulation": lambda: span_s * self._modulation.shares(seen),
+            "hdc": lambda: span_s * self._forced(seen),
+            "smi": lambda: self._stopped_s(seen, share, span_s),
+            "simd": lambda: self._moved(seen, "license_throttle") / seen.sample.values["busy_hz"],
+            "pcu": lambda: span_s * self._transition(seen),
+            "between": lambda: lost_s * self._between(seen),
+        }
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = np.array([found[key]() for key in SIGNS])
+        return np.where(np.isfinite(seconds), seconds, 0.0)
+
+    def _moved(self, seen: DetectorInput, key: str) -> Floats:
+        moved = self._counters.moved(seen.sample.delta, key)
+        return np.full(self._rows, np.nan) if moved is None else moved
+
+    def _share(self, seen: DetectorInput, key: str) -> Floats:
+        """Share of the TSC's ticks in the span of its block."""
+        column = self._counters.columns.get(key)
+        if column is None:
+            return np.full(self._rows, np.nan)
+        ticks = self._counters.tsc_ticks(seen.sample.delta, column.block)
+        return self._moved(seen, key) / ticks
+
+    def _hot(self, seen: DetectorInput) -> Floats:
+        most = np.fmax.reduce(self._thermal.shares(seen), axis=0)
+        return seen.cores.by_cpu(most)
+
+    def _forced(self, seen: DetectorInput) -> Floats:
+        """Under hardware duty cycling MPERF counts on where the reference counter stops."""
+        ref = self._share(seen, "ref")
+        more = self._share(seen, "mperf") - ref
+        return np.where(more >= HDC * ref, more, 0.0)
+
+    def _stopped_s(self, seen: DetectorInput, share: Floats, span_s: Floats) -> Floats:
+        """The loss of the CPU that loses least, for an SMI stops all."""
+        busy = share[np.isfinite(share) & (seen.sample.values["idle"] < SMALL_IDLE)]
+        all_s = span_s * (busy.min() if len(busy) else 0.0)
+        each_s = all_s / self._moved(seen, "smi")
+        return np.where((each_s >= SMI_S[0]) & (each_s <= SMI_S[1]), all_s, 0.0)
+
+    def _transition(self, seen: DetectorInput) -> Floats:
+        delta = seen.sample.delta
+        changing, ticks = (
+            self._counters.moved(delta, key) for key in ("pcu_transition", "pcu_ticks")
+        )
+        if changing is None or ticks is None:
+            return np.full(self._rows, np.nan)
+        return np.asarray(np.append(changing / ticks, np.nan)[self._package])
+
+    def _between(self, seen: DetectorInput) -> Floats:
+        if not self._steps:
+            return np.zeros(self._rows)
+        step = seen.sample.values["busy_hz"] / STEP_HZ
+        return np.where(np.abs(step - np.rint(step)) >= BETWEEN, 1.0, 0.0)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS
-from perftop.detect.engine.share_episodes import Shown, Spells
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisode,
+    ShareEpisodes,
+)
 from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
-from perftop.model.evidence import Level
-from perftop.model.metrics import INDEX
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.episode import Episode, Level
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 START, END = ACTS, ACTS / 2
 """Shares of a core's cycles. START is the share from which a level is the cause of a drop."""
@@ -31,16 +33,16 @@ level."""
 class Licenses:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._counters, self._detector = sieve.counters, detector
-        self._levels = [key for key in LEVELS if key in sieve.counters.columns]
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        self._counters, self._detector = reader.counters, detector
+        self._levels = [key for key in LEVELS if key in reader.counters.columns]
         self.there = bool(self._levels)
-        sample_ns = sieve.hello.sample_ns
-        self._spells = Spells(
+        sample_ns = reader.hello.sample_ns
+        self._spells = ShareEpisodes(
             detector, "license", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
         )
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         cores = seen.cores
         levels = seen.sample.part(self._of_cores)
@@ -58,11 +60,11 @@ class Licenses:
             self._tell(spell)
         return ended
 
-    def _of_cores(self, among: Verdicts) -> Floats:
+    def _of_cores(self, batch: SampleBatch) -> Floats:
         """(samples, levels, cores): cycles of the core, which each thread counts whole; see
         counted_shares.LEVEL."""
-        moved = [self._counters.moved(among.delta, key) for key in self._levels]
-        by_core = [among.cores.most(each) for each in moved if each is not None]
+        moved = [self._counters.moved(batch.delta, key) for key in self._levels]
+        by_core = [batch.cores.most(each) for each in moved if each is not None]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _dropping(self, cores: Cores) -> Bools:
@@ -70,7 +72,7 @@ class Licenses:
         drops = self._detector.of("turbo-drop")
         return cores.of([cpu for e in drops if e.cause == "license" for cpu in e.cpus])
 
-    def _tell(self, spell: Shown) -> None:
+    def _tell(self, spell: ShareEpisode) -> None:
         """Sets evidence and depth. The depth is what the clock lacks, not the share of wide
         code."""
         sums = spell.sums

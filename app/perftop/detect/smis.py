@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import gap_ns
+from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 QUIET_NS = 1_000_000_000
 """Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
@@ -22,17 +20,17 @@ other rows have counted before."""
 class Smis:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._counters, self._detector = sieve.counters, detector
-        self._cpus = np.array([row.cpu for row in sieve.hello.topology])
-        self._column = sieve.counters.columns.get("smi")
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        self._counters, self._detector = reader.counters, detector
+        self._cpus = np.array([row.cpu for row in reader.hello.topology])
+        self._column = reader.counters.columns.get("smi")
         self.there = self._column is not None
-        self._gap_ns = gap_ns(sieve.hello.sample_ns)
+        self._gap_ns = gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         if self._episode is None and not seen.sample.part(self._counted):
             return []
@@ -42,10 +40,10 @@ class Smis:
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         return self.step(moved, span_ns, seen.since_ns, seen.time_ns)
 
-    def _counted(self, among: Verdicts) -> list[bool]:
+    def _counted(self, batch: SampleBatch) -> list[bool]:
         """Whether any CPU counted one."""
         assert self._column is not None
-        moved = among.delta.tables[self._column.block].moved[..., self._column.first]
+        moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
         told: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
         return told
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import Spells
-from perftop.detect.engine.standstill import TICK_S
+from perftop.detect.engine import DetectorInput, RunningEpisodes, ShareEpisodes
+from perftop.detect.standstill import TICK_S
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
-from perftop.model.sample_reader import Sieve
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import SampleReader
 
 START, END = 0.04, 0.02
 """Shares of the time. Neighbours on a well-kept host take up to a tick in 250 ms now and then."""
@@ -25,19 +23,19 @@ QUIET_NS = round(TICK_S / END * 1e9)
 class Steals:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        rows = sieve.hello.topology
-        self.there = bool(sieve.evaluator.chosen["steal"])
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        rows = reader.hello.topology
+        self.there = bool(reader.evaluator.chosen["steal"])
         self._names = [[row.cpu] for row in rows]
         self._host = np.zeros(len(rows), int)
-        self._spells = Spells(detector, "steal", START, END, sieve.hello.sample_ns)
+        self._spells = ShareEpisodes(detector, "steal", START, END, reader.hello.sample_ns)
         self._ticks = np.zeros(len(rows))
         """In a row, each so soon after the one before that it alone makes a high share ..."""
         self._began_ns = np.zeros(len(rows), int)
         """... and the start of the sample that brought the first."""
         self._last_ns = np.full(len(rows), -QUIET_NS - 1)
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         if not self._spells.running and seen.sample.highest.stolen_s <= 0:
             return []

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perftop.detect.engine.episode_log import Detector
-from perftop.model.doubt import Doubt
+from perftop.detect.engine import RunningEpisodes
+from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 Found = Mapping[int, set[tuple[str, Doubt]]]
@@ -49,7 +49,7 @@ class _Doubted:
 
 
 class Suspects:
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: RunningEpisodes) -> None:
         self._detector = detector
         self._running: list[_Doubted] = []
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS
-from perftop.detect.engine.share_episodes import Shown, Spells
-from perftop.detect.engine.standstill import Standstill
-from perftop.detect.engine.thermal import HOT, Modulation, Thermal
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisode,
+    ShareEpisodes,
+)
 from perftop.detect.low_clock_causes import ACTS
+from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
-from perftop.model.evidence import KERNEL
-from perftop.model.sample_reader import Sieve
+from perftop.model.episode import KERNEL, Episode
+from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HOT, "modulation")
 START, END = ACTS, ACTS / 2
@@ -33,18 +34,18 @@ cores."""
 class Throttles:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
         self._detector = detector
-        self._thermal, self._modulation = Thermal(sieve), Modulation(sieve)
-        self._booked = _Booked(sieve, detector)
+        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._booked = _Booked(reader, detector)
         self.there = self._thermal.told or self._modulation.told or self._booked.told
-        self._standstill = Standstill(sieve)
-        sample_ns = sieve.hello.sample_ns
-        self._spells = Spells(
+        self._standstill = Standstill(reader)
+        sample_ns = reader.hello.sample_ns
+        self._spells = ShareEpisodes(
             detector, "throttle", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
         )
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         books = self._booked.told and not self._thermal.told
         booked = self._booked.sample(seen) if books else []
@@ -52,7 +53,7 @@ class Throttles:
             return booked
         return booked + self._polled(seen)
 
-    def _polled(self, seen: Seen) -> list[Episode]:
+    def _polled(self, seen: DetectorInput) -> list[Episode]:
         cores = seen.cores
         asked = cores.most(self._modulation.shares(seen))
         status = np.array([*self._thermal.shares(seen), np.where(asked > 0, 1.0, asked * 0)])
@@ -82,7 +83,7 @@ class Throttles:
                 dropping |= np.isin(cores.package, cores.package[mine])
         return dropping
 
-    def _tell(self, spell: Shown) -> None:
+    def _tell(self, spell: ShareEpisode) -> None:
         """Sets cause, evidence and depth. The depth is what it costs, not how often the status was
         set."""
         sums, episode = spell.sums, spell.episode
@@ -103,18 +104,18 @@ class _Booked:
     """Ended episodes of streams without polled status bits. Only the kernel counts their
     throttling, as time, and books all of it when it is over."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
         self._detector = detector
-        found = (sieve.counters.columns.get(key) for key in BOOKED)
+        found = (reader.counters.columns.get(key) for key in BOOKED)
         self._columns = [column for column in found if column is not None]
         self.told = bool(self._columns)
         """The kernel of this stream books such time."""
-        self._cpus = {"package": sieve.hello.packages, "core": sieve.hello.cores}
-        self._scope = {block.name: block.scope for block in sieve.hello.blocks}
+        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
+        self._scope = {block.name: block.scope for block in reader.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
         """By CPU, when it was last in a drop. The drop has told of that throttling."""
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that the kernel booked in this sample."""
         for drop in self._detector.of("turbo-drop"):
             self._dropped_ns.update(dict.fromkeys(drop.cpus, seen.time_ns))

@@ -12,19 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine.counted_shares import Facts, Tally
-from perftop.detect.engine.detector_input import Seen, ran
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
-from perftop.detect.engine.share_episodes import Running, Shown
-from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    Patience,
+    Running,
+    RunningEpisodes,
+    ShareEpisode,
+    gap_ns,
+    ran,
+)
+from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
-from perftop.model.episode import Episode
-from perftop.model.evidence import BASE_CLOCK, Cap
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.episode import BASE_CLOCK, Cap, Episode
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
@@ -46,7 +49,7 @@ MOST = 0.75
 """Minimum share of a group's running time in cores that drop; from there the whole group drops."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Clocks:
     """One sample; arrays by position of the core."""
 
@@ -58,7 +61,7 @@ class Clocks:
     """Everything that was counted in the sample."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Look:
     """What a sample shows where something may drop, by position of the core."""
 
@@ -77,7 +80,7 @@ class _Look:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Drop(Shown):
+class _Drop(ShareEpisode):
     """One that runs. It sums up clocks; its group is a key of _Look."""
 
     whole: bool  # cores of the group that wake up join
@@ -87,16 +90,16 @@ class _Drop(Shown):
     """Sum of the pauses after which it showed again."""
 
 
-def _some_ceiling(among: Verdicts) -> list[bool]:
+def _some_ceiling(batch: SampleBatch) -> list[bool]:
     """Whether that of any core is known."""
-    known: list[bool] = np.logical_or.reduce(~np.isnan(among.ceilings.low_hz), axis=-1).tolist()
+    known: list[bool] = np.logical_or.reduce(~np.isnan(batch.ceilings.low_hz), axis=-1).tolist()
     return known
 
 
-def _slow(among: Verdicts) -> list[bool]:
+def _slow(batch: SampleBatch) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
-    cycles, run_s = among.once(ran).swapaxes(0, 1)
-    slow = cycles < (1 - END) * run_s * among.ceilings.low_hz
+    cycles, run_s = batch.once(ran).swapaxes(0, 1)
+    slow = cycles < (1 - END) * run_s * batch.ceilings.low_hz
     told: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
     return told
 
@@ -104,13 +107,13 @@ def _slow(among: Verdicts) -> list[bool]:
 class Drops:
     """Begins and ends episodes of a detector."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._sieve = sieve
-        self.there = sieve.turbo.some
-        self._tally = Tally(sieve.counters, COUNTED)
-        patience = Patience(PAUSE_NS, gap_ns(sieve.hello.sample_ns))
+    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+        self._reader = reader
+        self.there = reader.turbo.some
+        self._tally = Tally(reader.counters, COUNTED)
+        patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
         self._drops: Running[_Drop] = Running(detector, patience)
-        self._regroup(sieve.cores)
+        self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
         """Cores are others than they were: CPUs say which of them an episode is about."""
@@ -125,7 +128,7 @@ class Drops:
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, seen: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         if seen.cores is not self._cores:
             self._regroup(seen.cores)
@@ -179,7 +182,7 @@ class Drops:
     def _look(
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _Look:
-        caps = self._sieve.turbo.caps(now.delta)
+        caps = self._reader.turbo.caps(now.delta)
         near = np.where(self._held, START, BINDS)  # once held, until it is a drop below the cap
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
         self._held = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
@@ -226,7 +229,7 @@ class Drops:
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
         held = Cap(CAPS[look.cap[first]], float(look.cap_hz[first])) if drop.group % 2 else None
-        guest = self._sieve.hello.virtualisation is not None
+        guest = self._reader.hello.virtualisation is not None
         case = Case(Facts(self._tally, drop.told), held, guest)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
@@ -240,13 +243,13 @@ class Drops:
         if drop.paused_ns:
             shown = 1 - drop.paused_ns / (look.time_ns - episode.start_ns)
             episode.evidence["dropping_share"] = round(shown, 3)
-        if not self._sieve.turbo.cpus[self._cores.rows[first, 0]]:
+        if not self._reader.turbo.cpus[self._cores.rows[first, 0]]:
             episode.evidence["ceiling"] = BASE_CLOCK
 
     def _active(self, core: int) -> int | None:
         """Active cores of its package, as each was last read. None: some of them are never read."""
         cores = self._cores
-        on = cores.total(self._sieve.online.astype(float)) > 0
+        on = cores.total(self._reader.online.astype(float)) > 0
         work = self._work[on & (cores.package == cores.package[core])]
         return int((work >= ACTIVE).sum()) if np.isfinite(work).all() else None
 

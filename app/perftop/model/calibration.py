@@ -21,9 +21,9 @@ from perftop.base.arrays import Floats
 
 MARGIN = 0.005
 """Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
-LEAST_SHARE = 0.02
+MIN_COUNTED_SHARE = 0.02
 """Minimum counted share of the span; below it skew and quantisation dominate."""
-LEAST_EVIDENCE = 3
+MIN_SAMPLES = 3
 """Minimum number of samples for a decision; a single one may be disturbed."""
 DISTURBED_SHARE = 0.1
 """Share of the samples seen that late reads and other programs may turn to a wrong candidate."""
@@ -48,7 +48,7 @@ class _Candidate:
     """... and those of them that leave no room for another candidate."""
 
 
-class Told(NamedTuple):
+class BoundsEvidence(NamedTuple):
     """What a sample says of the factor, in cores."""
 
     explains: list[int]
@@ -81,7 +81,7 @@ class Calibration:
 
     def _best(self) -> _Candidate:
         most = max([candidate.explains for candidate in self.candidates])
-        room = max(LEAST_EVIDENCE - 1.0, DISTURBED_SHARE * self.seen)
+        room = max(MIN_SAMPLES - 1.0, DISTURBED_SHARE * self.seen)
         return next(c for c in self.candidates if c.explains >= most - room)
 
     @property
@@ -95,7 +95,7 @@ class Calibration:
             return "refused"
         return "settled" if self._settled else "uncalibrated"
 
-    def told(self, low: Floats, high: Floats) -> list[Told]:
+    def told(self, low: Floats, high: Floats) -> list[BoundsEvidence]:
         """What bounds of the factor say in each of several samples, (samples, cores); NaN for what
         counted too little."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
@@ -105,9 +105,9 @@ class Calibration:
         some = inside.any(axis=0)
         every = np.concatenate([inside, inside & tight, [some, tight & ~some]])
         count, counts = len(inside), every.sum(axis=-1).T.tolist()
-        return [Told(each[:count], each[count:-2], *each[-2:]) for each in counts]
+        return [BoundsEvidence(each[:count], each[count:-2], *each[-2:]) for each in counts]
 
-    def observe(self, told: Told) -> None:
+    def observe(self, told: BoundsEvidence) -> None:
         """Take one sample as evidence."""
         for candidate, explains, tight in zip(
             self.candidates, told.explains, told.tight, strict=True
@@ -117,11 +117,11 @@ class Calibration:
         self.seen += told.seen
         self.strange += told.strange
         best = self._best()
-        self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
+        self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.strange
         if self.seen + self.strange > MEMORY:
             self._fade()
             best = self._best()
-        refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
+        refused = self.strange >= MIN_SAMPLES and self.strange > best.tight
         self.chosen = None if refused and not self._settled else best
 
     def _fade(self) -> None:
@@ -154,5 +154,5 @@ def factor_bounds(
             high = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
             low = counted = np.maximum(r, other)
         low, high = np.maximum(low - blur, 0) / x, (high + blur) / x
-        enough = (counted > LEAST_SHARE) & (x > 0)
+        enough = (counted > MIN_COUNTED_SHARE) & (x > 0)
     return np.where(enough, low, np.nan), np.where(enough, high, np.nan)

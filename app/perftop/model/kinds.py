@@ -12,10 +12,7 @@ first is used whose fields are all known and that fits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from perftop.model.episode import Episode
+from typing import Literal, Protocol
 
 Depth = Literal["share", "hz", "gain", "count", ""]
 """What an episode's depth is: a share of the time or of the work, a clock that is missing or was
@@ -196,7 +193,14 @@ NEIGHBOURS: dict[str, Kind] = {
 """Neighbours by cause: each has its own number and sentences."""
 
 
-def kind_of(episode: Episode) -> Kind:
+class Classified(Protocol):
+    """What an episode is classified by."""
+
+    kind: str
+    cause: str
+
+
+def kind_of(episode: Classified) -> Kind:
     """The kind of an episode; of a neighbour, that of its cause."""
     found = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
     return found or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)

@@ -20,7 +20,7 @@ from perftop.base.format import MISSING, ClockUnit, prefixed
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
-    from perftop.model.metrics import Quantities
+    from perftop.model.counters import Quantities
 
 Scope = Literal["cpu", "core", "l3", "package", "machine", "run"]
 Formula = Callable[["Quantities"], "Floats"]
@@ -62,6 +62,11 @@ class Number:
     def rate(self) -> bool:
         """It has no upper bound, and is shown with a prefix such as k or M."""
         return self.unit.endswith("/s")
+
+    @property
+    def of_core(self) -> bool:
+        """The siblings of a core share one value."""
+        return self.scope == "core"
 
     @property
     def words(self) -> str:

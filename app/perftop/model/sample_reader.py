@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import field, frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model import memory
 from perftop.model.cores import Cores
-from perftop.model.counters import Counters
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt, held_on
-from perftop.model.evaluation import Evaluator, Values
-from perftop.model.gates import Gates
-from perftop.model.lost import Lost, Reckoner, fill
-from perftop.model.machine_totals import Totals
-from perftop.model.metrics import INDEX
-from perftop.model.scopes import placed
-from perftop.model.sibling_gates import SiblingGates
+from perftop.model.counters import Counters, placed
+from perftop.model.delta import Delta, Doubt, with_lasting
+from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
+from perftop.model.gates import Gates, SiblingGates
+from perftop.model.machine_totals import MachineTotals
+from perftop.model.numbers import INDEX
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -40,7 +36,7 @@ class BySample(Protocol[T_co]):
     def __getitem__(self, sample: int, /) -> T_co: ...
 
 
-class Highest(NamedTuple):
+class Maxima(NamedTuple):
     """The highest values among the CPUs, 0 where none is known. Most samples show nothing to most
     detectors, and these tell."""
 
@@ -51,8 +47,8 @@ class Highest(NamedTuple):
     involuntary: float
 
 
-@frozen
-class Verdicts:
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
     """Samples that were computed together; all parts have a leading axis for them."""
 
     delta: Delta
@@ -65,9 +61,9 @@ class Verdicts:
     doubted: list[bool]
     highest: list[list[float]]
     cores: Cores
-    _made: dict[Callable[[Verdicts], Any], Any] = field(default_factory=dict)
+    _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 
-    def once(self, make: Callable[[Verdicts], T]) -> T:
+    def once(self, make: Callable[[SampleBatch], T]) -> T:
         """What `make` makes of the samples; it is called once."""
         made = self._made.get(make)
         if made is None:
@@ -80,44 +76,44 @@ class Sample:
     """The difference between one frame and the frame before it. What few ask for is taken out of
     the samples that were computed together when it is asked for."""
 
-    def __init__(self, among: Verdicts, at: int, whole: Delta | None = None) -> None:
+    def __init__(self, batch: SampleBatch, at: int, whole: Delta | None = None) -> None:
         """`at`: its place among the samples that were computed together; `whole`: None if nothing
         in it is doubted."""
-        self.among, self.at = among, at
-        self.delta = among.delta[at]
+        self.batch, self.at = batch, at
+        self.delta = batch.delta[at]
         """Differences, with NaN for doubted counters."""
         self.whole = whole or self.delta
         """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
         split."""
-        self.doubted = among.doubted[at]
+        self.doubted = batch.doubted[at]
         """Whether any counter is."""
-        self.highest = Highest(*among.highest[at])
+        self.highest = Maxima(*batch.highest[at])
 
     @cached_property
     def values(self) -> Values:
-        return self.among.values.of(self.at)
+        return self.batch.values.of(self.at)
 
     @cached_property
     def split(self) -> Split:
-        return self.among.split[self.at]
+        return self.batch.split[self.at]
 
     @cached_property
     def ceilings(self) -> Ceilings:
-        return self.among.ceilings[self.at]
+        return self.batch.ceilings[self.at]
 
     @property
     def lost(self) -> Lost:
-        lost = self.among.lost
+        lost = self.batch.lost
         return Lost(lost.wanted_s[self.at], lost.parts_s[self.at])
 
-    def part(self, make: Callable[[Verdicts], BySample[T]]) -> T:
+    def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """What `make` says of this sample; it is called once for all that were computed together,
         and answers for each by its place."""
-        return self.among.once(make)[self.at]
+        return self.batch.once(make)[self.at]
 
 
-@frozen
-class State:
+@dataclass(frozen=True, slots=True)
+class ReaderState:
     """The state of a sieve between two frames; not to be changed."""
 
     counters: Counters
@@ -130,7 +126,7 @@ class State:
         return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
 
 
-class Sieve:
+class SampleReader:
     """Frames in, samples out."""
 
     def __init__(self, hello: wire.Hello) -> None:
@@ -151,14 +147,13 @@ class Sieve:
         of the probe."""
         self._started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.reckoner = Reckoner(self.evaluator)
-        self.memory = memory.Best(self.counters)
-        self.totals = Totals(self.counters, self.memory)
+        self.memory = memory.BestTraffic(self.counters)
+        self.totals = MachineTotals(self.counters, self.memory)
 
-    def state(self) -> State:
-        return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
+    def state(self) -> ReaderState:
+        return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
-    def resumed(self, state: State) -> Sieve:
+    def resumed(self, state: ReaderState) -> SampleReader:
         """A sieve in that state. It shares the present cores, calibrations and best of the
         memory with this sieve."""
         twin = copy.copy(self)
@@ -229,7 +224,7 @@ class Sieve:
         values = self.evaluator.evaluate(delta)
         siblings = self._siblings.look(delta, values["util"], self.online)
         evidence = self._siblings.evidence(siblings, delta) if learn else None
-        traffic = memory.moved(self.counters, delta) if learn else None
+        traffic = memory.traffic(self.counters, delta) if learn else None
         verdicts, begin, unit = None, 0, self.splitter.unit
         for i in range(count):
             if evidence is not None:
@@ -249,10 +244,10 @@ class Sieve:
             whole = self._whole(verdicts.delta[at]) if verdicts.doubted[at] else None
             yield Sample(verdicts, at, whole)
 
-    def _verdicts(self, delta: Delta, values: Values, fresh: Codes) -> Verdicts:
+    def _verdicts(self, delta: Delta, values: Values, fresh: Codes) -> SampleBatch:
         doubted: list[bool] = [False] * len(fresh)
         if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
-            doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
             doubted = np.asarray(doubts.any(axis=(1, 2))).tolist()
         if any(doubted):
@@ -262,10 +257,10 @@ class Sieve:
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
-        fill(values, lost)
+        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
+        write_lost(values, lost)
         highest, cores = _highest(values), self.cores
-        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
+        return SampleBatch(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""
@@ -281,22 +276,22 @@ class Sieve:
         return self.turbo.ceilings(delta, values["util"], self.online)
 
 
-class Together:
+class StackedSamples:
     """Samples in a row. Mostly they were computed together, and each part of them is one array
     already."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        self._runs: list[tuple[Verdicts, int, int]] = []
+        self._runs: list[tuple[SampleBatch, int, int]] = []
         runs = self._runs
         for sample in samples:
-            if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
-                runs[-1] = sample.among, runs[-1][1], sample.at + 1
+            if runs and runs[-1][0] is sample.batch and runs[-1][2] == sample.at:
+                runs[-1] = sample.batch, runs[-1][1], sample.at + 1
             else:
-                runs.append((sample.among, sample.at, sample.at + 1))
+                runs.append((sample.batch, sample.at, sample.at + 1))
 
-    def part(self, part: Callable[[Verdicts], Array]) -> Array:
+    def part(self, part: Callable[[SampleBatch], Array]) -> Array:
         """A part of them as one array, with a leading axis for samples."""
-        parts = [part(among)[first:last] for among, first, last in self._runs]
+        parts = [part(batch)[first:last] for batch, first, last in self._runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

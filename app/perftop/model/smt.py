@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.calibration import calibrations
 from perftop.model.cores import Cores
@@ -33,9 +32,9 @@ STATES = ("neither", "lp0", "lp1", "both")
 UNEVEN = 0.02
 """Relative difference of the siblings' spans above which no states are given. One sibling may have
 come online in between, or been read late."""
-COUNTED = ("one_thread", "any_thread", "distributed")
+ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
-TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
+TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, by the kernel's own account."""
 TOLERANCE = 0.01
 """Share of the span by which ANY may miss its bounds. Serial reads of real siblings missed them by
@@ -105,7 +104,7 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Group:
     """Cores with the same number of threads online."""
 
@@ -132,7 +131,7 @@ class Splitter:
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty: all that the counters support."""
-        named = ((key, key.replace("_", "-")) for key in COUNTED if key in counters.columns)
+        named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted = [key for key, method in named if self._allowed(method)]
         """Available counters that give ANY, best first."""
         self._has = {key: counters.has(key) for key in self._counted}
@@ -201,8 +200,8 @@ class Splitter:
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
         """(cores, 4) shares of the states by the kernel's idle transitions; NaN where they are not
         traced, or where a sibling's state was not known all the time."""
-        columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
-        if len(columns) < len(TRACED) or not self._allowed("traced"):
+        columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
+        if len(columns) < len(TRACED_COUNTERS) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._cores.told[cores]

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.format import percent, rough
 from perftop.base.text import ranges
 from perftop.base.times import brief
-from perftop.model.episode import LOW_CLOCK
-from perftop.model.evidence import Bit, Crowd, Host, Polled, Ran, Took
+from perftop.model.episode import (
+    LOW_CLOCK,
+    Bit,
+    CrowdedCpu,
+    GroupTraffic,
+    Host,
+    PolledBits,
+    TaskOnCpu,
+)
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
@@ -107,7 +114,7 @@ def worded(evidence: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _polled(seen: Polled, name: Callable[[Bit], str]) -> str:
+def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
     bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
     return ", ".join(bits)
 
@@ -117,21 +124,21 @@ def _numbered(bit: Bit) -> str:
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(seen: Polled) -> str:
+def _reasons(seen: PolledBits) -> str:
     if not seen.polls:
         return "not told by this source"
     return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
 
 
-def _status(seen: Polled) -> str:
+def _status(seen: PolledBits) -> str:
     return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _came_on(seen: Polled) -> str:
+def _came_on(seen: PolledBits) -> str:
     return ", ".join(bit.part or f"bit {bit.number}" for bit in seen.bits)
 
 
-def _names(found: Host | Sequence[Ran | Crowd]) -> str:
+def _names(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
     if isinstance(found, Host):
         return f"another guest of {found.name or 'the hypervisor'}, or a cap on this one"
     more = len(found) - _MOST_NAMES
@@ -139,8 +146,8 @@ def _names(found: Host | Sequence[Ran | Crowd]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _one(who: Ran | Crowd) -> str:
-    if isinstance(who, Crowd):
+def _one(who: TaskOnCpu | CrowdedCpu) -> str:
+    if isinstance(who, CrowdedCpu):
         return f"{who.threads} threads of the job on CPU {who.cpu}"
     return f"{who.comm} ({who.pid}) on CPU {who.cpu}"
 
@@ -156,7 +163,7 @@ def _share(of: str, before: str = "") -> Callable[[float], str]:
 _PCU = _share("the power control unit's cycles", "in ")
 
 
-def _groups(took: Iterable[Took]) -> str:
+def _groups(took: Iterable[GroupTraffic]) -> str:
     """Groups of resctrl and what each moved: batch 45.1 GB/s."""
     return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
 

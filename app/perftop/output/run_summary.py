@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from perftop.model.episode import LOW_CLOCK, Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
@@ -189,7 +189,7 @@ def _totals(session: Session, whole: Interval) -> Line:
         one.span_s(session.run.start_ns, session.now_ns) * working(session, whole, one)
         for one in episodes if one.kind in LOW_CLOCK
     )  # fmt: skip
-    known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
+    known = session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0
     found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}
     return {key: number(value) for key, value in found.items() if math.isfinite(value)}
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
 from perftop.base.times import brief, clock, length
-from perftop.model.episode import LOW_CLOCK
-from perftop.model.evidence import Cap, Level, Ran
-from perftop.model.running_tasks import task
+from perftop.model.episode import LOW_CLOCK, Cap, Level, TaskOnCpu
+from perftop.model.tasks import task
 from perftop.output.episode_words import LEAST_HZ, where_briefly
 
 if TYPE_CHECKING:
@@ -196,11 +195,11 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
     """Names of the tasks that lose by them, the one with the largest share of a CPU first: those
     that run on their CPUs by `tasks`, or the job that is watched."""
-    watching = session.neighbours.watching
-    if watching.name is not None and any(e.kind == "neighbour" for e in episodes):
-        names = [thread.comm for thread in watching.threads.values()]
-        by_pid = watching.name.isdecimal() and names
-        return [max(set(names), key=names.count) if by_pid else watching.name]
+    watched_job = session.neighbours.watched_job
+    if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
+        names = [thread.comm for thread in watched_job.threads.values()]
+        by_pid = watched_job.name.isdecimal() and names
+        return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     found = [one for cpu in sorted(cpus) if (one := task(tasks.get(str(cpu)))) is not None]
     found.sort(key=lambda one: -one.share)
@@ -284,7 +283,7 @@ def _people(evidence: Mapping[str, Any], names: Sequence[str], size: int) -> dic
     if names:
         told["loser"] = Part(_some(names, size), "name")
     who, own = (
-        list(dict.fromkeys(one.comm for one in evidence.get(key, ()) if isinstance(one, Ran)))
+        list(dict.fromkeys(one.comm for one in evidence.get(key, ()) if isinstance(one, TaskOnCpu)))
         for key in ("who", "self")
     )
     if who:

@@ -11,7 +11,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import clock, percent, plain, prefixed
 from perftop.model.machine_totals import MEMORY
-from perftop.model.registry import EVENT
+from perftop.model.numbers import EVENT
 from perftop.model.smt import STATES
 from perftop.session.columns import PACKAGE, by_key, counted, of_cpus, possible
 from perftop.session.interval import Interval

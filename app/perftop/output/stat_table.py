@@ -137,10 +137,10 @@ def of_states(interval: Interval, core: int) -> list[str]:
 
 
 def _watched(session: Session, interval: Interval) -> list[str]:
-    moved, name = interval.watched, session.neighbours.watching.name
+    moved, name = interval.watched, session.neighbours.watched_job.name
     if moved is None or name is None:
         return []
-    if not session.neighbours.watching.threads:
+    if not session.neighbours.watched_job.threads:
         return [f"job {safe(name, MOST_NAME)}: no thread of it is seen"]
     waited = "" if math.isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
     times = "once" if moved.involuntary == 1 else f"{moved.involuntary} times"

@@ -9,31 +9,30 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.model.machine_totals import OF_L3, OF_PACKAGE
-from perftop.model.metrics import METRICS, Column
-from perftop.model.registry import EVENT, RARE
-from perftop.model.smt import COUNTED, STATES, TRACED
+from perftop.model.numbers import EVENT, METRICS, RARE, Number
+from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 _STATES = (
-    Column(
+    Number(
         "both", "both", "ratio", "Both threads of its core were active.", title="both active",
-        of_core=True,
+        scope="core",
     ),
-    Column(
+    Number(
         "lp0", "lp0 only", "ratio", "Only the first thread of its core was active.",
-        of_core=True,
+        scope="core",
     ),
-    Column(
+    Number(
         "lp1", "lp1 only", "ratio", "Only the second thread of its core was active.",
-        of_core=True,
+        scope="core",
     ),
-    Column("neither", "neither", "ratio", "No thread of its core was active.", of_core=True),
+    Number("neither", "neither", "ratio", "No thread of its core was active.", scope="core"),
 )  # fmt: skip
-_CEILING = Column("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
-_SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.")
-_TASK = Column("task", "task", "", "Which task used the CPU most.")
-ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
+_CEILING = Number("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
+_SMI = Number("smi", "SMI", "1/s", "System management interrupts per second.")
+_TASK = Number("task", "task", "", "Which task used the CPU most.")
+ALL: tuple[Number, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
 BY_KEY = {column.key: column for column in ALL}
 
 
@@ -45,7 +44,7 @@ def possible(key: str) -> bool:
 _FIRST = ("util", "busy_hz")
 
 
-def by_key(session: Session) -> dict[str, Column]:
+def by_key(session: Session) -> dict[str, Number]:
     """All columns of a stream. Its chosen events stand behind the first of those that every stream
     may have: who asks for them wants to see them."""
     events = session.evaluator.registry.events
@@ -55,7 +54,7 @@ def by_key(session: Session) -> dict[str, Column]:
     return first | events | BY_KEY
 
 
-def measured(column: Column, session: Session, interval: Interval) -> Floats:
+def measured(column: Number, session: Session, interval: Interval) -> Floats:
     """A metric or an SMT state, by position of the CPU."""
     if not column.of_core:
         return interval.values[column.key]
@@ -68,13 +67,13 @@ def counted(key: str, session: Session, interval: Interval) -> Floats:
         return measured(by_key(session)[key], session, interval)
     if key == _CEILING.key:
         return spread(session, interval.ceiling_hz)
-    cpus, count = len(session.sieve.cores.of_cpu), interval.counts.get(key)
+    cpus, count = len(session.reader.cores.of_cpu), interval.counts.get(key)
     if count is None or len(count) != cpus or not interval.elapsed_s:
         return np.full(cpus, np.nan)
     return count / interval.elapsed_s
 
 
-def shown(column: Column, session: Session, interval: Interval) -> Floats:
+def shown(column: Number, session: Session, interval: Interval) -> Floats:
     """Values as in `measured`; NaN also where a CPU at rest has a number per running time."""
     values = measured(column, session, interval)
     if not column.of_running:
@@ -85,7 +84,7 @@ def shown(column: Column, session: Session, interval: Interval) -> Floats:
 def spread(session: Session, by_core: Floats) -> Floats:
     """What cores have, by position of their CPUs; NaN where none is known, and for all if a core
     has come since."""
-    cores = session.sieve.cores
+    cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.of_cpu), np.nan)
     return cores.by_cpu(by_core)
@@ -111,7 +110,7 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
     at = [i for i, name in enumerate(interval.keys) if name in needs]
     found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
     if key in STATES and found.any():
-        cores = session.sieve.cores
+        cores = session.reader.cores
         of_core = np.isin(cores.of_cpu, cores.of_cpu[found])
         return np.asarray(of_core & (cores.of_cpu >= 0))
     return found
@@ -122,7 +121,7 @@ def _needs(key: str, session: Session) -> set[str]:
     if key in session.evaluator.metrics:
         return session.evaluator.needs(key)
     if key in STATES:
-        return {session.sieve.splitter.counted() or "", *session.evaluator.needs("util")}
+        return {session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
     return {key}
 
 
@@ -131,7 +130,7 @@ class Tabular:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        cores = session.sieve.cores
+        cores = session.reader.cores
         self._core = cores.of_cpu
         held = zip(session.topology, cores.of_cpu.tolist(), strict=True)
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in held]
@@ -141,7 +140,7 @@ class Tabular:
         self._counted = tuple(column for key, column in self.by_key.items() if key in keys)
         self._told = (*self._counted, _TASK)
 
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Number, ...]:
         """What this stream can tell, as far as is known by now."""
         return self._told if self._session.tasks else self._counted
 
@@ -150,11 +149,11 @@ class Tabular:
         session, counters = self._session, self._session.counters.columns
         keys = {key for key, chosen in session.evaluator.chosen.items() if chosen}
         threads = {len(core) for core in session.cores}
-        if 2 in threads and any(key in counters for key in (*COUNTED, *TRACED)):
+        if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
             keys |= set(STATES)
         elif max(threads, default=1) > 2:
             keys.add("neither")
-        if self._session.sieve.turbo.cpus.any():
+        if self._session.reader.turbo.cpus.any():
             keys.add(_CEILING.key)
         return keys | ({_SMI.key} & counters.keys())
 
@@ -165,7 +164,7 @@ class Tabular:
         return counted(key, self._session, interval)
 
     def arranged(
-        self, rows: Ints, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool
+        self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """The highest first, names from a to z; what is not known last, whichever way. Equal as
         shown is equal: rows do not change places for what nobody sees."""

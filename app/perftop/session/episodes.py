@@ -15,7 +15,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.times import length
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 
 MAX_ENDED = 8192
@@ -39,7 +39,7 @@ ASLEEP, GAP = "was suspended for ", "no link for "
 class EpisodeLog:
     """The episodes and marks of one session."""
 
-    def __init__(self, detector: Detector, sample_ns: int) -> None:
+    def __init__(self, detector: RunningEpisodes, sample_ns: int) -> None:
         self._detector = detector
         self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
         self.recording: RecordingEpisodes | None = None
@@ -91,8 +91,8 @@ class EpisodeLog:
             self._forgotten += max(0, len(self._ended) - MAX_ENDED)
             del self._ended[:-MAX_ENDED]
 
-    def mark(self, at_ns: int, label: str) -> None:
-        self._marks = [*self._marks, new_mark(at_ns, label)][-MAX_MARKS:]
+    def add_mark(self, at_ns: int, text: str) -> None:
+        self._marks = [*self._marks, new_mark(at_ns, text)][-MAX_MARKS:]
 
 
 class RecordingEpisodes:
@@ -127,9 +127,9 @@ class RecordingEpisodes:
         else:
             self.ended.append(episode)
 
-    def name(self, mark: Episode) -> None:
+    def name(self, moment: Episode) -> None:
         """Add a mark of the user, which the file does not have."""
-        self.marks = sorted([*self.marks, mark], key=_start_ns)
+        self.marks = sorted([*self.marks, moment], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
@@ -202,9 +202,9 @@ def _start_ns(episode: Episode) -> int:
 # --- marks and warnings, from notes; their data are untrusted
 
 
-def new_mark(at_ns: int, label: str) -> Episode:
+def new_mark(at_ns: int, text: str) -> Episode:
     """A moment with a name, `at_ns` raw."""
-    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": label})
+    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text})
 
 
 def mark_label(note: wire.Note) -> str | None:
@@ -231,7 +231,7 @@ def shorten_label(text: str) -> str:
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
     """The label of a new mark that the user gave no name."""
-    labels = [str(mark.evidence["label"]) for mark in marks]
+    labels = [str(one.evidence["label"]) for one in marks]
     named = [one for one in labels if not one.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))]
     return f"mark {len(named) + 1}"
 

@@ -16,12 +16,11 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
-from perftop.model import scopes
-from perftop.model.evaluation import ratio
+from perftop.model import counters as scopes
+from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
-from perftop.model.registry import STATIC
-from perftop.model.running_tasks import Look
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
 from perftop.session.interval import Span, nothing
@@ -71,24 +70,24 @@ class History:
 
     # --- filling
 
-    def room(self, sieve: Sieve) -> int:
+    def room(self, reader: SampleReader) -> int:
         """How many frames can be kept until this must be called again; `sieve` has seen none of
         them yet."""
         last = self._chunks[-1].trail if self._chunks else None
-        full = last is None or last.count == last.room or last.cores is not sieve.cores
+        full = last is None or last.count == last.room or last.cores is not reader.cores
         if full or self._needs_chunk():
-            self._begin_chunk(sieve)
+            self._begin_chunk(reader)
         trail = self._chunks[-1].trail
         return trail.room - trail.count
 
-    def keep(self, message: Message, sieve: Sieve) -> bool:
+    def keep(self, message: Message, reader: SampleReader) -> bool:
         """Keep a note that `sieve` has not seen yet, or a frame for which there is room. False: its
         time is impossible, so it is not kept."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
         if not is_frame and self._needs_chunk():
-            self._begin_chunk(sieve)
+            self._begin_chunk(reader)
         self._chunks[-1].keep(message)
         if is_frame:
             self._now_ns = message.time_ns
@@ -128,11 +127,11 @@ class History:
         """Whether the newest chunk may not take more, or there is none."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // PARTS
 
-    def _begin_chunk(self, sieve: Sieve) -> None:
+    def _begin_chunk(self, reader: SampleReader) -> None:
         if not self._chunks:
-            self._describe(sieve)
+            self._describe(reader)
         metrics = [self._registry.index[key] for key in self._metrics]
-        of = metrics, [*self._counters.values()], sieve.counters, sieve.cores
+        of = metrics, [*self._counters.values()], reader.counters, reader.cores
         room = self._budget // PARTS // 2 // Trail(*of, room=1).nbytes
         trail = Trail(*of, room=min(CHUNK, max(1, room)))
         if self._chunks:
@@ -140,21 +139,21 @@ class History:
             self._sealed_bytes += self._chunks[-1].nbytes
         waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
         packer = Packer(self._layouts)
-        self._chunks.append(Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
+        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
 
-    def _describe(self, sieve: Sieve) -> None:
+    def _describe(self, reader: SampleReader) -> None:
         """Choose the metrics and counters of this stream whose past is kept."""
-        self._metrics = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
-        self._registry, self._stamp_hz = sieve.evaluator.registry, sieve.counters.stamp_hz
-        columns, topology = sieve.counters.columns, sieve.hello.topology
+        self._metrics = [key for key, chosen in reader.evaluator.chosen.items() if chosen]
+        self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
+        columns, topology = reader.counters.columns, reader.hello.topology
         for name in TRACED:
             if (column := columns.get(NAMES[name])) is not None:
                 self._counters[name] = CounterRows(column, np.zeros(1, int))
         for key in SHARED:
             if (column := columns.get(key)) is None:
                 continue
-            rows = [*range(len(sieve.hello.packages))]
-            if key not in scopes.OF["package"]:
+            rows = [*range(len(reader.hello.packages))]
+            if key not in scopes.KEYS_BY_SCOPE["package"]:
                 cpus = {*(column.counter.cpus or ())}
                 rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
             self._counters[key] = CounterRows(column, np.array(rows, int))
@@ -343,47 +342,47 @@ class History:
             return None
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
 
-    def rewind(self, sieve: Sieve, begin_ns: int, end_ns: int) -> tuple[Sieve, Span]:
+    def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
         """The samples between two moments that `span` gave, computed again, and the sieve after
         them. Cores and calibrations are those of `sieve`, as they are now."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
-        sieve = sieve.resumed(self._chunks[first].state)
-        span = nothing(sieve, begin_ns)
+        reader = reader.resumed(self._chunks[first].state)
+        span = nothing(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []
             for message in self._unpacked(chunk):
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add(frames, begin_ns, sieve, span)
+                    _add(frames, begin_ns, reader, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
-                    sieve.hotplug(message)
-                    sieve.ownership(message)
+                    reader.hotplug(message)
+                    reader.ownership(message)
                 elif message.time_ns >= end_ns:
-                    return sieve, span
-            _add(frames, begin_ns, sieve, span)
+                    return reader, span
+            _add(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
-    def look(self, end_ns: int) -> Look:
+    def look(self, end_ns: int) -> TaskSnapshot:
         """The last record of who ran where; empty if that was long before."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
-                if time_ns <= end_ns and (look := Look.of(found)) is not None:
-                    return look if end_ns - time_ns <= TASKS_NS else Look()
+                if time_ns <= end_ns and (look := TaskSnapshot.of(found)) is not None:
+                    return look if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
-        return Look()
+        return TaskSnapshot()
 
 
-def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) -> None:
+def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
     """Read frames again, and add the samples that end after that time."""
-    sieve.skip([frame for frame in frames if frame.time_ns <= begin_ns])
-    for sample in sieve.samples([frame for frame in frames if frame.time_ns > begin_ns]):
+    reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
+    for sample in reader.samples([frame for frame in frames if frame.time_ns > begin_ns]):
         if sample is not None:
-            span.add(sample, sieve)
+            span.add(sample, reader)
 
 
 def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:

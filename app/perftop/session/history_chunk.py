@@ -18,7 +18,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
-from perftop.model.sample_reader import Sample, State, Together, Verdicts
+from perftop.model.sample_reader import ReaderState, Sample, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
 from perftop.session.frame_packing import Packer
 
@@ -42,7 +42,7 @@ class CounterRows:
     column: BlockCounter
     rows: Ints
 
-    def moved(self, among: Verdicts) -> Floats:
+    def moved(self, among: SampleBatch) -> Floats:
         """How far it moved, by sample and row: the sum of its columns."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
         block = among.delta.tables[self.column.block].moved
@@ -111,7 +111,7 @@ class Trail:
         if not self._waiting:
             return
         new = slice(self.count - len(self._waiting), self.count)
-        samples, self._waiting = Together(self._waiting), []
+        samples, self._waiting = StackedSamples(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
             top = samples.part(lambda among: among.values.top)
             bottom = samples.part(lambda among: among.values.bottom)
@@ -162,7 +162,12 @@ class Chunk:
     )  # fmt: skip
 
     def __init__(
-        self, state: State, before_ns: int, trail: Trail, packer: Packer, max_waiting_bytes: int
+        self,
+        state: ReaderState,
+        before_ns: int,
+        trail: Trail,
+        packer: Packer,
+        max_waiting_bytes: int,
     ) -> None:
         """`max_waiting_bytes`: bound of the frames that are not packed yet."""
         self.state = state

@@ -11,16 +11,12 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.counters import Counters
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt, listed
-from perftop.model.evaluation import Values
-from perftop.model.job_threads import Moved
-from perftop.model.lost import KEY
-from perftop.model.metrics import COUNTS, INDEX
-from perftop.model.rest import resting
-from perftop.model.running_tasks import Look
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.delta import Delta, Doubt, doubts_by_cpu
+from perftop.model.evaluation import LOST_RATIO, Values, resting
+from perftop.model.numbers import COUNTS, INDEX
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.smt import Split
+from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 ALWAYS = 0.99
@@ -56,7 +52,7 @@ class Interval:
     keys: tuple[str, ...]
     """The counters that `doubts` is about."""
     samples: int
-    look: Look
+    look: TaskSnapshot
     """Who ran where, as of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
@@ -67,7 +63,7 @@ class Interval:
     packages: dict[str, Floats]
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
-    watched: Moved | None = None
+    watched: ThreadActivity | None = None
     """What the threads of the watched job did, by the looks at them in this time; None: no job is
     watched."""
 
@@ -78,7 +74,7 @@ class Interval:
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
         """Counters that were left out, and why, by position of the CPU."""
-        return listed(self.doubts, self.keys)
+        return doubts_by_cpu(self.doubts, self.keys)
 
     @property
     def ceiling_hz(self) -> Floats:
@@ -104,16 +100,16 @@ class Span:
     """The sample, while it is the only one and nothing in it is doubted, and who was online then:
     what it says of itself is what the sums would say."""
 
-    def add(self, sample: Sample, sieve: Sieve) -> None:
+    def add(self, sample: Sample, reader: SampleReader) -> None:
         if sample.doubted and self._good is None:
-            before = sieve.evaluator.evaluate(self.delta)
+            before = reader.evaluator.evaluate(self.delta)
             self._good = np.zeros((2, *before.top.shape))
             self._count(before)
             self._whole = self.delta.copy()
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        values, place = sample.among.values, (sample.at, INDEX[KEY])
+        values, place = sample.batch.values, (sample.at, INDEX[LOST_RATIO])
         top, bottom = values.top[place], values.bottom[place]
         if self._lost is None:
             self._lost = np.array([top, bottom])
@@ -123,34 +119,34 @@ class Span:
         self.delta.add(sample.delta, doubted=sample.doubted)
         self.samples += 1
         alone = self.samples == 1 and self._good is None
-        self._only = (sample, sieve.online.tobytes()) if alone else None
+        self._only = (sample, reader.online.tobytes()) if alone else None
 
     def _count(self, values: Values) -> None:
         assert self._good is not None
         known = np.isfinite(values.top) & np.isfinite(values.bottom)
         self._good += np.where(known, [values.top, values.bottom], 0.0)
 
-    def values(self, sieve: Sieve) -> Values:
+    def values(self, reader: SampleReader) -> Values:
         """Over all of it; of what was doubted in some samples, over the others."""
-        values = sieve.evaluator.evaluate(self.delta)
+        values = reader.evaluator.evaluate(self.delta)
         if self._lost is None:
             return values
         parts = np.array([values.top, values.bottom])
         if self._good is not None:
             parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good)
-        parts[:, INDEX[KEY]] = self._lost
+        parts[:, INDEX[LOST_RATIO]] = self._lost
         top, bottom = parts
         return Values(top, bottom, registry=values.registry)
 
     def interval(
-        self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look,
+        self, reader: SampleReader, end_ns: int, unix: float, seq: int, look: TaskSnapshot,
         rested: Bools | None = None,
     ) -> Interval:  # fmt: skip
         """What the sums say; `sieve` knows who is online at the end. `rested`: who was at rest
         before."""
-        counters, events = sieve.counters, sieve.evaluator.registry.counters
-        values, split, ceilings = self._known(sieve)
-        totals, rates = sieve.totals, sieve.totals.rates(self.delta)
+        counters, events = reader.counters, reader.evaluator.registry.counters
+        values, split, ceilings = self._known(reader)
+        totals, rates = reader.totals, reader.totals.rates(self.delta)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
             for key in (*COUNTS, *events)
@@ -169,12 +165,12 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=totals.numbers(rates),
-            core_power_w=totals.by_core(rates, sieve.cores.told),
+            core_power_w=totals.by_core(rates, reader.cores.told),
             caches=totals.by_l3(rates, values["util"]),
             packages=totals.by_package(rates),
             counted=counters.counted(self.delta),
             shares=self._shares(counters, events),
-            online=sieve.online.copy(),
+            online=reader.online.copy(),
             resting=resting(values["util"], rested),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
@@ -186,16 +182,16 @@ class Span:
         each = ((key, counters.counted(self.delta, key)) for key in events)
         return {key: share for key, share in each if share is not None}
 
-    def _known(self, sieve: Sieve) -> tuple[Values, Split, Ceilings]:
-        if self._only is not None and self._only[1] == sieve.online.tobytes():
+    def _known(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
+        if self._only is not None and self._only[1] == reader.online.tobytes():
             sample, _ = self._only
             return sample.values, sample.split, sample.ceilings
-        values = self.values(sieve)
+        values = self.values(reader)
         whole = self._whole or self.delta
-        split_values = values if self._whole is None else sieve.evaluator.evaluate(whole)
-        split = sieve.splitter.split(whole, split_values, sieve.online)
-        return values, split, sieve.ceilings(self.delta, values)
+        split_values = values if self._whole is None else reader.evaluator.evaluate(whole)
+        split = reader.splitter.split(whole, split_values, reader.online)
+        return values, split, reader.ceilings(self.delta, values)
 
 
-def nothing(sieve: Sieve, start_ns: int) -> Span:
-    return Span(sieve.counters.nothing(), start_ns)
+def nothing(reader: SampleReader, start_ns: int) -> Span:
+    return Span(reader.counters.nothing(), start_ns)

@@ -27,7 +27,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.model.episode import Episode
-from perftop.model.lost import PARTS, Lost
+from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.session.episodes import LATE_NS
 
 Cause = tuple[str, str]
@@ -124,7 +124,7 @@ class Losses:
         if not samples:
             return
         wanted_s = np.array([one.wanted_s for one in samples])
-        stolen_s = np.array([one.parts_s[PARTS.index("steal")] for one in samples])
+        stolen_s = np.array([one.parts_s[LOSS_PARTS.index("steal")] for one in samples])
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
@@ -181,10 +181,10 @@ class Losses:
         self, wanted_s: Floats, parts_s: Floats, times: Floats, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
         """Seconds of each CPU by cause; one cause may come several times."""
-        steal = parts_s[:, PARTS.index("steal")]
+        steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL, steal.sum(axis=0)
         for part, kinds in _NAMED_BY.items():
-            left = parts_s[:, PARTS.index(part)].copy()
+            left = parts_s[:, LOSS_PARTS.index(part)].copy()
             named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
             for episode in named:
                 if left.any():

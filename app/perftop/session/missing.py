@@ -9,10 +9,10 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import printable, ranges
-from perftop.model import lost, machine_totals
-from perftop.model.doubt import Doubt, listed
-from perftop.model.metrics import COUNTS, METRICS
-from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model import evaluation as lost
+from perftop.model import machine_totals
+from perftop.model.delta import Doubt, doubts_by_cpu
+from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -61,7 +61,7 @@ def lasting(session: Session) -> list[wire.Missing]:
         if counter not in columns and name not in why:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as probes tell it
             found.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
-    told = session.sieve.turbo.cpus
+    told = session.reader.turbo.cpus
     if "turbo_ceiling_hz" not in why and not told.all():
         cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
         reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
@@ -113,7 +113,7 @@ def doubt(key: str, why: Doubt) -> str:
 
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
     """What speaks against the counters of a CPU; of those that are needed, if so asked."""
-    found = sorted(listed(interval.doubts[row : row + 1], interval.keys).get(0, ()))
+    found = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {why for _, why in found} == {Doubt.BACKWARDS}:  # a whole read, not a counter
         return [DOUBTS[Doubt.BACKWARDS]]
     return [doubt(key, why) for key, why in found if needs is None or key in needs]
@@ -163,7 +163,7 @@ class Reasons:
         """The SMT states of its core, and how they were told."""
         if not interval.online[row]:
             return OFF
-        core = int(self._session.sieve.cores.of_cpu[row])
+        core = int(self._session.reader.cores.of_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
@@ -195,7 +195,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     needs = {key} if metric is None else session.evaluator.needs(key)
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
-    if key == lost.KEY:
+    if key == lost.LOST_RATIO:
         return IDLE
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.of_running and halted:

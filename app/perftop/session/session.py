@@ -15,16 +15,15 @@ from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.arrays import Bools
 from perftop.base.times import length
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
 from perftop.model.calibration import Calibration
 from perftop.model.differences import asleep_ns
 from perftop.model.episode import Episode
-from perftop.model.job_threads import Moved
-from perftop.model.running_tasks import Look
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.smt import core_lists
+from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog, RecordingEpisodes
 from perftop.session.history import TASKS_NS, History
@@ -58,11 +57,11 @@ class Session:
         self.now_ns = hello.raw_ns
         """Raw time of the newest frame."""
         self.frames = 0
-        self.sieve = Sieve(hello)
-        self.counters = self.sieve.counters
-        self.evaluator = self.sieve.evaluator
-        self.position = self.sieve.position
-        self.online = self.sieve.online
+        self.reader = SampleReader(hello)
+        self.counters = self.reader.counters
+        self.evaluator = self.reader.evaluator
+        self.position = self.reader.position
+        self.online = self.reader.online
         self.topology = list(hello.topology)
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
@@ -70,10 +69,10 @@ class Session:
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
         self._max_batch = max(1, min(MAX_BATCH, BATCH_BYTES // max(1, frame_bytes)))
 
-        self.detector = Detector()
+        self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._suspects = Suspects(self.detector)
-        self._detection = Detection(self.sieve, self.detector)
+        self._detection = Detection(self.reader, self.detector)
         self.neighbours = self._detection.neighbours
         self.warnings: list[str] = []
         """Warnings of the probe and of this session, newest last; a new list with each."""
@@ -82,11 +81,11 @@ class Session:
         kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
         room = () if kept is None else (kept, 2)
         self.distribution = Distribution(self.shown, *room)
-        self._span = nothing(self.sieve, self.now_ns)
+        self._span = nothing(self.reader, self.now_ns)
         self._seq = 0
         self._rested: Bools | None = None
         """CPUs at rest in the last interval."""
-        self._watched = Moved()
+        self._watched = ThreadActivity()
         """What the watched job did since the last `take`."""
         self.accounts = False
         """Whether losses and the times of tasks are summed up."""
@@ -95,7 +94,7 @@ class Session:
         self.sample: Sample | None = None
         """The newest sample; None: the newest frame was only a baseline."""
         self.lost = self.late = 0
-        self.look = Look()
+        self.look = TaskSnapshot()
         """The latest record of who runs where."""
         self._look_ns = 0
         self.details: dict[str, dict[str, object]] = {}
@@ -107,7 +106,7 @@ class Session:
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
-        self.run = nothing(self.sieve, self.now_ns)
+        self.run = nothing(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
         self.run_times = RunTimes(cpus, root)
         self.suspect_samples = 0
@@ -127,7 +126,7 @@ class Session:
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
                 frames = self._leading_frames(batch)
-                samples = self.sieve.samples(frames, learn=True)
+                samples = self.reader.samples(frames, learn=True)
                 for frame, sample in zip(frames, samples, strict=True):
                     self._frame(frame, sample)
                     yield frame
@@ -148,7 +147,7 @@ class Session:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns:
                 break
             if not frames and self.history is not None:
-                most = min(most, self.history.room(self.sieve))
+                most = min(most, self.history.room(self.reader))
             frames.append(message)
             now_ns = message.time_ns
             if len(frames) == most:
@@ -162,31 +161,31 @@ class Session:
         self.lost, self.late = frame.lost, frame.late
         new_look = self._take_records(frame)
         self._notice_suspension(frame)
-        kept = self.history is not None and self.history.keep(frame, self.sieve)
+        kept = self.history is not None and self.history.keep(frame, self.reader)
         self._notice_recalibration()
         if self.history is not None and kept:
             self.history.trace(sample)
         if sample is None:
             self._span.start_ns = frame.time_ns
             return
-        self._span.add(sample, self.sieve)
-        self.run.add(sample, self.sieve)
+        self._span.add(sample, self.reader)
+        self.run.add(sample, self.reader)
         suspect = sample.delta.suspect if sample.doubted else {}
         self.suspect_samples += len(suspect)
-        self.distribution.add(sample, self.sieve.cores)
+        self.distribution.add(sample, self.reader.cores)
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self.log.end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self.log.end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
-        watching = self.neighbours.watching
-        if watching.time_ns == frame.time_ns:
-            self._watched = sum((thread.since_last() for thread in watching.told), self._watched)
+        watched_job = self.neighbours.watched_job
+        if watched_job.time_ns == frame.time_ns:
+            self._watched = sum((thread.since_last() for thread in watched_job.told), self._watched)
         if self.accounts:
             self._sum_up(sample, since_ns, new_look=new_look)
 
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
         new look at who runs."""
-        if (look := Look.of(frame.records)) is not None:
+        if (look := TaskSnapshot.of(frame.records)) is not None:
             self.look, self._look_ns = look, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
@@ -204,7 +203,7 @@ class Session:
         if now_ns != before_ns:
             self._asleep = [*self._asleep, (frame.time_ns, now_ns)][-MAX_MARKS:]
             if self.frames > 1 and now_ns > before_ns:
-                self.log.mark(frame.time_ns, episodes.ASLEEP + length(now_ns - before_ns))
+                self.log.add_mark(frame.time_ns, episodes.ASLEEP + length(now_ns - before_ns))
 
     def _notice_recalibration(self) -> None:
         """Warn once when a settled factor has moved."""
@@ -223,8 +222,8 @@ class Session:
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
             if self.history is not None:
-                self.history.keep(message, self.sieve)
-            self.sieve.ownership(message)
+                self.history.keep(message, self.reader)
+            self.reader.ownership(message)
             if message.kind == "hotplug":
                 self._hotplug(message)
             if message.kind in {"warning", "gap"}:
@@ -232,19 +231,19 @@ class Session:
             if message.kind == "gap" and message.time_ns >= self.now_ns:
                 # A new interval begins, so that none has numbers of a part of it only.
                 self.now_ns = message.time_ns
-                self._span = nothing(self.sieve, message.time_ns)
+                self._span = nothing(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
-                self.log.mark(message.time_ns, label)
+                self.log.add_mark(message.time_ns, label)
 
     def _hotplug(self, note: wire.Note) -> None:
-        found = self.sieve.hotplug(note)
+        found = self.reader.hotplug(note)
         if found is None:
             return
         row, online = found
         self.topology[row] = wire.topology_row(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
-            self.sieve.regroup(core_lists(self.topology))
+            self.reader.regroup(core_lists(self.topology))
         self.log.end(self.detector.hotplug(cpu, note.time_ns, online=online))
 
     def _warn(self, time_ns: int, text: str) -> None:
@@ -255,12 +254,12 @@ class Session:
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
-        span, self._span = self._span, nothing(self.sieve, self.now_ns)
+        span, self._span = self._span, nothing(self.reader, self.now_ns)
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:
             interval = replace(interval, watched=self._watched)
-            self._watched = Moved()
+            self._watched = ThreadActivity()
         self._rested = interval.resting
         return interval
 
@@ -282,13 +281,13 @@ class Session:
         if self.history is None or found is None:
             return None
         begin_ns, end_ns = found
-        sieve, span = self.history.rewind(self.sieve, begin_ns, end_ns)
-        return span.interval(sieve, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
+        reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
+        return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
 
     def _interval(self, span: Span) -> Interval:
-        look = self.look if self.now_ns - self._look_ns <= TASKS_NS else Look()
+        look = self.look if self.now_ns - self._look_ns <= TASKS_NS else TaskSnapshot()
         unix = self.unix(self.now_ns)
-        return span.interval(self.sieve, self.now_ns, unix, self._seq, look, self._rested)
+        return span.interval(self.reader, self.now_ns, unix, self._seq, look, self._rested)
 
     def reset_sums(self) -> None:
         """Start all sums of the run with the next sample; what was learned, episodes and marks
@@ -303,13 +302,13 @@ class Session:
         self.accounts, self.run_times.job.root = True, root
 
     def _sum_up(self, sample: Sample, since_ns: int, *, new_look: bool) -> None:
-        losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
+        losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
         self.busy_cpus.add(util, (now_ns - since_ns) / 1e9, self.look)
         run_s = None
         waited_s = self.run_times.of_all(self.look, self.run.start_ns, now_ns) if new_look else 0.0
-        if watching.name is not None:
-            run_s, waited_s = self.run_times.of_job(watching, now_ns)
+        if watched_job.name is not None:
+            run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
         losses.add(sample.lost, since_ns, now_ns, waited_s, run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
@@ -368,7 +367,7 @@ class Session:
     @property
     def cores(self) -> list[list[int]]:
         """The CPUs of each core, of those that have been online."""
-        return self.sieve.cores.lists
+        return self.reader.cores.lists
 
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user asked for."""
@@ -379,7 +378,7 @@ class Session:
     @property
     def calibrations(self) -> dict[str, Calibration]:
         """The unit that each counter of the SMT states was found to have."""
-        return self.sieve.splitter.calibrations
+        return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
         """The settled factor of that counter before the present one; None: there was none."""

@@ -10,10 +10,9 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX
-from perftop.model.registry import STATIC, Registry
-from perftop.model.sample_reader import Sample, Together
+from perftop.model.evaluation import STATIC, Registry, Values
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
@@ -70,7 +69,7 @@ class Distribution:
     def settle_many(self) -> None:
         """Count the samples that were added, if it is worth it."""
         count = len(self._waiting)
-        size = self._waiting[0].among.values.all[0].nbytes if count else 0
+        size = self._waiting[0].batch.values.all[0].nbytes if count else 0
         if count >= WAITING or count * size >= WAITING_BYTES:
             self.settle()
 
@@ -78,15 +77,15 @@ class Distribution:
         """Count the samples that were added, which costs little more than to count one."""
         if not self._waiting:
             return
-        self._registry = registry = self._waiting[0].among.values.registry
-        samples, self._waiting = Together(self._waiting), []
+        self._registry = registry = self._waiting[0].batch.values.registry
+        samples, self._waiting = StackedSamples(self._waiting), []
         every = Values(
-            samples.part(lambda among: among.values.top),
-            samples.part(lambda among: among.values.bottom),
-            samples.part(lambda among: among.values.all),
+            samples.part(lambda batch: batch.values.top),
+            samples.part(lambda batch: batch.values.bottom),
+            samples.part(lambda batch: batch.values.all),
             registry,
         )
-        states = samples.part(lambda among: among.split.states)
+        states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
@@ -125,7 +124,7 @@ class Distribution:
             end = min(at + PIECE, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
-    def _sum(self, samples: Together, states: Floats, weights: Floats) -> None:
+    def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
@@ -133,7 +132,7 @@ class Distribution:
         for mean, weight in zip(sums, times, strict=True):
             self._states += mean
             self._weights += weight
-        how = samples.part(lambda among: among.split.how)
+        how = samples.part(lambda batch: batch.split.how)
         if self._how is not None and (how == self._how).all():
             return
         for codes in how:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.job_threads import Thread, Watching
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
 """Threads of the job that are remembered, the last seen."""
@@ -77,17 +76,17 @@ class JobFootprint:
         """Nanoseconds that each thread had run and waited at the last look."""
         self._disk_ns: dict[Key, int] = {}
 
-    def take(self, watching: Watching, time_ns: int) -> None:
+    def take(self, watched_job: WatchedJob, time_ns: int) -> None:
         """Add the looks of the frame of that time."""
-        for _ in self.steps(watching, time_ns):
+        for _ in self.steps(watched_job, time_ns):
             pass
 
-    def steps(self, watching: Watching, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
+    def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
         """Add the looks of the frame of that time; yields each thread, and the seconds that it ran
         and waited since the look before."""
-        if watching.time_ns != time_ns:
+        if watched_job.time_ns != time_ns:
             return
-        for thread in watching.told:
+        for thread in watched_job.told:
             point, key = thread.points[-1], (thread.pid, thread.tid)
             is_new = self.root >= 0 and thread.tid != self.root
             now = point.run_ns, point.wait_ns
@@ -99,7 +98,7 @@ class JobFootprint:
                 self.waited_s = (self.waited_s or 0.0) + waited_s
             if ran_s:
                 self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
-            if (disk_ns := watching.disk_ns.get(thread.tid)) is not None:
+            if (disk_ns := watched_job.disk_ns.get(thread.tid)) is not None:
                 before_ns = self._disk_ns.pop(key, 0 if is_new else disk_ns)
                 self._disk_ns[key] = disk_ns
                 self.disk_s = (self.disk_s or 0.0) + max(0, disk_ns - before_ns) / 1e9
@@ -137,11 +136,11 @@ class RunTimes:
         self.waiting_s = 0.0
         """Seconds of looks in which a task waited for MIN_WAIT of the time or more."""
 
-    def of_job(self, watching: Watching, time_ns: int) -> tuple[Floats, Floats]:
+    def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Add the looks at the job of the frame of that time; the seconds that it ran and waited
         since the look before at each thread."""
         run_s, wait_s = np.zeros((2, len(self._position)))
-        for thread, ran_s, waited_s in self.job.steps(watching, time_ns):
+        for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.has_waits |= thread.points[-1].wait_ns is not None
             times = self.threads.setdefault((thread.pid, thread.tid), TaskTimes(thread.comm))
             times.comm = thread.comm
@@ -152,7 +151,7 @@ class RunTimes:
         _drop_oldest(self.threads, MAX_THREADS)
         return run_s, wait_s
 
-    def of_all(self, look: Look, since_ns: int, time_ns: int) -> Floats:
+    def of_all(self, look: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
         """Add a look at all tasks; the seconds that the tasks in it waited since the look before.
         `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
@@ -184,7 +183,7 @@ class BusyCpus:
         self._alone: dict[str, float] = {}
         """By name of a task, seconds of `one_s` in which it ran most."""
 
-    def add(self, util: Floats, span_s: float, look: Look) -> None:
+    def add(self, util: Floats, span_s: float, look: TaskSnapshot) -> None:
         """A sample. `util`: busy shares of the CPUs asked for; NaN for those that are off or not
         known. `look`: the latest."""
         known = util[np.isfinite(util)]

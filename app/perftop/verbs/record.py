@@ -16,7 +16,7 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
-from perftop.model.episode import KINDS
+from perftop.model.kinds import KINDS
 from perftop.output.live_measurement import Beside
 from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start

@@ -107,7 +107,7 @@ class Why:
             return
         self.told = True
         job, past = self._options.job, self._options.file is not None
-        ours = job is not None and session.neighbours.watching.name == str(job.pid)
+        ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
         found = report(session, first_ns, name, past=past)
         if self._options.json:

@@ -13,11 +13,10 @@ from fakes import Does, Machine
 from stepped import S, Stepped
 from turning import Turning
 
-from perftop.detect.engine.hysteresis import GAP_NS
-from perftop.detect.ramp_climb import BUSY, GAIN
-from perftop.detect.ramps import HOLD_NS, LONGEST_NS, REST_NS, UP, Clocks, Ramps
+from perftop.detect.engine import GAP_NS
+from perftop.detect.ramps import GAIN, HOLD_NS, LONGEST_NS, MIN_WORK, REST_NS, UP, Clocks, Ramps
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 from perftop.output.episode_words import evidence
 
 GHZ = 1e9
@@ -33,7 +32,7 @@ class Walk(Stepped):
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
         hello = made.hello(cores=cores, packages=cpus)
         super().__init__()
-        self.ramps, self.cores = Ramps(Sieve(hello)), cores
+        self.ramps, self.cores = Ramps(SampleReader(hello)), cores
 
     def go(
         self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
@@ -171,7 +170,7 @@ def test_nor_has_one_that_falls_asleep_again() -> None:
     assert not walk.climbing()
 
 
-@pytest.mark.parametrize(("util", "ramps"), [(BUSY + 0.01, 1), (BUSY - 0.01, 0)])
+@pytest.mark.parametrize(("util", "ramps"), [(MIN_WORK + 0.01, 1), (MIN_WORK - 0.01, 0)])
 def test_nor_has_one_that_works_little(util: float, ramps: int) -> None:
     walk = Walk().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
     assert len(walk.ended) == ramps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.detect.suspects import CLEAN_NS, READ, Found, Suspects
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS
@@ -14,9 +14,9 @@ BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", D
 TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
-def play(*samples: Found, every_ns: int = S) -> tuple[Detector, list[Episode]]:
+def play(*samples: Found, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
     """What each sample tells, and as many clean ones as end everything."""
-    detector, ended = Detector(), []
+    detector, ended = RunningEpisodes(), []
     suspects = Suspects(detector)
     for seq, found in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
         ended += suspects.sample(found, seq * every_ns, (seq + 1) * every_ns)

@@ -17,12 +17,10 @@ from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
+from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap
-from perftop.model.sample_reader import Sieve
+from perftop.model.episode import Cap, Episode
+from perftop.model.sample_reader import SampleReader
 from perftop.output.episode_words import worded
 from perftop.session.session import Session
 
@@ -42,15 +40,15 @@ class Walk(Stepped):
         hello.blocks.append(Block("package", "package", [CEILING, *package]))
         super().__init__()
         self.cores = cores
-        self.sieve = Sieve(hello)
-        self.drops = Drops(self.sieve, self.detector)
+        self.reader = SampleReader(hello)
+        self.drops = Drops(self.reader, self.detector)
 
     def go(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
         ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
     ) -> Walk:  # fmt: skip
         """Cores so far below what their ceiling was at first. `util` NaN: not read."""
-        delta = counted.delta(self.sieve.counters, moved, abs(ns) / 1e9)
+        delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9
@@ -215,13 +213,13 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     greeting = made.hello([made.REF, made.CYCLES], cores=4, threads=1)
     rows = [dataclasses.replace(r, type="P" if r.cpu < 3 else "E") for r in greeting.topology]
     greeting = dataclasses.replace(greeting, topology=rows)
-    detector = Detector()
-    sieve = Sieve(greeting)
-    drops = Drops(sieve, detector)
+    detector = RunningEpisodes()
+    reader = SampleReader(greeting)
+    drops = Drops(reader, detector)
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, sieve.counters.nothing())
+    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, reader.counters.nothing())
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
@@ -283,7 +281,7 @@ def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
     partly = Walk().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
     assert partly.running[0].cpus == [0, 1, 4, 5]
     assert "active_cores" not in partly.running[0].evidence
-    partly.sieve.online[[2, 3, 6, 7]] = False
+    partly.reader.online[[2, 3, 6, 7]] = False
     assert partly.go(0.2).running[0].evidence["active_cores"] == 2
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perftop.draw.theme import EPISODES
-from perftop.model.episode import KINDS, Episode
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.output.episode_costs import cost, grouped, told_once
 
 LOW = {"ceiling_hz": 3.5e9}
@@ -65,4 +66,4 @@ def test_steal_that_is_a_loss_is_listed_once(
 
 
 def test_every_kind_has_a_sign() -> None:
-    assert tuple(EPISODES) == KINDS
+    assert tuple(EPISODES) == tuple(KINDS)

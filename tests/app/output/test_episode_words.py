@@ -11,10 +11,19 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
 from perftop.base.times import length
-from perftop.detect.halt_signs import SIGNS
+from perftop.detect.halts import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
-from perftop.model.episode import Episode
-from perftop.model.evidence import Bit, Cap, Crowd, Host, Level, OutOf, Polled, Ran
+from perftop.model.episode import (
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Episode,
+    Host,
+    Level,
+    OutOf,
+    PolledBits,
+    TaskOnCpu,
+)
 from perftop.output import run_summary, sentences, stat_text
 from perftop.output.episode_words import cause, depth, evidence, told, where, worded
 from perftop.session.summary import Tally
@@ -179,18 +188,18 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
 
 
 BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
-CROWD = [Ran(7, "cc1", cpu) for cpu in range(6)]
+CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
 GUEST = "another guest of kvm, or a cap on this one"
 
 
 @pytest.mark.parametrize(("key", "value", "name", "text"), [
     ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
     ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
-    ("limit_reasons", Polled(BITS, 10), "limit reason",
+    ("limit_reasons", PolledBits(BITS, 10), "limit reason",
      "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
-    ("limit_reasons", Polled((), 40), "limit reason", "none in 40 polls"),
-    ("limit_reasons", Polled((), 0), "limit reason", "not told by this source"),
-    ("package_thermal", Polled(BITS[:2], 10), "package status",
+    ("limit_reasons", PolledBits((), 40), "limit reason", "none in 40 polls"),
+    ("limit_reasons", PolledBits((), 0), "limit reason", "not told by this source"),
+    ("package_thermal", PolledBits(BITS[:2], 10), "package status",
      "PL1 in 9 of 10 polls, bit 2 in 1 of 10 polls"),
     ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
     ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
@@ -201,7 +210,7 @@ GUEST = "another guest of kvm, or a cap on this one"
     ("who", Host("kvm"), "who", GUEST),
     ("who", Host(None), "who", GUEST.replace("kvm", "the hypervisor")),
     ("who", CROWD[:2], "who", "cc1 (7) on CPU 0, cc1 (7) on CPU 1"),
-    ("self", [Crowd(2, 5)], "self", "2 threads of the job on CPU 5"),
+    ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
 def test_codes_of_detectors_have_their_words(
@@ -216,7 +225,7 @@ def test_of_many_names_the_others_are_counted() -> None:
 
 def test_all_that_may_explain_a_halt_and_all_flags_have_words() -> None:
     keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
-    told = {key: Polled((), 0) if key in FLAGS else 0.5 for key in keys}
+    told = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
     assert worded(told).keys().isdisjoint(keys)
 
 

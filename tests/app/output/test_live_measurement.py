@@ -34,8 +34,8 @@ class Sham:
 def test_only_the_command_counts_where_another_job_is_watched() -> None:
     """With --watch OTHER -- CMD the CPUs of the job are those of the command."""
     session, _ = seen(Machine(cores=2), 3)
-    watching = session.neighbours.watching
-    watching.name = "other"
+    watched_job = session.neighbours.watched_job
+    watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT)))
     measurement.bracket = cast("Any", Sham())
     for at in range(1, 3):
@@ -43,7 +43,7 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
         ours = {"100": [ROOT, "job", 3, at * 100 * MS, 0, 0, 0]}
         told = {"watched": {"threads": other}, "command": {"threads": ours}}
         frame = wire.Frame(at, session.now_ns + at, {}, records=told)
-        watching.take(frame.records, frame.time_ns)
+        watched_job.take(frame.records, frame.time_ns)
         measurement.follow(session, frame)
     assert measurement._footprint is not None
     assert measurement._footprint.cpus() == [3]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import TaskSnapshot
 from perftop.output.run_summary import _others
 from perftop.session.task_times import RunTimes
 
@@ -20,7 +20,7 @@ def test_they_are_a_mean_over_what_was_looked_at_not_over_the_run() -> None:
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
     assert _others(session, footprint) is None
-    look = Look.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
+    look = TaskSnapshot.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.of_all(look, 0, 700 * MS)
     found = _others(session, footprint)

@@ -10,17 +10,16 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap, Crowd, Host, Level, Ran
+from perftop.model.episode import Cap, CrowdedCpu, Episode, Host, Level, TaskOnCpu
 from perftop.output.sentences import MOST, lasting, losers, lost, sentence, text
 from perftop.session.interval import Tasks
 
 S = 1_000_000_000
 ALL = range(16)
 WHEN = "since 09:43:50"
-STREAM = [Ran(4032, "stream", 8), Ran(4033, "stream", 9)]
+STREAM = [TaskOnCpu(4032, "stream", 8), TaskOnCpu(4033, "stream", 9)]
 LONG = "a-name-of-15-ch"
-MANY = [Ran(n, f"{LONG}{n}", n) for n in range(5)]
+MANY = [TaskOnCpu(n, f"{LONG}{n}", n) for n in range(5)]
 
 
 def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
@@ -73,9 +72,9 @@ CASES = [
     ("neighbour", "sibling", [0], 0.31, {"self": STREAM}, ["stream"], ["own", "31 %", "stream"]),
     ("neighbour", "sibling", [0], 0.31, {}, ["lmp"], ["sibling", "31 %", "lmp", "CPU 0"]),
     ("neighbour", "sibling", [0], None, {}, [], ["sibling", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"who": [Ran(1, "restic", 0)]}, ["lmp"],
+    ("neighbour", "scheduler", [0], 0.061, {"who": [TaskOnCpu(1, "restic", 0)]}, ["lmp"],
      ["restic", "6.1 %", "lmp", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"self": [Crowd(3, 0)]}, ["lmp"],
+    ("neighbour", "scheduler", [0], 0.061, {"self": [CrowdedCpu(3, 0)]}, ["lmp"],
      ["lmp", "6.1 %", "each other"]),
     ("neighbour", "scheduler", [0], 0.061, {}, ["lmp"], ["lmp", "6.1 %", "CPU 0"]),
     ("neighbour", "scheduler", [0], 0.061, {}, [], ["6.1 %", "CPU 0"]),
@@ -161,5 +160,5 @@ def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
     assert losers(session, [steal], tasks) == ["cc1", "as"]
     assert losers(session, [steal], {"0": [7, "rest", 0.001]}) == []
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
-    session.neighbours.watching.name = "lmp"
+    session.neighbours.watched_job.name = "lmp"
     assert losers(session, [loss], tasks) == ["lmp"]

@@ -18,7 +18,7 @@ from passes import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import evidence
+from perftop.model import episode as evidence
 from perftop.model.episode import Episode
 from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache
@@ -242,13 +242,13 @@ def test_a_pass_that_fails_says_so(
 
 def test_evidence_stays_what_it_is() -> None:
     told = {
-        "limit_reasons": evidence.Polled((evidence.Bit(10, None, 3.0),), 4.0),
+        "limit_reasons": evidence.PolledBits((evidence.Bit(10, None, 3.0),), 4.0),
         "simd": evidence.Level(2, 0.5),
         "cap": evidence.Cap("hwp", 2.5e9),
         "power_w": evidence.OutOf(3.0, 4.0),
-        "who": [evidence.Ran(12, "stream", 3), evidence.Crowd(4, 5)],
+        "who": [evidence.TaskOnCpu(12, "stream", 3), evidence.CrowdedCpu(4, 5)],
         "host": evidence.Host(None),
-        "l3_groups": [evidence.Took("batch", 45_100_000_000)],
+        "l3_groups": [evidence.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,

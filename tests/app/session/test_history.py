@@ -18,8 +18,8 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
-from perftop.model.metrics import METRICS
-from perftop.model.sample_reader import Sieve
+from perftop.model.numbers import METRICS
+from perftop.model.sample_reader import SampleReader
 from perftop.session.history import History, edges
 from perftop.session.session import Session
 
@@ -294,15 +294,15 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
 ) -> None:
     hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
-    sieve = Sieve(hello)
-    list(sieve.samples(given[:3]))  # what the sieve itself holds is there before
+    reader = SampleReader(hello)
+    list(reader.samples(given[:3]))  # what the sieve itself holds is there before
     gc.collect()
     tracemalloc.start()
     history, most = History(hello, budget), 0
     for message in given[3:]:
-        history.room(sieve)
-        history.keep(message, sieve)
-        history.trace(next(sieve.samples([message])))
+        history.room(reader)
+        history.keep(message, reader)
+        history.trace(next(reader.samples([message])))
         history.settle()
         most = max(most, history.bytes)
     gc.collect()

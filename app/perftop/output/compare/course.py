@@ -8,7 +8,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
 from perftop.model.episode import LOW_CLOCK
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS
 from perftop.output.run_summary import working
@@ -91,7 +91,7 @@ class Course:
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
                 found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
-        if self._session.sieve.turbo.cpus.any():
+        if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._low_s(), ran_s)

@@ -8,7 +8,7 @@ from math import floor, isfinite, log10, nan
 from perfprobe.frozen import frozen
 from perftop.base.format import scale
 from perftop.base.text import safe
-from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model.numbers import EVENT, PER_KI, RARE
 from perftop.output.stat_json import Line, number
 
 Numbers = dict[str, float]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from perfprobe import wire
 from perfprobe.frozen import replace
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.output.compare.course import Course
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import MOST_READINGS, Reading, reading

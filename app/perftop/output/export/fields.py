@@ -14,8 +14,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.model import machine_totals
-from perftop.model.metrics import COUNTS, METRICS, Metric
-from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE, Metric
 from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.columns import L3, PACKAGE, of_cpus

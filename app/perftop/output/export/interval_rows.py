@@ -19,7 +19,7 @@ class IntervalRows:
 
     def __init__(self, session: Session, interval: Interval) -> None:
         self.session, self.interval, self.rows = session, interval, session.shown
-        self.cores: Ints = session.sieve.cores.of_cpu[self.rows]
+        self.cores: Ints = session.reader.cores.of_cpu[self.rows]
         """Position of the core of each row; -1: not known."""
 
     def same(self, value: float) -> list[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.model.episode import Episode
-from perftop.model.registry import EVENT, RARE
+from perftop.model.numbers import EVENT, RARE
 from perftop.output import run_summary, stat_json
 from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.form import Counted, Form, Out

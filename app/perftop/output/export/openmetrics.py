@@ -18,7 +18,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
-from perftop.model.registry import EVENT
+from perftop.model.numbers import EVENT
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import IntervalRows
@@ -134,7 +134,7 @@ class OpenMetrics(Form):
         """Labels of each row's core. A core is written in the row of its first CPU. The label
         `cpus` tells apart cores to which the kernel gives the same number, or none."""
         session, found = self._session, []
-        cores = session.sieve.cores
+        cores = session.reader.cores
         held = cores.of_cpu[session.shown].tolist()
         for place, (core, row) in enumerate(zip(held, session.shown, strict=True)):
             known = core >= 0 and held.index(core) == place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import WatchedJob
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
@@ -23,7 +23,7 @@ class Command:
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
         """PID that the probe was told to watch from the start; 0: none."""
         self._seen = JobFootprint(self._pid)
-        self._apart = Watching("", "command")
+        self._apart = WatchedJob("", "command")
         """The command, where another job was watched."""
         self._seen_apart: JobFootprint | None = None
         self._start: wire.Note | None = None
@@ -32,7 +32,7 @@ class Command:
     def take(self, message: wire.Message) -> None:
         """Take a message that the session has applied."""
         if isinstance(message, wire.Frame):
-            self._seen.take(self._session.neighbours.watching, message.time_ns)
+            self._seen.take(self._session.neighbours.watched_job, message.time_ns)
             if self._apart.take(message.records, message.time_ns) and self._apart.told:
                 # The first look finds the command alone, waiting for its start.
                 seen = self._seen_apart or JobFootprint(self._apart.told[0].pid)

@@ -19,7 +19,7 @@ SLACK = 0.5
 class CoreTime:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.cores: Cores = session.sieve.cores
+        self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(KNOWN)))
         """(cores, KNOWN)"""
         self.gone = np.zeros((len(session.hello.packages) + 1, len(KNOWN)))
@@ -30,8 +30,8 @@ class CoreTime:
         """What turbo allows each core for certain, in the newest sample."""
 
     def take(self, sample: Sample, span_s: float) -> None:
-        if self.cores is not self._session.sieve.cores:
-            self._regroup(self._session.sieve.cores)
+        if self.cores is not self._session.reader.cores:
+            self._regroup(self._session.reader.cores)
         cores, counters = self.cores, self._session.counters
         self.ceiling_hz = sample.ceilings.hz
         on = cores.total(self._session.online.astype(float)) > 0

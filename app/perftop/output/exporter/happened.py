@@ -15,7 +15,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
@@ -54,7 +54,7 @@ class Happened:
     def take(self, sample: Sample, since_ns: int) -> None:
         """Add a sample, which is the session's newest."""
         session = self._session
-        cores = session.sieve.cores
+        cores = session.reader.cores
         self._waiting.append(_Waiting(since_ns, session.now_ns, _lost(sample, cores), cores))
         while self._waiting and self._waiting[0].time_ns <= session.now_ns - self._late_ns:
             self._settle(self._waiting.popleft())

@@ -13,7 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.cores import Cores
-from perftop.model.memory import KEYS
+from perftop.model.memory import TRAFFIC_KEYS
 from perftop.output import stat_json
 from perftop.output.exporter import families as family
 from perftop.output.exporter.absent import Absent
@@ -97,7 +97,7 @@ class Page:
             (family.DRAM_ENERGY, sums.told("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
-        moved = np.array([sums.told(key) for key in KEYS])
+        moved = np.array([sums.told(key) for key in TRAFFIC_KEYS])
         yield self._grids.family(family.MEMORY, self._known, moved, "direction", ("read", "write"))
         yield single(family.TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
         yield several(family.SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
@@ -182,7 +182,7 @@ class Page:
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
         known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
-        told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
+        told = np.unique(self.sums.package[known & session.reader.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in told for cause in CAUSES}
         by_place = (
             (family.BELOW, below | happened.below_s),

@@ -13,9 +13,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.model.cores import packages
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt
-from perftop.model.metrics import INDEX
+from perftop.model.delta import Delta, Doubt
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.session.session import Session
 

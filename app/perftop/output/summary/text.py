@@ -9,7 +9,7 @@ from perftop.base.format import clock as ghz
 from perftop.base.format import many, percent, plain, prefixed
 from perftop.base.text import safe
 from perftop.base.times import clock, length
-from perftop.model.registry import PER_KI
+from perftop.model.numbers import PER_KI
 from perftop.output.episode_words import depth, where
 from perftop.output.summary.phase import SHARES, Phase
 from perftop.output.why.phrases import SIGNS

@@ -21,7 +21,7 @@ def answer(session: Session, report: Report) -> str:
     blind = not session.evaluator.chosen["busy_hz"]
     unseen = " Its clock cannot be seen." if blind else ""
     if report.job and not session.run_times.threads:
-        named = not (session.neighbours.watching.name or "").isdecimal()
+        named = not (session.neighbours.watched_job.name or "").isdecimal()
         what = f"No process named {who} was seen" if named else f"{who} ended before it was seen"
         return _fitting([f"{what}, so nothing is known of it."])
     if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):

@@ -77,7 +77,7 @@ def _small(share: float) -> str:
 
 def _clocks(session: Session, whole: Interval) -> str:
     """Mean clock and ceiling of the cores that worked."""
-    values, cores = whole.values, session.sieve.cores
+    values, cores = whole.values, session.reader.cores
     if len(whole.ceilings.low_hz) != len(cores.lists):
         return ""
     ceiling = cores.by_cpu(whole.ceilings.low_hz)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.base.format import percent
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap, Ran
+from perftop.model.episode import Cap, Episode, TaskOnCpu
 from perftop.output.episode_words import where_briefly
 from perftop.output.sentences import CAUSES, UNKNOWN, inside
 from perftop.session.losses import UNEXPLAINED, Cause
@@ -117,7 +116,7 @@ def _clocks(episodes: Sequence[Episode]) -> str:
     return f"{busy / 1e9:.2f} of {ceiling / 1e9:.2f} GHz"
 
 
-def _first(episode: Episode | None) -> Ran | None:
+def _first(episode: Episode | None) -> TaskOnCpu | None:
     told = episode.evidence.get("who", ()) if episode is not None else ()
-    found = (one for one in told if isinstance(one, Ran)) if isinstance(told, list) else ()
+    found = (one for one in told if isinstance(one, TaskOnCpu)) if isinstance(told, list) else ()
     return next(iter(found), None)

@@ -122,14 +122,14 @@ def _hides(session: Session) -> str:
         guest = session.hello.virtualisation is not None
         beside = " or a busy sibling outside" if guest else ""
         return f"A low clock{beside} would look like slow code here."
-    if not session.sieve.turbo.cpus.any():
+    if not session.reader.turbo.cpus.any():
         return "No turbo table is known: clocks are held against the base clock."
     return ""
 
 
 def _job(session: Session) -> str | None:
     """Name of the watched job; of one that is watched by its PID, that of most of its threads."""
-    name = session.neighbours.watching.name
+    name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
         return None if name is None else safe(name, 16)
     names = [one.comm for one in session.run_times.threads.values()]

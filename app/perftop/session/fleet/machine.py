@@ -20,8 +20,8 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.detect.turbo_drops import START
 from perftop.model.episode import Episode
-from perftop.model.running_tasks import task
 from perftop.model.smt import STATES
+from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session

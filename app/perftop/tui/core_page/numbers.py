@@ -17,7 +17,7 @@ from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.model.memory import READ
-from perftop.model.registry import PER_KI
+from perftop.model.numbers import PER_KI
 from perftop.session.columns import doubted, of_cpus
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
@@ -182,7 +182,7 @@ def _style(scene: Scene, key: str, value: float) -> str:
 
 
 def _ceiling(scene: Scene) -> list[Run] | None:
-    origin = scene.session.sieve.turbo.origin
+    origin = scene.session.reader.turbo.origin
     if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit

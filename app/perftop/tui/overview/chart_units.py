@@ -13,7 +13,7 @@ from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.session import columns
 from perftop.session.interval import Interval
@@ -64,7 +64,7 @@ def units(
     session: Session, places: Places, order: Sequence[int], *, counted: bool
 ) -> list[Unit]:  # fmt: skip
     """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
-    found, ceiled = [], session.sieve.turbo.cpus
+    found, ceiled = [], session.reader.turbo.cpus
     for at in order:
         place = places.places[at]
         whole = [(place.rows, place.cpus)]

@@ -55,7 +55,7 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
     return Known(
         metrics=by_metric,
-        ceiling=bool(session.sieve.turbo.cpus.any()),
+        ceiling=bool(session.reader.turbo.cpus.any()),
         account="stat_user_s" in columns,
         steal="steal" in by_metric and session.hello.virtualisation is not None,
         who=all(missing.what != "tasks" for missing in session.hello.missing),

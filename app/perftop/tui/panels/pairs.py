@@ -9,11 +9,10 @@ from typing import Any
 
 from perfprobe.frozen import frozen
 from perftop.base.times import length
-from perftop.detect.neighbours.losses import KIND
+from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
-from perftop.model.episode import Episode
-from perftop.model.evidence import Crowd, Host, Ran
-from perftop.model.job_threads import Watching
+from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
+from perftop.model.tasks import WatchedJob
 from perftop.output.episode_words import told, worded
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -55,8 +54,8 @@ class Pair:
 class Pairs:
     """Those of one moment. `watching`: the watched job at that moment."""
 
-    def __init__(self, session: Session, interval: Interval, watching: Watching) -> None:
-        self._session, self._interval, self._watching = session, interval, watching
+    def __init__(self, session: Session, interval: Interval, watched_job: WatchedJob) -> None:
+        self._session, self._interval, self._watching = session, interval, watched_job
         self._sibling = {cpu: core for core in session.cores for cpu in core}
 
     def running(self, shown: frozenset[int]) -> list[Pair]:
@@ -82,7 +81,7 @@ class Pairs:
         now_ns = self._interval.time_ns
         for episode in (*self._session.running, *self._session.ended):
             over = episode.end_ns is not None and episode.end_ns <= now_ns
-            if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
+            if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
                 yield episode
 
     def _pair(self, episode: Episode, cpu: int) -> Pair:
@@ -144,13 +143,13 @@ def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")
-    found = [one for one in who or own or () if isinstance(one, Ran | Crowd)]
+    found = [one for one in who or own or () if isinstance(one, TaskOnCpu | CrowdedCpu)]
     mine = [one for one in found if one.cpu == cpu] or found
     if not mine:
         return Side("")
     more = f" (+{len(mine) - 1})" if len(mine) > 1 else ""
     first = mine[0]
-    if isinstance(first, Crowd):
+    if isinstance(first, CrowdedCpu):
         return Side(f"itself: {first.threads} threads", first.cpu)
     return Side(foreign(f"{first.comm} {first.pid}{more}"), first.cpu)
 

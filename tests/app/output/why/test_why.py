@@ -86,7 +86,7 @@ def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
     first, *rest = told(session, made)
     assert first.startswith("No process named lmpp was seen")
     assert not any(line.startswith("It works") for line in rest), "the machine does, not the job"
-    session.neighbours.watching.name = "4711"
+    session.neighbours.watched_job.name = "4711"
     assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
 
 

@@ -1,0 +1,141 @@
+"""Power, temperature and pressure of the machine, from frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from fakes import Machine, seen
+
+from perfprobe.wire import Block, Counter, Frame, Rows
+from perftop.draw.strips import text
+from perftop.model.counters import Counters
+from perftop.model.machine_totals import MachineTotals
+from perftop.model.memory import BestTraffic
+from perftop.session.interval import Interval
+from perftop.tui.frame.machine_line import numbers
+
+
+def interval(
+    values: dict[str, Any], *counters: Counter, scope: Any = "machine", **changes: Any
+) -> Interval:
+    """A machine whose counters move by `values` in a sample (0.1 s)."""
+    machine = Machine(cores=2, changes=changes)
+    machine.hello.blocks.append(Block("more", scope, list(counters)))
+    whole = machine.frame
+
+    def frame(seq: int, **more: Any) -> Any:
+        block = machine.hello.blocks.pop()
+        found = whole(seq, **more)
+        machine.hello.blocks.append(block)
+        if not values:
+            return found
+        n = machine.hello.rows(scope)
+        cells = {key: [value(seq) if callable(value) else seq * value] * n
+                 for key, value in values.items()}  # fmt: skip
+        ticks = int(seq * made.TSC_HZ / 10)
+        found.blocks["more"] = made.rows(block, n, cells, [ticks] * n)
+        return found
+
+    machine.frame = frame  # type: ignore[method-assign]
+    return seen(machine)[1]
+
+
+def test_energy_over_time_is_power() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    limit = Counter("power_limit_w", "limit", "W", "made", kind="gauge")
+    of = interval({"energy_j": 12_500, "power_limit_w": lambda _: 150}, energy, limit,
+                  scope="package", packages=[[0, 2], [1, 3]])  # fmt: skip
+    assert of.machine["power_w"] == pytest.approx(2 * 125.0, rel=1e-6)  # two rows
+    assert of.machine["power_limit_w"] == pytest.approx(2 * 150.0)
+
+
+def test_energy_wraps_at_its_own_width() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    start = (1 << 32) - 20_000
+    of = interval({"energy_j": lambda seq: (start + seq * 12_500) % (1 << 32)}, energy,
+                  scope="package")  # fmt: skip
+    assert of.machine["power_w"] == pytest.approx(125.0, rel=1e-6)
+
+
+def test_temperature_is_a_mean_over_time() -> None:
+    gauge = Counter("temperature_c", "temperature", "°C", "made", kind="gauge")
+    of = interval({"temperature_c": lambda seq: 60 + seq % 2}, gauge, scope="package")
+    assert 60 <= of.machine["temperature_c"] <= 61
+
+
+def test_pressure_is_a_share() -> None:
+    counter = Counter("pressure_cpu_s", "waited", "s", "made", scale=1e-6)
+    assert interval({"pressure_cpu_s": 4_200}, counter).machine["pressure_cpu"] == (
+        pytest.approx(0.042)
+    )
+
+
+def test_interrupts_and_switches_are_rates_and_load_is_as_told() -> None:
+    counter = Counter("interrupts", "interrupts", "1", "made")
+    assert interval({"interrupts": 50}, counter).machine["interrupts_hz"] == pytest.approx(500)
+    gauge = Counter("load_1", "load", "1", "made", kind="gauge", scale=0.01)
+    assert interval({"load_1": lambda _: 312}, gauge).machine["load_1"] == pytest.approx(3.12)
+
+
+def test_what_is_not_counted_is_not_there() -> None:
+    assert seen(Machine(cores=2))[1].machine == {}
+
+
+def test_a_row_that_was_never_read_is_unknown() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    assert math.isnan(interval({}, energy, scope="package").machine["power_w"])
+
+
+def strip(machine: dict[str, float], width: int = 240) -> list[tuple[str, str]]:
+    session, plain = seen(Machine(cores=2))
+    return numbers(session, replace(plain, machine=machine), [], width)
+
+
+def test_the_machine_strip_tells_them() -> None:
+    runs = strip({"power_w": 120.4, "power_limit_w": 150.0, "temperature_c": 61.2})
+    assert text(runs).rstrip().endswith("power 120 of 150 W    61 °C")
+    runs = strip({"pressure_cpu": 0.0421, "pressure_memory": 0.0, "pressure_io": 0.001})
+    assert text(runs).rstrip().endswith("waits for a CPU 4.2 a disk 0.1 memory 0.0 %")
+
+
+def test_power_at_its_limit_stands_out() -> None:
+    keys = {key for part, key in strip({"power_w": 149.0, "power_limit_w": 150.0}) if "149" in part}
+    assert keys == {"warn"}
+    keys = {key for part, key in strip({"power_w": 99.0, "power_limit_w": 150.0}) if "99" in part}
+    assert keys == {"text"}
+
+
+def test_unknown_power_is_not_told_and_what_does_not_fit_goes_first() -> None:
+    assert "power" not in text(strip({"power_w": math.nan}))
+    assert "power" not in text(strip({"power_w": 99.0}, width=50))
+
+
+def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> None:
+    """Two columns of a counter are its dies."""
+    energy = Counter("energy_ram_j", "energy", "J", "made", scale=0.001, columns=2)
+    machine = Machine(cores=2)
+    machine.hello.blocks.append(block := Block("more", "package", [energy]))
+    counters = Counters(machine.hello)
+    frames = []
+    for seq in range(2):
+        ticks = int(seq * made.TSC_HZ / 10)
+        head = np.array([ticks, ticks, 0, 0, 1], np.uint64).tobytes()
+        cells, valid = np.array([seq * 500, seq * 700], np.uint64), np.array([3], np.uint64)
+        rows = Rows(head, valid.tobytes(), cells.tobytes())
+        frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
+    delta = counters.steps(frames)[1]
+    totals = MachineTotals(counters, BestTraffic(counters))
+    found = totals.by_package(totals.rates(delta))
+    assert found["power_dram_w"].tolist() == pytest.approx([12.0])
+
+
+def test_cores_that_tell_their_power() -> None:
+    counter = Counter("energy_core_j", "energy", "J", "made", scale=0.001)
+    found = interval({"energy_core_j": 500}, counter, scope="core")
+    assert found.core_power_w.tolist() == pytest.approx([5.0, 5.0])
+    assert np.isnan(seen(Machine(cores=2))[1].core_power_w).all()
