@@ -19,9 +19,9 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE
 from perftop.model.smt import STATES
-from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY, by_key, shown
 
 MOST = 200  # characters: more is something pasted by mistake
 

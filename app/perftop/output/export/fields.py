@@ -17,8 +17,8 @@ from perftop.model import machine_totals
 from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE, Metric
 from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
-from perftop.session.columns import L3, PACKAGE, of_cpus
 from perftop.session.session import Session
+from perftop.session.values import L3, PACKAGE, of_cpus
 
 Scope = Literal["cpu", "core", "l3", "package", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]

@@ -11,10 +11,10 @@ from perftop.base.text import escaped
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, PLACES, TIME, Field, Values
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import IntervalRows
-from perftop.session.columns import L3, PACKAGE
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
+from perftop.session.values import L3, PACKAGE
 
 
 class ExportTable:

@@ -10,8 +10,8 @@ from exported import export, record, rows
 from simulated import lasting
 
 from perfprobe.wire import Frame, Hello, Message, Note
-from perftop.session.columns import of_cpus
 from perftop.session.session import Session
+from perftop.session.values import of_cpus
 
 KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
 
