@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.detect.turbo_drops import START
 from perftop.model.episode import Episode
+from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import task
+from perftop.session.follow import Follower
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
@@ -51,41 +52,30 @@ MIN_TASK_CPUS = 0.05
 Numbers = Mapping[str, float]
 
 
-@frozen
-class Field:
-    key: str
-    label: str
-    unit: str
-    """ratio, Hz or W."""
-    help: str
-    digits: int = 1
-    stands_out: float = 1e12
-    """Value from which on it is highlighted."""
-    of_work: bool = False
-    """It describes the time at work, so means over time and machines are weighted with `busy`."""
-
-
-FIELDS: dict[str, Field] = {
+FIELDS: dict[str, Number] = {
     entry.key: entry
     for entry in (
-        Field("lost", "lost", "ratio", "share of the time that working CPUs did not get",
-              of_work=True),
-        Field("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
-        Field("clock_hz", "clock", "Hz", "clock of the CPUs at work", 2, of_work=True),
-        Field("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work", 2,
-              of_work=True),
-        Field("below", "below", "ratio", "share of the working time with a clock below its ceiling",
-              of_work=True),
-        Field("both", "both", "ratio", "share of the time in which both threads of a core ran"),
-        Field("lp0", "lp0", "ratio", "share of the time in which only the first thread ran"),
-        Field("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
-        Field("neither", "neither", "ratio", "share of the time in which no thread ran"),
-        Field("involuntary", "inv", "ratio", "halted although there was work", 2, 0.005),
-        Field("steal", "steal", "ratio", "share of the time that the hypervisor took", 1, 0.01),
-        Field("power_w", "W", "W", "power of all packages", 0),
-        Field("power_limit_w", "of", "W", "limit of that power", 0),
+        Number("lost", "lost", "ratio", "share of the time that working CPUs did not get"),
+        Number("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
+        Number("clock_hz", "clock", "Hz", "clock of the CPUs at work"),
+        Number("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work"),
+        Number("below", "below", "ratio",
+               "share of the working time with a clock below its ceiling"),
+        Number("both", "both", "ratio", "share of the time in which both threads of a core ran"),
+        Number("lp0", "lp0", "ratio", "share of the time in which only the first thread ran"),
+        Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
+        Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
+        Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
+               stands_out=0.005),
+        Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
+               stands_out=0.01),
+        Number("power_w", "W", "W", "power of all packages", digits=0),
+        Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
 }  # fmt: skip
+"""The numbers of a machine in a fleet; keys as in its lines of JSON."""
+_OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
+"""Numbers of the time at work: means over time and machines are weighted with `busy`."""
 NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 
@@ -141,15 +131,15 @@ def lost(found: Numbers) -> float:
 def mean(several: Sequence[Numbers]) -> Numbers:
     """Means over spans of one length, or over machines, of the values that are known."""
     found = dict(NOTHING)
-    for entry in FIELDS.values():
+    for key in FIELDS:
         total = weights = 0.0
         for numbers in several:
-            value = numbers[entry.key]
-            weight = numbers["busy"] if entry.of_work else 1.0
+            value = numbers[key]
+            weight = numbers["busy"] if key in _OF_WORK else 1.0
             if isfinite(value) and isfinite(weight):
                 total += weight * value
                 weights += weight
-        found[entry.key] = total / weights if weights > 0 else nan
+        found[key] = total / weights if weights > 0 else nan
     return found
 
 
@@ -321,41 +311,30 @@ class Machine:
         return round(value * scale) if isfinite(value) else nan
 
 
-class LiveMachine:
-    """Fills a machine from a stream. A new hello begins a new session."""
+class LiveMachine(Follower):
+    """Fills a machine from a stream of frames. A new hello begins a new session."""
 
     def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
         """`span_s`: what one point of its past covers; longer samples make longer ones."""
+        super().__init__(round(span_s * 1e9), early=True)
         self.machine = machine
-        self.session: Session | None = None
-        self._span_ns = round(span_s * 1e9)
-        self._cursor = 0
+        self._now: float | None = None
         self._offset_s = inf
         """Smallest offset seen from the machine's raw time to the viewer's: that of the frame that
         was least delayed."""
         self._suspects = 0
+        self._ended: list[Episode] = []
+        """Episodes that have ended since the last interval."""
 
-    def take(self, messages: Sequence[wire.Message], now: float | None = None) -> None:
+    def take(self, messages: Iterable[wire.Message], now: float | None = None) -> bool:
         """Take messages that arrived at `now`; None: their times are those of the machine's own
         clock. Raises wire.WireError for what cannot be true."""
-        if messages and isinstance(messages[0], wire.Hello):
-            self._begin(messages[0])
-            messages = messages[1:]
-        session = self.session
-        if session is None:
-            raise wire.WireError("frames came before a hello")
-        for message in session.play(messages):
-            if isinstance(message, wire.Frame):
-                at = session.unix(message.time_ns) if now is None else now
-                self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
-                first = session.frames == 2  # the numbers begin after one sample
-                due_ns = self._span_ns - session.hello.sample_ns // 2
-                if session.frames > 1 and (first or session.span_ns >= due_ns):
-                    self._step(session, at)
+        self._now = now
+        return super().take(messages)
 
-    def _begin(self, hello: wire.Hello) -> None:
-        session = self.session = Session(hello, summary_bytes=UNREAD_BYTES)
-        self._cursor, self._offset_s, self._suspects = 0, inf, 0
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self._offset_s, self._suspects, self._ended = inf, 0, []
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
         machine.cpus, machine.cores = len(session.shown), len(session.shown_cores())
@@ -363,23 +342,35 @@ class LiveMachine:
         machine.version = hello.perftop
         absent = {missing.what: missing.why for missing in lasting(session)}
         machine.absent = absent.get("busy_hz", absent.get("cycles", ""))
+        return session
 
-    def _step(self, session: Session, now: float) -> None:
-        interval = session.take()
+    def admits(self, message: wire.Message) -> bool:
+        if not self.started:
+            raise wire.WireError("frames came before a hello")
+        if isinstance(message, wire.Frame):
+            at = self.session.unix(message.time_ns) if self._now is None else self._now
+            self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
+        return True
+
+    def on_episode(self, episode: Episode) -> None:
+        self._ended.append(episode)
+
+    def on_interval(self, interval: Interval) -> None:
+        session, machine = self.session, self.machine
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples
-        machine = self.machine
+        now = interval.time if self._now is None else self._now
         machine.add_numbers(now, read(session, interval), suspects)
         machine.frames_lost = session.lost
         spent = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = spent / elapsed if elapsed > 0 else spent
         machine.tasks = _busiest(session)
-        machine.running = [self._event(session, e) for e in session.running]
-        news, self._cursor = session.episodes_since(self._cursor)
-        machine.ended.extend(self._event(session, episode) for episode in news)
+        machine.running = [self._episode(session, one) for one in session.running]
+        machine.ended.extend(self._episode(session, one) for one in self._ended)
+        self._ended = []
 
-    def _event(self, session: Session, episode: Episode) -> MachineEpisode:
+    def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
         return MachineEpisode(
             self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,

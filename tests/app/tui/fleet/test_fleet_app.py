@@ -19,7 +19,7 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import NOTHING, Machine
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import heat, page
+from perftop.tui.fleet import detail, heat, page
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet_app import FleetApp, FleetScreen
 from perftop.tui.shared import keys
@@ -85,7 +85,7 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     machine = Machine("node")
     for at in range(30):
         machine.add_numbers(1000.0 + at, dict(NOTHING) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = page.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
+    title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
 
