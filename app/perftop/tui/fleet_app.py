@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Protocol
 
 from textual import events, work
@@ -28,8 +28,14 @@ from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0
-MOST_PROBLEM = 200
-"""Characters of what a source has to say."""
+MAX_PROBLEM = 200
+"""Characters of the problem of a source."""
+PAGE = 20
+"""Machines that PgUp and PgDn go past."""
+MAX_FILTER = 60
+"""Characters of a filter."""
+CROWDED = 4
+"""Machines per line of the screen; with more, the fleet begins with its heat map."""
 
 
 class Source(Protocol):
@@ -63,123 +69,6 @@ class Source(Protocol):
         """Stand still, or go on."""
 
 
-class FleetApp(PageApp):
-    TITLE = "perftop fleet"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
-    page: FleetScreen
-
-    def __init__(
-        self, source: Source, config: Config | None = None, *, ascii_: bool = False,
-        opener: Callable[[Sequence[str]], Awaitable[None]] | None = None,
-        cpu_clock: Callable[[], float] = time.process_time,
-    ) -> None:  # fmt: skip
-        """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
-        config = config or Config()
-        super().__init__(config)
-        self.source = source
-        self._opener = opener or self._beside
-        self._cpu_clock, self._began = cpu_clock, time.monotonic()
-        self._cpu_s = cpu_clock()
-        self._share = 0.0
-        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what,
-                    captions=keys.captions(config.keys), ascii=ascii_)  # fmt: skip
-        self.page = FleetScreen(self._fill, look)
-
-    def on_ready(self) -> None:
-        self.page.focus()
-        self.set_interval(REFRESH_S, self._refresh)
-        self._feed()
-        self._refresh()
-
-    @work(exclusive=True)
-    async def _feed(self) -> None:
-        try:
-            await self.source.run()
-        except Failed as failed:
-            self.failure = failed
-            self.leave(failed.status)
-
-    def _refresh(self) -> None:
-        spent, now = self._cpu_clock(), time.monotonic()
-        if now > self._began:
-            share = (spent - self._cpu_s) / (now - self._began)
-            self._share += (share - self._share) * 0.2 if self._share else share
-        self._cpu_s, self._began = spent, now
-        if not self.page.look.paused or self.source.moment:
-            self.page.update()
-
-    def _fill(self, look: Look) -> None:
-        source = self.source
-        look.now, look.problem = source.now, safe(source.problem, MOST_PROBLEM)
-        look.every_s, look.what = source.every_s, source.what
-        own = f"own {100 * self._share:.1f} % here"
-        look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
-        look.paused = source.moment or ("paused" if look.paused == "paused" else "")
-
-    # --- keys, but for those of the list of machines
-
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and self.page.typed(event):
-            return
-        await super().on_event(event)
-
-    def action_step(self, by: int) -> None:
-        """A step in time, or a cell in the heat map; there, leaps step in time."""
-        if self.page.look.view == "heat":
-            self.page.action_move(0, by)
-        else:
-            self.action_leap(by)
-
-    def action_leap(self, by: int) -> None:
-        if self.source.travel(by):
-            self.page.update()
-
-    def action_pause(self) -> None:
-        look = self.page.look
-        self.source.pause()
-        if not self.source.moment:
-            look.paused = "" if look.paused else "paused"
-        self.page.update()
-
-    @work(exclusive=True, group="open")
-    async def action_open(self, verb: str = "") -> None:
-        machine = self.page.look.selected
-        if machine is not None and machine.opens:
-            await self._opener((verb or machine.opens[0], *machine.opens[1:]))
-            self.page.anew()
-
-    def action_why(self) -> None:
-        self.action_open("why")
-
-    async def _beside(self, arguments: Sequence[str]) -> None:
-        """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""
-        command = [sys.executable, "-P", "-m", "perftop", *arguments]
-        with self.suspend():
-            if arguments[0] == "why":
-                print(f"{safe(arguments[-1], MOST_PROBLEM)}: looking for ten seconds …", flush=True)
-            child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
-            try:
-                status = await child.wait()
-            except asyncio.CancelledError:
-                child.terminate()
-                raise
-            if status not in {0, 130} or arguments[0] == "why":  # what it says is still to be read
-                await asyncio.to_thread(input, "\nenter: back to the fleet ")
-
-
-def run(source: Source, config: Config, *, mouse: bool = True) -> int:
-    """Runs the app; returns the exit status. Raises Failed if the source or the app failed."""
-    return show(FleetApp(source, config, ascii_=not utf8()), mouse=mouse)
-
-
-PAGE = 20
-"""Machines that PgUp and PgDn go past."""
-MOST_FILTER = 60
-"""Characters of a filter."""
-CROWDED = 4
-"""Machines per line of the screen; with more, the fleet begins with its heat map."""
-
-
 class FleetScreen(PageWidget, can_focus=True):
     """A key has its action here, or else in the app."""
 
@@ -190,9 +79,9 @@ class FleetScreen(PageWidget, can_focus=True):
         super().__init__(id="fleet", ascii_=look.ascii)
         self.look = look
         self._fill = fill
-        self._touched = False
+        self._selects = False
         """Whether the user has selected a machine; until then the worst one that answers is."""
-        self._met = False
+        self._begun = False
         """Whether there have been machines to draw."""
 
     def page(self, width: int, height: int) -> list[Line]:
@@ -201,11 +90,11 @@ class FleetScreen(PageWidget, can_focus=True):
         self._fill(look)
         look.theme = self.app.current_theme.name
         look.rows = look.fleet.rows(look.sight, look.now)
-        if not self._touched or look.chosen not in look.fleet.machines:
+        if not self._selects or look.chosen not in look.fleet.machines:
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
-        if not self._met and look.fleet.machines:
-            self._met = True
+        if not self._begun and look.fleet.machines:
+            self._begun = True
             look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
         look.mouse.clear()
         return page(look)
@@ -221,7 +110,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def action_move(self, down: int, aside: int = 0) -> None:
         look = self.look
-        self._touched = True
+        self._selects = True
         if look.view == "heat":
             step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
             for _ in range(abs(aside) + abs(down)):
@@ -242,7 +131,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def _choose(self, at: int) -> None:
         look = self.look
-        self._touched = True
+        self._selects = True
         if look.rows:
             look.chosen = look.rows[max(0, min(len(look.rows) - 1, at))].name
         self.update()
@@ -250,9 +139,9 @@ class FleetScreen(PageWidget, can_focus=True):
     def action_episode(self, by: int) -> None:
         """Select the next machine on which an episode runs."""
         look, at = self.look, self._at()
-        every = len(look.rows)
-        around: Iterable[int] = ((at + by * step) % every for step in range(1, every + 1))
-        for i in around:
+        count = len(look.rows)
+        for step in range(1, count + 1):
+            i = (at + by * step) % count
             if any(event.wrong for event in look.rows[i].running):
                 self._choose(i)
                 return
@@ -289,7 +178,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def _narrow(self, text: str) -> None:
         sight = self.look.sight
-        self.look.sight = RowChoice(sight.order, sight.reverse, text[:MOST_FILTER])
+        self.look.sight = RowChoice(sight.order, sight.reverse, text[:MAX_FILTER])
         self.update()
 
     # --- the filter that is typed
@@ -308,7 +197,7 @@ class FleetScreen(PageWidget, can_focus=True):
             look.typing = look.typing[:-1]
             self._narrow(look.typing)
         elif event.character is not None and event.is_printable:
-            look.typing = (look.typing + event.character)[:MOST_FILTER]
+            look.typing = (look.typing + event.character)[:MAX_FILTER]
             self._narrow(look.typing)
         else:
             return False
@@ -326,7 +215,7 @@ class FleetScreen(PageWidget, can_focus=True):
         if (name := look.mouse.get(event.y)) is None:
             return
         if name:
-            look.chosen, self._touched = name, True
+            look.chosen, self._selects = name, True
             if event.chain > 1:
                 await self._press("open")
         elif order := table.order_at(table.table(look, halves(look)[0]), event.x):
@@ -344,3 +233,112 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def on_mouse_scroll_up(self) -> None:
         self.action_move(-3)
+
+
+class FleetApp(PageApp):
+    TITLE = "perftop fleet"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
+    page: FleetScreen
+
+    def __init__(
+        self, source: Source, config: Config | None = None, *, ascii_: bool = False,
+        opener: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:  # fmt: skip
+        """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
+        config = config or Config()
+        super().__init__(config)
+        self.source = source
+        self._opener = opener or self._run_here
+        self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
+        self._cpu_s = cpu_clock()
+        self._share = 0.0
+        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what,
+                    captions=keys.captions(config.keys), ascii=ascii_)  # fmt: skip
+        self.page = FleetScreen(self._fill, look)
+
+    def on_ready(self) -> None:
+        self.page.focus()
+        self.set_interval(REFRESH_S, self._refresh)
+        self._feed()
+        self._refresh()
+
+    @work(exclusive=True)
+    async def _feed(self) -> None:
+        try:
+            await self.source.run()
+        except Failed as failed:
+            self.failure = failed
+            self.leave(failed.status)
+
+    def _refresh(self) -> None:
+        spent, now = self._cpu_clock(), time.monotonic()
+        if now > self._refreshed_s:
+            share = (spent - self._cpu_s) / (now - self._refreshed_s)
+            self._share += (share - self._share) * 0.2 if self._share else share
+        self._cpu_s, self._refreshed_s = spent, now
+        if not self.page.look.paused or self.source.moment:
+            self.page.update()
+
+    def _fill(self, look: Look) -> None:
+        source = self.source
+        look.now, look.problem = source.now, safe(source.problem, MAX_PROBLEM)
+        look.every_s, look.what = source.every_s, source.what
+        own = f"own {100 * self._share:.1f} % here"
+        look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
+        look.paused = source.moment or ("paused" if look.paused == "paused" else "")
+
+    # --- keys that the list of machines has no action for
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and self.page.typed(event):
+            return
+        await super().on_event(event)
+
+    def action_step(self, by: int) -> None:
+        """A step in time, or a cell in the heat map; there, leaps step in time."""
+        if self.page.look.view == "heat":
+            self.page.action_move(0, by)
+        else:
+            self.action_leap(by)
+
+    def action_leap(self, by: int) -> None:
+        if self.source.travel(by):
+            self.page.update()
+
+    def action_pause(self) -> None:
+        look = self.page.look
+        self.source.pause()
+        if not self.source.moment:
+            look.paused = "" if look.paused else "paused"
+        self.page.update()
+
+    @work(exclusive=True, group="open")
+    async def action_open(self, verb: str = "") -> None:
+        machine = self.page.look.selected
+        if machine is not None and machine.opens:
+            await self._opener((verb or machine.opens[0], *machine.opens[1:]))
+            self.page.anew()
+
+    def action_why(self) -> None:
+        self.action_open("why")
+
+    async def _run_here(self, arguments: Sequence[str]) -> None:
+        """Run another perftop on this terminal. The fleet keeps reading meanwhile."""
+        command = [sys.executable, "-P", "-m", "perftop", *arguments]
+        with self.suspend():
+            if arguments[0] == "why":
+                print(f"{safe(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …", flush=True)
+            child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
+            try:
+                status = await child.wait()
+            except asyncio.CancelledError:
+                child.terminate()
+                raise
+            if status not in {0, 130} or arguments[0] == "why":  # its output is still to be read
+                await asyncio.to_thread(input, "\nenter: back to the fleet ")
+
+
+def run(source: Source, config: Config, *, mouse: bool = True) -> int:
+    """Runs the app; returns the exit status. Raises Failed if the source or the app failed."""
+    return show(FleetApp(source, config, ascii_=not utf8()), mouse=mouse)

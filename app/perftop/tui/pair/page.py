@@ -1,5 +1,7 @@
-"""One of two recordings that are drawn on one axis: its numbers in slices of time, its episodes and
-marks, and the moment from which its time is counted.
+"""Two recordings on one time axis: for each number A above B, with one scale.
+
+A `Track` is one of them: its numbers in slices of time, its episodes and marks, and the moment from
+which its time is counted. `Look` is what the screen is drawn from, `page` draws it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,36 @@ from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
 SUMMARY_BYTES = 1 << 16
-"""No percentiles are asked for."""
+"""Bound of the samples kept for percentiles, which nobody asks for."""
+MIN_AXIS_S = 1.0
+"""Minimum time on the axis."""
+ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
+"""Numbers, the most important first; as many are drawn as fit."""
+AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
+"""Styles of the areas of some numbers."""
+LEFT, RIGHT = 20, 8
+"""Cells left of the axis, and right of it."""
+MIN_LINES, MAX_LINES = 5, 8
+"""Lines that each number needs, and maximum lines of one recording in it."""
+MIN_TOP = 0.02
+"""Minimum end of the scale of shares; smaller shares are noise."""
+HEADROOM = 1.12
+"""Room above the highest value, which sets B apart from A."""
+STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+MIN_TICK_GAP = 12
+"""Minimum cells between two ticks."""
+MAX_NAME, MAX_MARK = 28, 20
+"""Cells of the name of a recording, and of a mark."""
+HELP = (
+    (("step_back", "step_on"), "back and on by a cell"),
+    (("leap_back", "leap_on"), "back and on by ten cells"),
+    (("begin", "finish"), "to the start, to the end"),
+    (("next_episode", "previous_episode"), "to the next episode or mark of either, to the last"),
+    (("narrower", "wider"), "less time on the axis, more"),
+    (("theme",), "next theme"),
+    (("help",), "these lines"),
+    (("quit",), "quit"),
+)
 
 
 @frozen
@@ -65,7 +96,7 @@ class Track:
                 self.command_ns = self.command_ns or message.time_ns
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """The moment in raw ns; None: what was read has none such."""
+        """The moment in raw ns; None: it was not read, or there is none."""
         if alignment.what == "start":
             return self.session.hello.raw_ns
         if alignment.what == "command":
@@ -112,10 +143,6 @@ class Track:
         return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
 
 
-SHORTEST_S = 1.0
-"""Least time on the axis."""
-
-
 @dataclass(slots=True)
 class Look:
     tracks: tuple[Track, Track]
@@ -123,7 +150,7 @@ class Look:
     width: int = 80
     height: int = 24
     cursor_s: float = 0.0
-    """The moment looked at, since the one that they are aligned at."""
+    """The moment shown, relative to that at which they are aligned."""
     zoom: float = 1.0
     """The length of both recordings, in lengths of the axis."""
     ascii: bool = False
@@ -132,8 +159,8 @@ class Look:
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The moments that both are aligned at; the start of a recording that has no such moment,
-        or has not come to it yet."""
+        """The moments at which both are aligned; the start of a recording in which it was not read
+        yet, or is none."""
         found = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if at is None else at
                 for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
@@ -149,13 +176,13 @@ class Look:
         pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
         first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
         last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
-        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + SHORTEST_S)
+        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + MIN_AXIS_S)
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """What is on the axis, around the cursor."""
+        """The times at both ends of the axis, around the cursor."""
         first, last = self.reach_s
-        span = max(SHORTEST_S, (last - first) / self.zoom)
+        span = max(MIN_AXIS_S, (last - first) / self.zoom)
         start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
         return start, start + span
 
@@ -176,32 +203,6 @@ class Look:
     def move(self, by_s: float) -> None:
         first, last = self.reach_s
         self.cursor_s = min(max(first, self.cursor_s + by_s), last)
-
-
-ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
-"""Numbers, the most important first; as many are drawn as fit."""
-AREA = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
-LEFT, RIGHT = 20, 8
-"""Cells left of the axis, and right of it."""
-EACH, TALLEST = 5, 8
-"""Lines that each number needs, and most lines of one recording in it."""
-LEAST = 0.02
-"""Minimum end of the scale of shares; smaller shares are noise."""
-ABOVE = 1.12
-"""Room above the highest value, which sets B apart from A."""
-STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
-APART = 12
-"""Least cells between two ticks."""
-HELP = (
-    (("step_back", "step_on"), "back and on by a cell"),
-    (("leap_back", "leap_on"), "back and on by ten cells"),
-    (("begin", "finish"), "to the start, to the end"),
-    (("next_episode", "previous_episode"), "to the next episode or mark of either, to the last"),
-    (("narrower", "wider"), "less time on the axis, more"),
-    (("theme",), "next theme"),
-    (("help",), "these lines"),
-    (("quit",), "quit"),
-)
 
 
 class PairPage(PageWidget, can_focus=True):
@@ -228,21 +229,22 @@ def cells(look: Look) -> int:
 
 
 def _header(look: Look) -> Line:
-    a, b = (foreign(track.name) for track in look.tracks)
-    left: list[Run] = [(" A ", "badge"), (f" {fit(a, 28).rstrip()}  ", "bright"), (" B ", "badge"),
-                       (f" {fit(b, 28).rstrip()}", "bright")]  # fmt: skip
-    said = f"aligned at {foreign(look.alignment.words)}"
+    left: list[Run] = []
+    for badge, track in zip((" A ", " B "), look.tracks, strict=True):
+        left += [(badge, "badge"), (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright")]
+    status = f"aligned at {foreign(look.alignment.words)}"
     if not all(track.read for track in look.tracks):
-        said = "reading …"
+        status = "reading …"
     elif not look.aligned:
-        said = "not aligned: one has no such moment"
+        status = "not aligned: one has no such moment"
     elif any(track.damage for track in look.tracks):
-        said = "damaged, shown as far as it can be read"
-    return spread(left, [(f"{said} ", "dim")], look.width), "calm"
+        status = "damaged, shown as far as it can be read"
+    return spread(left, [(f"{status} ", "dim")], look.width), "calm"
 
 
 def _differing(look: Look) -> Line:
-    """What differs in the machines, the most important first, as far as there is room."""
+    """The settings in which the machines differ, the most important first; cut where it is too
+    long."""
     a, b = (state(track.session) for track in look.tracks)
     keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
     told = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
@@ -260,10 +262,10 @@ def _moment(look: Look) -> Line:
 
 def _charts(look: Look, room: int) -> list[Line]:
     known = set[str]().union(*(track.keys for track in look.tracks))
-    keys = [key for key in ROWS if key in known][: max(2, room // EACH)]
+    keys = [key for key in ROWS if key in known][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
-    tall = max(1, min(TALLEST, (room // len(keys) - 1) // 2))
+    tall = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
     gap = [BLANK] if room >= len(keys) * (2 * tall + 1) else []
     lines: list[Line] = []
     for key in keys:
@@ -281,7 +283,7 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
     rule = {at: ""}
     lines: list[Line] = []
     for side, each in enumerate(values):
-        area = charts.area(each / top, tall, AREA.get(number.key, "user"), ascii_=look.ascii)
+        area = charts.area(each / top, tall, AREAS.get(number.key, "user"), ascii_=look.ascii)
         drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
             title = f"{number.label} {number.unit}" if side == low == 0 else ""
@@ -299,7 +301,7 @@ def _top(number: Number, values: list[Floats]) -> float:
     highest = float(known.max()) if len(known) else 1.0
     if number.points and highest > 0.1:
         return 1.0
-    return max(highest, LEAST if number.points else 1e-9) * ABOVE
+    return max(highest, MIN_TOP if number.points else 1e-9) * HEADROOM
 
 
 def _events(look: Look) -> list[Line]:
@@ -316,7 +318,7 @@ def _events(look: Look) -> list[Line]:
             for cell in range(max(0, first), min(last, wide - 1) + 1):
                 line[cell] = (theme.CLOCK, key)
             if first >= 0:
-                name = foreign(one.evidence.get("label", ""))[: min(20, wide - first - 1)]
+                name = foreign(one.evidence.get("label", ""))[: min(MAX_MARK, wide - first - 1)]
                 line[first : first + 1 + len(name)] = [(sign, key), *((c, "dim") for c in name)]
         title = "episodes" if at == 0 else ""
         lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
@@ -327,7 +329,7 @@ def _events(look: Look) -> list[Line]:
 def _ticks(look: Look) -> list[tuple[int, str]]:
     """Round times on the axis: the cell of each, and its text."""
     wide, (first, last) = cells(look), look.window_s
-    step = next((s for s in STEPS_S if s / (last - first) * wide >= APART), STEPS_S[-1])
+    step = next((s for s in STEPS_S if s / (last - first) * wide >= MIN_TICK_GAP), STEPS_S[-1])
     count = range(int(np.ceil(first / step)), int(last / step) + 1)
     return [(look.cell(at * step, wide), _time(at * step, step)) for at in count]
 
