@@ -13,8 +13,8 @@ from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bracket, Start, is_here
 from perftop.process.job import Job
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 from perftop.session.task_times import JobFootprint
 
 

@@ -195,6 +195,27 @@ class Beginnings:
         return id(episode) in self._known
 
 
+class Tally:
+    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[str, int]] = {}
+        self._worst: dict[str, Episode] = {}
+
+    def add(self, episode: Episode, now_ns: int) -> None:
+        causes = self.counted.setdefault(episode.kind, {})
+        causes[episode.cause] = causes.get(episode.cause, 0) + 1
+        held = self._worst.get(episode.kind)
+        cost = episode.lost_s(now_ns), episode.depth or 0.0
+        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
+            self._worst[episode.kind] = episode
+
+    def worst(self) -> list[Episode]:
+        """Of the kinds of which there were several; a single one is listed anyway."""
+        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
+        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
+
+
 def _start_ns(episode: Episode) -> int:
     return episode.start_ns
 

@@ -23,7 +23,7 @@ from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
-from perftop.session.interval import Span, nothing
+from perftop.session.interval import Span
 
 BYTES = 100_000_000
 """Budget of a history in bytes: ten minutes of 100 ms on 64 CPUs."""
@@ -347,7 +347,7 @@ class History:
         them. Cores and calibrations are those of `sieve`, as they are now."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resumed(self._chunks[first].state)
-        span = nothing(reader, begin_ns)
+        span = Span.empty(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []
             for message in self._unpacked(chunk):

@@ -27,7 +27,7 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog, RecordingEpisodes
 from perftop.session.history import TASKS_NS, History
-from perftop.session.interval import Interval, Span, Tasks, nothing
+from perftop.session.interval import Interval, Span, Tasks
 from perftop.session.losses import Losses, LossSums
 from perftop.session.summary import LIVE_BYTES, Distribution
 from perftop.session.task_times import BusyCpus, RunTimes
@@ -81,7 +81,7 @@ class Session:
         kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
         room = () if kept is None else (kept, 2)
         self.distribution = Distribution(self.shown, *room)
-        self._span = nothing(self.reader, self.now_ns)
+        self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._rested: Bools | None = None
         """CPUs at rest in the last interval."""
@@ -106,7 +106,7 @@ class Session:
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
-        self.run = nothing(self.reader, self.now_ns)
+        self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
         self.run_times = RunTimes(cpus, root)
         self.suspect_samples = 0
@@ -231,7 +231,7 @@ class Session:
             if message.kind == "gap" and message.time_ns >= self.now_ns:
                 # A new interval begins, so that none has numbers of a part of it only.
                 self.now_ns = message.time_ns
-                self._span = nothing(self.reader, message.time_ns)
+                self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
 
@@ -254,7 +254,7 @@ class Session:
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
-        span, self._span = self._span, nothing(self.reader, self.now_ns)
+        span, self._span = self._span, Span.empty(self.reader, self.now_ns)
         self._seq += 1
         interval = self._interval(span)
         if self.hello.watch is not None:

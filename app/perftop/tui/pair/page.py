@@ -25,12 +25,11 @@ from perftop.output.compare.course import Course
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
 from perftop.tui.shared.keys import captions
 from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
-SUMMARY_BYTES = 1 << 16
-"""Bound of the samples kept for percentiles, which nobody asks for."""
 MIN_AXIS_S = 1.0
 """Minimum time on the axis."""
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
@@ -80,7 +79,7 @@ class Alignment:
 class Track:
     def __init__(self, name: str, hello: wire.Hello) -> None:
         self.name = name
-        self.session = Session(hello, summary_bytes=SUMMARY_BYTES)
+        self.session = Session(hello, summary_bytes=UNREAD_BYTES)
         self.course = Course(self.session)
         self.command_ns: int | None = None
         self.read = False
