@@ -21,7 +21,7 @@ from perftop.session.session import Session
 
 MAX_NAME = 64
 """Characters of a task's name that a table shows."""
-_KEYS = (*METRICS, *STATES, "turbo_ceiling_hz", "smi", "task")
+_KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
 """Numbers that tables of CPUs of any stream can have."""
 ALL = tuple(BY_KEY.values())
