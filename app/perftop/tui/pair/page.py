@@ -16,13 +16,14 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
+from perftop.base.format import GHZ
 from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.model.episode import Episode
+from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.course import Course
-from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
@@ -285,9 +286,9 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
         area = charts.area(each / top, tall, AREAS.get(number.key, "user"), ascii_=look.ascii)
         drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
-            title = f"{number.label} {number.unit}" if side == low == 0 else ""
+            title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
             name = "AB"[side] if low == 0 else ""
-            value = number.show(now[side]) if low == 0 else ""
+            value = number.text(now[side], GHZ) if low == 0 else ""
             key = "faint" if low == 0 and not isfinite(now[side]) else "text"
             lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{name:<3}", "bright"), *runs,
                            (f"{value:>{RIGHT - 1}} ", key)], "calm"))  # fmt: skip
@@ -298,9 +299,9 @@ def _top(number: Number, values: list[Floats]) -> float:
     """The end of the scale of both, in base units."""
     known = np.concatenate([each[np.isfinite(each)] for each in values])
     highest = float(known.max()) if len(known) else 1.0
-    if number.points and highest > 0.1:
+    if number.unit == "ratio" and highest > 0.1:
         return 1.0
-    return max(highest, MIN_TOP if number.points else 1e-9) * HEADROOM
+    return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
 
 
 def _events(look: Look) -> list[Line]:
