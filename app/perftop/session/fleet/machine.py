@@ -79,7 +79,7 @@ _OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 
-def read(session: Session, interval: Interval) -> Numbers:
+def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of one interval of a machine."""
     rows = session.shown
     found = dict(NOTHING)
@@ -145,7 +145,7 @@ def mean(several: Sequence[Numbers]) -> Numbers:
 
 @dataclass(slots=True)
 class MachineEpisode:
-    """An episode as it is told among those of other machines."""
+    """An episode of one machine."""
 
     machine: str
     kind: str
@@ -159,7 +159,7 @@ class MachineEpisode:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Events of one group have one cause. Two detectors tell what a hypervisor takes."""
+        """Kind and cause; of what a hypervisor takes, which two detectors find, always the same."""
         stolen = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if stolen else (self.kind, self.cause)
 
@@ -177,7 +177,7 @@ class Past:
     _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
-    """Series that were asked for, with the moments they are of; a few of each machine."""
+    """Series that were computed, with the moments that they are of."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
@@ -186,7 +186,7 @@ class Past:
     def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
         """Means of `cells` equal parts of the last `span_s`, the newest last; NaN where nothing is
         known. Parts begin at whole multiples of their length, so that a mean once shown stays; the
-        series is made anew every FRESH_S."""
+        series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
         held = self._made.get((key, cells, span_s))
@@ -220,7 +220,7 @@ class Past:
 
 
 def _held(means: list[float], spacing: float) -> list[float]:
-    """The same; parts that only lie between two points have the value of the earlier one."""
+    """Parts that only lie between two points get the value of the earlier one."""
     most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
@@ -238,9 +238,9 @@ class Machine:
     """Arguments of the perftop that shows this machine alone; empty: there is none."""
     answers: bool = False
     why: str = "connecting"
-    """Why there are no numbers; for who reads, not for programs."""
+    """Why there are no numbers; for people, not for programs."""
     silent_since: float = nan
-    """When it was last heard, or first tried."""
+    """When its last numbers came, or the first attempt was."""
     retry_at: float = nan
     heard: float = nan
     """When the newest numbers arrived."""
@@ -252,7 +252,7 @@ class Machine:
     guest: bool = False
     version: str = ""
     tasks: str = ""
-    """What runs most."""
+    """The busiest task."""
     absent: str = ""
     """Why there is no clock."""
     suspects: int = 0
@@ -292,20 +292,20 @@ class Machine:
         self.answers, self.why, self.retry_at = False, why, retry_at
         self._recent.clear()
         self.numbers, self.suspects = NOTHING, 0
-        for event in self.running:
-            event.end = self.silent_since
-            self.ended.append(event)
+        for episode in self.running:
+            episode.end = self.silent_since
+            self.ended.append(episode)
         self.running = []
 
     @property
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that runs on most of its CPUs; empty if none does."""
-        wrong = [event for event in self.running if event.wrong and event.kind != "suspect"]
-        worst = max(wrong, key=lambda event: (event.share, event.depth or 0.0), default=None)
+        wrong = [episode for episode in self.running if episode.wrong and episode.kind != "suspect"]
+        worst = max(wrong, key=lambda episode: (episode.share, episode.depth or 0.0), default=None)
         return ("", "") if worst is None else worst.group
 
     def rank(self, key: str) -> float:
-        """What it is sorted by, in steps so coarse that noise moves no row. NaN if unknown."""
+        """Sort key, in steps so coarse that noise moves no row; NaN if unknown."""
         value = self.numbers.get(key, nan)
         scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
         return round(value * scale) if isfinite(value) else nan
@@ -360,7 +360,7 @@ class LiveMachine(Follower):
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples
         now = interval.time if self._now is None else self._now
-        machine.add_numbers(now, read(session, interval), suspects)
+        machine.add_numbers(now, read_numbers(session, interval), suspects)
         machine.frames_lost = session.lost
         spent = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9

@@ -113,10 +113,10 @@ def _selected(look: Look, width: int) -> list[Line]:
         for key in ("both", "lp0", "lp1", "neither"):
             runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
         lines += [calm(*bars.smt([*states.values()], width)), calm(*runs)]
-    for event in [event for event in machine.running if event.wrong][:2]:
-        started = f" since {words.since(event.start, look.now)}"
-        cause: Run = (words.cause_name(*event.group), "text")
-        lines.append(calm((f"{words.sign(event.kind)} ", "alarm"), cause, (started, "dim")))
+    for episode in [episode for episode in machine.running if episode.wrong][:2]:
+        started = f" since {words.since(episode.start, look.now)}"
+        cause: Run = (words.cause_name(*episode.group), "text")
+        lines.append(calm((f"{words.sign(episode.kind)} ", "alarm"), cause, (started, "dim")))
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     for key, text in ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share)))):

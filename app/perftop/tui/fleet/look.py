@@ -81,7 +81,7 @@ def worst_sign(machine: Machine) -> Run:
     """The sign of the worst that goes on there, or that it does not answer."""
     if not machine.answers:
         return SILENT, "dim" if machine.why == "connecting" else "alarm"
-    kinds = {event.group[0] for event in machine.running if event.wrong}
+    kinds = {episode.group[0] for episode in machine.running if episode.wrong}
     worst = next((kind for kind in KINDS if kind in kinds), "")
     if not worst:
         return (theme.SUSPECT, "warn") if machine.suspects else (" ", "text")

@@ -114,7 +114,7 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
             name = words.cause_name(kind, cause) if kind else ""
             return name, "text" if not kind or (kind, cause) in made.shared else "alarm"
         case "episodes":
-            count = len({event.group for event in machine.running if event.wrong})
+            count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
         case "suspects":
             return (theme.SUSPECT, "warn") if machine.suspects else (theme.NEITHER, "neither")
