@@ -1,6 +1,6 @@
 """The filter: which CPUs a line of text means, such as `pkg:1 busy>80 | offline !type:E`.
 
-Terms side by side are all required, `|` stands between alternatives, `!` before a term negates it.
+Terms side by side are all required, `|` separates alternatives, `!` before a term negates it.
 A value that is not known is on neither side of a number: no comparison holds, nor a negated one.
 """
 
@@ -286,8 +286,8 @@ _WORDS: dict[str, Test] = {"online": _online, "offline": partial(_not, _online),
 def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
     """A task with this in its name, or with such a pid, ran there most."""
     tasks = {} if interval is None else interval.tasks
-    told = [tasks.get(str(row.cpu)) for row in session.topology]
-    records = [record if isinstance(record, list) else [] for record in told]
+    found_here = (tasks.get(str(row.cpu)) for row in session.topology)
+    records = [record if isinstance(record, list) else [] for record in found_here]
     number = ((float(text), float(text)),) if text.isdecimal() else ()
     found = _within([record[0] if record else None for record in records], pids + number)
     names = [record[1] if text and len(record) > 1 else None for record in records]

@@ -28,13 +28,13 @@ from perftop.session.interval import Span
 BYTES = 100_000_000
 """Budget of a history in bytes: ten minutes of 100 ms on 64 CPUs."""
 CHUNK = 50
-"""Samples of a chunk: to look at one, those before it in its chunk must be unpacked."""
+"""Samples of a chunk: to read one, those before it in its chunk must be unpacked."""
 PARTS = 8
 """No chunk takes a greater part of the budget, so that little is dropped at once."""
 TOGETHER_BYTES, WAITING_PART = 1 << 21, 64
 """Maximum bytes that are packed together, and what part of the budget they may be."""
 TASKS_NS = 2_000_000_000
-"""Age beyond which a record of who runs where is out of date: the probe sends one each second."""
+"""Age beyond which a record of the tasks is out of date: the probe sends one each second."""
 
 Message = wire.Frame | wire.Note
 
@@ -47,8 +47,8 @@ def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
 
 
 class History:
-    """Filled by a session, message by message. Charts ask for sums over bins of time; who goes back
-    asks for raw frames."""
+    """Filled by a session, message by message. Charts ask for sums over bins of time; a moment of
+    the past is computed again from raw frames."""
 
     def __init__(self, hello: wire.Hello, budget: int = BYTES) -> None:
         self._budget = budget

@@ -1,4 +1,4 @@
-"""One span of time: samples summed up in a `Span`, and what the sums say, an `Interval`.
+"""One span of time: samples summed up in a `Span`, and its numbers, an `Interval`.
 
 An interval, a run, a phase and a moment of the past are all made by this one way of summing.
 """

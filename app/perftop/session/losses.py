@@ -43,7 +43,7 @@ _NAMED_BY: dict[str, tuple[str, ...]] = {
 """Kinds of episodes that name the cause of each part, in this order."""
 _SHARED = frozenset({"sibling", "package", "memory"})
 JOB_SPREAD_NS = 1_000_000_000
-"""Time within which the probe looks at all threads of a job, by turns."""
+"""Time within which the probe reads all threads of a job, by turns."""
 MAX_OPEN = 256
 """Samples that wait to be settled. Beyond that the oldest are settled early."""
 
@@ -103,8 +103,8 @@ class Losses:
         self, lost: Lost, since_ns: int, until_ns: int, waited_s: Floats | float,
         run_s: Floats | None,
     ) -> None:  # fmt: skip
-        """A sample. `waited_s`: seconds that tasks waited for a CPU by the looks in it. `run_s`:
-        seconds that the watched job ran, by the same looks; None: no job is watched."""
+        """A sample. `waited_s`: seconds that tasks waited for a CPU by the records in it. `run_s`:
+        seconds that the watched job ran, by the same records; None: no job is watched."""
         known = np.isfinite(lost.parts_s).all(axis=0) & np.isfinite(lost.wanted_s)
         wanted_s, parts_s = np.where(known, lost.wanted_s, 0.0), np.where(known, lost.parts_s, 0.0)
         self._waited_s = self._waited_s + waited_s

@@ -159,7 +159,7 @@ class Session:
         self.frames += 1
         self.sample = sample
         self.lost, self.late = frame.lost, frame.late
-        new_look = self._take_records(frame)
+        new_snapshot = self._take_records(frame)
         self._notice_suspension(frame)
         kept = self.history is not None and self.history.keep(frame, self.reader)
         self._notice_recalibration()
@@ -180,11 +180,11 @@ class Session:
         if watched_job.time_ns == frame.time_ns:
             self._watched = sum((thread.since_last() for thread in watched_job.told), self._watched)
         if self.accounts:
-            self._sum_up(sample, since_ns, new_look=new_look)
+            self._sum_up(sample, since_ns, new_snapshot=new_snapshot)
 
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
-        new look at who runs."""
+        new snapshot of the tasks."""
         if (look := TaskSnapshot.of(frame.records)) is not None:
             self.look, self._look_ns = look, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -301,12 +301,14 @@ class Session:
         first process of a job that we started."""
         self.accounts, self.run_times.job.root = True, root
 
-    def _sum_up(self, sample: Sample, since_ns: int, *, new_look: bool) -> None:
+    def _sum_up(self, sample: Sample, since_ns: int, *, new_snapshot: bool) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
         self.busy_cpus.add(util, (now_ns - since_ns) / 1e9, self.look)
         run_s = None
-        waited_s = self.run_times.of_all(self.look, self.run.start_ns, now_ns) if new_look else 0.0
+        waited_s = (
+            self.run_times.of_all(self.look, self.run.start_ns, now_ns) if new_snapshot else 0.0
+        )
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
         losses.add(sample.lost, since_ns, now_ns, waited_s, run_s)

@@ -1,8 +1,8 @@
 """How long tasks ran and how long they waited for a CPU, summed up over a stream.
 
 The probe sends each thread of a watched job with its sums since its birth. Of all other tasks it
-sends only what the busiest did between two looks. A thread that was born and ended between two
-looks is never seen, and all time between two looks counts for the CPU where a thread ran last.
+sends only what the busiest did between two snapshots. A thread that was born and ended between two
+records is never seen, and all time between two records counts for the CPU where a thread ran last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TASKS = 4096
 MIN_WAIT = 0.05
 """Share of the time from which a task counts as waiting."""
 MAX_FIRST_NS = 1_500_000_000
-"""Upper bound on the time attributed to the first look at all tasks."""
+"""Upper bound on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01
 """Minimum share of the job's running time. A CPU with less was only visited, and would thin the
 mean of those that worked."""
@@ -62,8 +62,8 @@ class JobFootprint:
     def __init__(self, root: int) -> None:
         """`root`: the first process of a job that we started. All that its threads and children did
         since their birth was done for the job; of the process itself, only what it did after the
-        first look, when it still waited for its start. -1: the job ran before, and of each thread
-        only what it did after the first look counts."""
+        first record, when it still waited for its start. -1: the job ran before, and of each thread
+        only what it did after the first record counts."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
@@ -73,17 +73,17 @@ class JobFootprint:
         """Seconds that all threads together waited for a disk; None: unknown."""
         self.pids: set[int] = set()
         self._run_ns: dict[Key, tuple[int, int | None]] = {}
-        """Nanoseconds that each thread had run and waited at the last look."""
+        """Nanoseconds that each thread had run and waited at the last record."""
         self._disk_ns: dict[Key, int] = {}
 
     def take(self, watched_job: WatchedJob, time_ns: int) -> None:
-        """Add the looks of the frame of that time."""
+        """Add the threads in the frame of that time."""
         for _ in self.steps(watched_job, time_ns):
             pass
 
     def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
-        """Add the looks of the frame of that time; yields each thread, and the seconds that it ran
-        and waited since the look before."""
+        """Add the threads in the frame of that time; yields each, and the seconds that it ran and
+        waited since the record before."""
         if watched_job.time_ns != time_ns:
             return
         for thread in watched_job.told:
@@ -128,17 +128,17 @@ class RunTimes:
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
         """Times of tasks by process, name and CPU."""
-        self._look_ns = 0
+        self._snapshot_ns = 0
         self.seen_s = 0.0
-        """Seconds that the looks at all tasks were about."""
+        """Seconds that the snapshots of all tasks cover."""
         self.has_waits = False
         """Whether the stream has times of waiting."""
         self.waiting_s = 0.0
-        """Seconds of looks in which a task waited for MIN_WAIT of the time or more."""
+        """Seconds of snapshots in which a task waited for MIN_WAIT of the time or more."""
 
     def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
-        """Add the looks at the job of the frame of that time; the seconds that it ran and waited
-        since the look before at each thread."""
+        """Add the threads of the job in the frame of that time; the seconds that they ran and
+        waited since the record before."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.has_waits |= thread.points[-1].wait_ns is not None
@@ -151,15 +151,15 @@ class RunTimes:
         _drop_oldest(self.threads, MAX_THREADS)
         return run_s, wait_s
 
-    def of_all(self, look: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
-        """Add a look at all tasks; the seconds that the tasks in it waited since the look before.
+    def of_all(self, snapshot: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
+        """Add a snapshot of all tasks; the seconds that they waited since the one before.
         `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
-        span_s = max(0, time_ns - (self._look_ns or first_ns)) / 1e9
-        self._look_ns = time_ns
+        span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
+        self._snapshot_ns = time_ns
         waited_s, someone_waits = np.zeros(len(self._position)), False
         for cpu, at in self._position.items():
-            for ran in look.on(str(cpu)):
+            for ran in snapshot.on(str(cpu)):
                 wait = ran.wait if isfinite(ran.wait) else 0.0
                 self.has_waits |= isfinite(ran.wait)
                 key = ran.task.pid, ran.task.comm, cpu
@@ -183,9 +183,9 @@ class BusyCpus:
         self._alone: dict[str, float] = {}
         """By name of a task, seconds of `one_s` in which it ran most."""
 
-    def add(self, util: Floats, span_s: float, look: TaskSnapshot) -> None:
+    def add(self, util: Floats, span_s: float, snapshot: TaskSnapshot) -> None:
         """A sample. `util`: busy shares of the CPUs asked for; NaN for those that are off or not
-        known. `look`: the latest."""
+        known. `snapshot`: the latest."""
         known = util[np.isfinite(util)]
         if not len(known):
             return
@@ -196,7 +196,7 @@ class BusyCpus:
             self.all_s += span_s
         elif busy < 1 + HALF_CPU:
             self.one_s += span_s
-            firsts = [ran.task for cpu in look.tasks for ran in look.on(cpu)[:1]]
+            firsts = [ran.task for cpu in snapshot.tasks for ran in snapshot.on(cpu)[:1]]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
             if name and (name in self._alone or len(self._alone) < MAX_NAMES):
                 self._alone[name] = self._alone.get(name, 0.0) + span_s
@@ -205,7 +205,7 @@ class BusyCpus:
 
     @property
     def alone(self) -> str:
-        """Who ran for most of the time in which one CPU worked; '' if nobody for half of it."""
+        """The task that ran most while one CPU worked; '' if none did for half of that time."""
         name = max(self._alone, key=lambda one: self._alone[one], default="")
         return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
 

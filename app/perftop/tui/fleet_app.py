@@ -89,7 +89,7 @@ class FleetScreen(PageWidget, can_focus=True):
         look.width, look.height = width, height
         self._fill(look)
         look.theme = self.app.current_theme.name
-        look.rows = look.fleet.rows(look.sight, look.now)
+        look.rows = look.fleet.rows(look.choice, look.now)
         if not self._selects or look.chosen not in look.fleet.machines:
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
@@ -147,16 +147,16 @@ class FleetScreen(PageWidget, can_focus=True):
                 return
 
     def action_sort(self, by: int) -> None:
-        self._order(ORDERS[(ORDERS.index(self.look.sight.order) + by) % len(ORDERS)])
+        self._order(ORDERS[(ORDERS.index(self.look.choice.order) + by) % len(ORDERS)])
 
     def action_reverse(self) -> None:
-        self._order(self.look.sight.order)
+        self._order(self.look.choice.order)
 
     def _order(self, name: str) -> None:
         """Sort by this; by the same again: the other way round."""
-        sight = self.look.sight
-        reverse = not sight.reverse if name == sight.order else False
-        self.look.sight = RowChoice(name, reverse, sight.filter)
+        choice = self.look.choice
+        reverse = not choice.reverse if name == choice.order else False
+        self.look.choice = RowChoice(name, reverse, choice.filter)
         self.update()
 
     def action_metric(self, by: int) -> None:
@@ -167,7 +167,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self.update()
 
     def action_filter(self) -> None:
-        self.look.typing = self.look.sight.filter
+        self.look.typing = self.look.choice.filter
         self.anew()
 
     def action_back(self) -> None:
@@ -177,8 +177,8 @@ class FleetScreen(PageWidget, can_focus=True):
             self._narrow("")
 
     def _narrow(self, text: str) -> None:
-        sight = self.look.sight
-        self.look.sight = RowChoice(sight.order, sight.reverse, text[:MAX_FILTER])
+        choice = self.look.choice
+        self.look.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
         self.update()
 
     # --- the filter that is typed

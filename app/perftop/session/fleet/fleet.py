@@ -72,16 +72,16 @@ class Fleet:
             found[key] = sum(known) if known else nan
         return found
 
-    def rows(self, sight: RowChoice, now: float) -> list[Machine]:
+    def rows(self, choice: RowChoice, now: float) -> list[Machine]:
         """The machines asked for: those that do not answer first, then the worst."""
-        wanted = [m for m in self.machines.values() if matches(m, sight.filter)]
+        wanted = [m for m in self.machines.values() if matches(m, choice.filter)]
         silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
         rest = [m for m in wanted if m.answers]
         rest.sort(key=lambda machine: natural(machine.name))
-        falls = (sight.order not in _RISING) != sight.reverse
-        if sight.order == "name":
+        falls = (choice.order not in _RISING) != choice.reverse
+        if choice.order == "name":
             return [*silent, *(rest if not falls else reversed(rest))]
-        known = [(value(m, sight.order, now), m) for m in rest]
+        known = [(value(m, choice.order, now), m) for m in rest]
         known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
         return [*silent, *(machine for _, machine in known)]
 
@@ -194,8 +194,8 @@ def matches(machine: Machine, wanted: str) -> bool:
     running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspects), bool(running))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
-    told = f"{machine.name} {machine.model} {running} {state}".lower()
-    return all(word in told for word in wanted.lower().split())
+    text = f"{machine.name} {machine.model} {running} {state}".lower()
+    return all(word in text for word in wanted.lower().split())
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:

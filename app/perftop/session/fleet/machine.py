@@ -381,7 +381,7 @@ class LiveMachine(Follower):
 
 
 def _busiest(session: Session) -> str:
-    """The name of the task that has most of the CPUs, and on how many it runs."""
+    """The task that uses most CPUs, and how many."""
     shares: dict[str, float] = {}
     for record in session.tasks.values():
         if (one := task(record)) is not None:

@@ -1,6 +1,6 @@
 """One number of all machines: as a heat map, a cell a machine, or over time, a line a machine.
 
-In the heat map racks are columns where names tell them, else machines follow each other.
+In the heat map racks are columns where names have them, else machines follow each other.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def _legend(look: Look) -> list[Line]:
     if wide:
         steps = [words.level(machine.numbers[key], key, top) for machine in look.rows]
         counts = "".join(f"{steps.count(at) or '':>{step}}" for at in range(theme.HEAT))
-        told: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
-        lines.append(calm(*spread([], told, look.width)))
+        machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
+        lines.append(calm(*spread([], machines, look.width)))
     return lines
 
 

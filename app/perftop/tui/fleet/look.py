@@ -37,7 +37,7 @@ class Look:
     """The moment shown, in Unix seconds."""
     width: int
     height: int
-    sight: RowChoice = field(default_factory=RowChoice)
+    choice: RowChoice = field(default_factory=RowChoice)
     rows: Sequence[Machine] = ()
     """The machines asked for, in their order."""
     chosen: str = ""

@@ -87,22 +87,22 @@ def alerts(look: Look, most: int) -> list[Line]:
     causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
     shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
     first = 1 if shared or not gone else 0
-    told: list[list[Run]] = [*causes[:first], *([_silent(look, gone)] if gone else [])]
-    told += causes[first:]
+    sentences: list[list[Run]] = [*causes[:first], *([_silent(look, gone)] if gone else [])]
+    sentences += causes[first:]
     if look.problem:
-        told.insert(0, [(f"{words.SILENT} ", "alarm"), (look.problem, "alarm")])
-    if not told:
+        sentences.insert(0, [(f"{words.SILENT} ", "alarm"), (look.problem, "alarm")])
+    if not sentences:
         quiet = "No machine is losing time to a known cause." if look.fleet.answering else ""
         return [calm((" ", "text"), (quiet, "dim"))]
-    if len(told) > most > 1:
-        kept = told[: most - 1]
+    if len(sentences) > most > 1:
+        kept = sentences[: most - 1]
         rest = look.running[max(0, len(kept) - bool(gone) - bool(look.problem)) :]
-        told = [*kept, _more(look, rest, len(told) - len(kept))]
-    elif len(told) > most:  # no line of its own
-        text = f"+ {len(told) - 1} more"
-        fits = look.width - width(told[0]) - 3 > 10
-        told = [[*told[0], ("  ", "text"), (text, "dim")] if fits else told[0]]
-    return [calm((" ", "text"), *runs) for runs in told]
+        sentences = [*kept, _more(look, rest, len(sentences) - len(kept))]
+    elif len(sentences) > most:  # no line of its own
+        text = f"+ {len(sentences) - 1} more"
+        fits = look.width - width(sentences[0]) - 3 > 10
+        sentences = [[*sentences[0], ("  ", "text"), (text, "dim")] if fits else sentences[0]]
+    return [calm((" ", "text"), *runs) for runs in sentences]
 
 
 def _cause(look: Look, episode: SharedEpisode) -> list[Run]:
@@ -226,7 +226,7 @@ def _rows(look: Look, body: int, first: int) -> list[Line]:
     if hidden:
         lines.append(table.out_of_sight(look, hidden, left))
     elif not look.rows:
-        text = " no machine matches the filter" if look.sight.filter else " no machine yet"
+        text = " no machine matches the filter" if look.choice.filter else " no machine yet"
         lines.append(calm((text, "dim")))
     room = body - len(lines)
     if look.selected is not None and room >= MIN_CHART:

@@ -71,8 +71,8 @@ def table(look: Look, width: int) -> Table:
 
 
 def headings(look: Look, made: Table) -> Line:
-    sight = look.sight
-    return columns.headings(made.columns, sight.order, rising=sight.reverse), "calm"
+    choice = look.choice
+    return columns.headings(made.columns, choice.order, rising=choice.reverse), "calm"
 
 
 def order_at(made: Table, x: int) -> str:

@@ -247,10 +247,10 @@ def _differing(look: Look) -> Line:
     long."""
     a, b = (state(track.session) for track in look.tracks)
     keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
-    told = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
+    texts = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
-    text = "differs: " + ", ".join(told) if told else "the machine is set alike in both"
-    return [(f" {fit(text, look.width - 2)}", "warn" if told else "dim")], "calm"
+    text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
+    return [(f" {fit(text, look.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
 def _moment(look: Look) -> Line:
@@ -363,8 +363,8 @@ def _clock(look: Look) -> Line:
 def _help(look: Look) -> list[Line]:
     lines: list[Line] = [BLANK]
     for ids, text in HELP:
-        told = " ".join(look.captions[name] for name in ids)
-        lines.append(([(f" {told:<18}", "key"), (text, "text")], "calm"))
+        keys = " ".join(look.captions[name] for name in ids)
+        lines.append(([(f" {keys:<18}", "key"), (text, "text")], "calm"))
     return lines
 
 

@@ -147,10 +147,10 @@ async def test_a_filter_is_typed_and_taken_back() -> None:
 async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
     async with opened(fleets.small()) as (app, pilot):
         await pilot.press("s")
-        assert app.page.look.sight.order == "name"
+        assert app.page.look.choice.order == "name"
         titles = app.page.text()[line(app.page.text(), "name")]
         await pilot.click(app.page, offset=(titles.index("steal"), line(app.page.text(), "name")))
-        assert app.page.look.sight.order == "steal"
+        assert app.page.look.choice.order == "steal"
         assert app.page.look.rows[1].name == "ci-1"
 
 
