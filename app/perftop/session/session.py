@@ -316,8 +316,8 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def lost_time(self) -> LossSums:
-        """What working CPUs, or the watched job, lost since the start, by cause; `since` makes a
-        span of two. Needs `account` from the start on."""
+        """What working CPUs, or the watched job, lost since the start, by cause. Needs `account`
+        from the start on."""
         assert self.accounts
         return self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
 
