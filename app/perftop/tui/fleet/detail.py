@@ -138,9 +138,8 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
         value = machine.numbers[key]
         if not isfinite(value):
             continue
-        loud = key == "lost" and value >= MIN_LOSS
-        runs: list[Run] = [(label, "dim"), (amount(key, value), "alarm" if loud else "text"),
-                           (words.unit_and_limit(key, machine.numbers), "dim")]  # fmt: skip
+        style = "alarm" if key == "lost" and value >= MIN_LOSS else "text"
+        runs = words.named(label, key, machine.numbers, style)
         if key == "below" and machine.cause[0]:
             runs.append((f": {words.cause_name(*machine.cause)}", "dim"))
         pieces.append((rank, runs))

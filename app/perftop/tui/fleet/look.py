@@ -20,6 +20,8 @@ SILENT = "○"
 """The sign of a machine that does not answer."""
 MIN_LOSS = 0.01
 """Share from which a loss is shown as a number; below it numbers are dim."""
+MIN_KW = 1e4
+"""Power in W from which on it is shown in kW."""
 _LIMITS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 """Numbers that have a limit."""
 CLOCKS = frozenset({"clock_hz", "ceiling_hz"})
@@ -109,11 +111,14 @@ def unit(key: str) -> str:
     return FIELDS[key].unit_name(GHZ)
 
 
-def unit_and_limit(key: str, numbers: Mapping[str, float]) -> str:
-    """The text after a number: its limit, if that is known, and its unit."""
-    limit = _LIMITS.get(key, "")
-    known = isfinite(numbers.get(limit, nan))
-    return f" of {amount(limit, numbers[limit])} {unit(key)}" if known else f" {unit(key)}"
+def named(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
+    """A number after its name, with its limit, if that is known, and its unit."""
+    values = [numbers[key], numbers.get(_LIMITS.get(key, ""), nan)]
+    texts, unit_ = [amount(key, value) for value in values], unit(key)
+    if key == "power_w" and values[0] >= MIN_KW:
+        texts, unit_ = [f"{value / 1e3:.1f}" for value in values], "kW"
+    limit = f" of {texts[1]}" if isfinite(values[1]) else ""
+    return [(name, "dim"), (texts[0], style), (f"{limit} {unit_}", "dim")]
 
 
 def cell(machine: Machine, key: str, size: int) -> Run:

@@ -14,7 +14,7 @@ from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.fleet import detail, heat, table
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import Look, amount, calm
+from perftop.tui.fleet.look import Look, calm
 
 WIDE, SIDE = 150, 33
 """Minimum columns for a right side, and its minimum cells."""
@@ -70,14 +70,9 @@ def totals(look: Look) -> Line:
     found = look.fleet.totals()
     pieces: list[tuple[int, list[Run]]] = []
     for key, name, rank in _TOTALS:
-        if not isfinite(value := found[key]):
-            continue
-        text, rest = amount(key, value), words.unit_and_limit(key, found)
-        if key == "power_w" and value >= 1e4:
-            text, limit = f"{value / 1e3:.1f}", found["power_limit_w"]
-            rest = f" of {limit / 1e3:.1f} kW" if isfinite(limit) else " kW"
-        style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
-        pieces.append((rank, [(f"{name} ", "dim"), (text, style), (rest, "dim")]))
+        if isfinite(found[key]):
+            style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
+            pieces.append((rank, words.named(f"{name} ", key, found, style)))
     return calm((" ", "text"), *shed(pieces, look.width - 2, 3 if look.width >= 120 else 2))
 
 
