@@ -12,7 +12,7 @@ from perftop.base.text import printable, ranges
 from perftop.model import evaluation as lost
 from perftop.model import machine_totals
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE
+from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -40,10 +40,10 @@ DOUBTS = {
 SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
           "core_power_w": "energy_core_j"}  # fmt: skip
 """Numbers of a whole run, and of cores, with the counter of each."""
-NAMES = {
-    "util": "busy time", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
-    "involuntary": "halts", "kernel_cycles": "kernel cycles", "turbo_ceiling_hz": "turbo ceiling",
-    "idle": "idle", "steal": "steal", "tasks": "who runs here",
+_MISSED = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
+           "idle", "steal")  # fmt: skip
+NAMES = {key: NUMBERS[key].words for key in _MISSED} | {
+    "halt": "halts", "involuntary": "halts", "tasks": "who runs here",
 }  # fmt: skip
 """Names of the numbers that people miss, by key, in the order in which they are listed; others are
 not listed."""

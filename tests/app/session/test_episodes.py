@@ -6,7 +6,7 @@ import made
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.session.episodes import MAX_ENDED, Beginnings, next_mark_label
+from perftop.session.episodes import MAX_ENDED, Beginnings, Tally, next_mark_label
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -66,3 +66,13 @@ def test_an_episode_begins_once() -> None:
     assert seen.of([second]) == []
     assert seen.known(second)
     assert not seen.known(first)
+
+
+def test_the_worst_of_several_episodes_is_the_costliest() -> None:
+    tally = Tally()
+    mild, bad = (Episode("steal", [0], 0, 10**9, depth, "hypervisor") for depth in (0.1, 0.3))
+    alone = Episode("throttle", [0], 0, 10**9, 0.5, "thermal")
+    for episode in (mild, bad, alone):
+        tally.add(episode, 2 * 10**9)
+    assert tally.counted == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
+    assert tally.worst() == [bad]

@@ -142,6 +142,14 @@ def test_a_job_loses_only_where_it_ran() -> None:
     assert sums.share(LIMIT) == pytest.approx(0.2)
 
 
+def test_a_sample_with_an_unknown_part_adds_nothing() -> None:
+    losses = Losses([0, 1])
+    parts_s = np.zeros((len(LOSS_PARTS), 2))
+    parts_s[0, 0] = np.nan
+    losses.add(Lost(np.full(2, 0.1), parts_s), 0, SAMPLE_NS, 0.0, None)
+    assert losses.sums([]).wanted_s.tolist() == [0.0, 0.1]
+
+
 def test_settled_sums_are_the_sums() -> None:
     losses, ends = Losses([0, 1]), 3 * LATE_NS
     drop = episode(LIMIT, [0, 1], SECOND)
