@@ -26,8 +26,8 @@ from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
 from perftop.model import counters
-from perftop.model import counters as scopes
-from perftop.model import differences as counter_limits
+from perftop.model.delta import BlockPlace
+from perftop.model.differences import CounterLimits
 from perftop.model.numbers import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -101,9 +101,9 @@ def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> Non
 
 def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
     literals = set()
-    for folder in ("samples", "detect", "session", "output"):
+    for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
-            if path == Path(scopes.__file__):  # it names all of them, and asks for none
+            if path == Path(counters.__file__):  # it names all of them, and asks for none
                 continue
             nodes = ast.walk(ast.parse(path.read_text()))
             literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
@@ -114,7 +114,7 @@ def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for key, (scope, *_) in KEYS.items():
         told[scope].add(key)
-    assert {scope: {*keys} for scope, keys in scopes.KEYS_BY_SCOPE.items()} == {
+    assert {scope: {*keys} for scope, keys in counters.KEYS_BY_SCOPE.items()} == {
         scope: keys for scope, keys in told.items() if scope != "cpu"
     }
 
@@ -140,7 +140,7 @@ def test_what_units_and_origins_imply() -> None:
     said = {unit: float(most) for unit, most in TABLES["unit"]}
     for unit, most in said.items():
         block = wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
-        limits = counter_limits.Limits([(block, 1)])
+        limits = CounterLimits([BlockPlace(block, 1, 1, slice(1), slice(1))])
         assert limits._limit.tolist() == [most]
     assert {unit for _, _, unit in KEYS.values()} - said.keys() == {
         *("1", "J", "W", "B", "Hz", "°C", "%")

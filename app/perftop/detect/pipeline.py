@@ -19,27 +19,30 @@ from perftop.model.sample_reader import Sample, SampleReader
 
 
 class Detector(Protocol):
-    """Begins and ends episodes of a detector."""
+    """Starts and ends the episodes of one kind."""
 
     there: bool
     """Whether this stream can show any."""
 
-    def sample(self, seen: DetectorInput) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
 
 
 class Detection:
-    def __init__(self, reader: SampleReader, detector: RunningEpisodes) -> None:
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
-        self.neighbours = Neighbours(reader, detector)
-        first: list[Detector] = [Drops(reader, detector), Ramps(reader), self.neighbours]
-        others = Throttles, Licenses, Halts, Smis, Steals
-        every = [*first, *(watcher(reader, detector) for watcher in others)]
-        self._detectors = [watcher for watcher in every if watcher.there]
+        self.neighbours = Neighbours(reader, episodes)
+        # Drops come first: other detectors leave out what a drop covers.
+        detectors: list[Detector] = [
+            Drops(reader, episodes), Ramps(reader), self.neighbours, Throttles(reader, episodes),
+            Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
+            Steals(reader, episodes),
+        ]  # fmt: skip
+        self._detectors = [detector for detector in detectors if detector.there]
 
     def sample(
         self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]
     ) -> list[Episode]:
         """The episodes that this sample ended."""
-        seen = DetectorInput(sample, since_ns, time_ns, self._reader.cores, records)
-        return [episode for watcher in self._detectors for episode in watcher.sample(seen)]
+        data = DetectorInput(sample, since_ns, time_ns, self._reader.cores, records)
+        return [episode for detector in self._detectors for episode in detector.sample(data)]

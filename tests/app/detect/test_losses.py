@@ -155,6 +155,7 @@ def test_so_does_a_gap_in_the_stream() -> None:
 def test_strangers_are_told_apart_from_the_job_itself() -> None:
     found = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
     assert blamed_tasks(found, {2}) == {
-        "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)], "self": [TaskOnCpu(2, "cc1", 0)] * 2,
+        "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)],
+        "self": [TaskOnCpu(2, "cc1", 0)] * 2,
     }  # fmt: skip
     assert blamed_tasks(found, {1, 2, 3}).keys() == {"self"}

@@ -18,7 +18,7 @@ from truths import SECOND, found, scripted
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
-from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
+from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
 from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.episode_words import worded
@@ -156,7 +156,7 @@ def test_cores_that_wake_up_in_a_package_that_dropped_join() -> None:
 
 
 def test_a_core_that_hardly_works_or_has_just_woken_up_shows_nothing() -> None:
-    assert Walk().go(0.5, util=AT_WORK / 2, samples=5).running == []
+    assert Walk().go(0.5, util=MIN_WORK / 2, samples=5).running == []
     walk = Walk().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
     assert walk.running == walk.ended == []
 
@@ -231,7 +231,7 @@ def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
         walk.go(depth, ns=S // 10)
     assert walk.go(ns=S // 10, samples=30).running == walk.ended == []
     slow = Walk().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
-    assert [e.start_ns for e in slow.running] == [3 * S + CLIMB_NS]
+    assert [e.start_ns for e in slow.running] == [3 * S + MIN_AWAKE_NS]
 
 
 # --- what was set
