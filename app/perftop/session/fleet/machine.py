@@ -27,6 +27,7 @@ from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
+from perftop.session.values import of_machine
 
 SPAN_S = 10.0
 """Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
@@ -76,17 +77,17 @@ FIELDS: dict[str, Number] = {
 """The numbers of a machine in a fleet; keys as in its lines of JSON."""
 _OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 """Numbers of the time at work: means over time and machines are weighted with `busy`."""
+_OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
+               "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
+               "power_limit_w": "power_limit_w"}  # fmt: skip
+"""Those that are numbers of the machine in any interval, with their keys there."""
 NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of one interval of a machine."""
-    rows = session.shown
     found = dict(NOTHING)
-    values = interval.values
-    for key, metric in (("busy", "util"), ("clock_hz", "busy_hz"), ("lost", "lost_ratio"),
-                        ("involuntary",) * 2, ("steal",) * 2):  # fmt: skip
-        found[key] = values.over(metric, rows)
+    found |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
     cores = session.shown_cores()
     work = np.array([_work(session, interval, core) for core in cores])
     if len(work):
@@ -101,8 +102,6 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     states = states[np.isfinite(states).all(axis=1)]
     if len(states):
         found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
-    found["power_w"] = interval.machine.get("power_w", nan)
-    found["power_limit_w"] = interval.machine.get("power_limit_w", nan)
     return found
 
 
