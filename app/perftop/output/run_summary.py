@@ -16,7 +16,7 @@ from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
-from perftop.session.summary import Extremes
+from perftop.session.summary import Distribution
 from perftop.session.task_times import JobFootprint
 
 MOST_BEHIND = 3
@@ -141,7 +141,7 @@ def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> 
 
 
 def _job(
-    session: Session, whole: Interval, extremes: Extremes, footprint: JobFootprint | None
+    session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
     """Measures of the CPUs on which the command was seen to run, and of the other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
@@ -167,7 +167,7 @@ def _behind(session: Session, footprint: JobFootprint) -> list[Line]:
     return [{"pid": pid, "comm": comm, "ran_s": number(run_s)} for (pid, comm), run_s in told]
 
 
-def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int]) -> Line:
+def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
         line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
@@ -206,7 +206,7 @@ def _energy_j(session: Session, key: str) -> float:
     return math.nan if moved is None else float(moved.sum())
 
 
-def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
+def _cpu_summary(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
@@ -214,7 +214,7 @@ def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int
     return line | {"why": why} if why else line
 
 
-def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
+def _core_summary(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
     cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
     method, means = extremes.split(whole.split, core)

@@ -8,7 +8,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
-from perftop.model.evaluation import STATIC, Registry, Values
+from perftop.model.evaluation import STATIC, Values
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
@@ -31,7 +31,8 @@ UNREAD_BYTES = 1 << 16
 
 
 class Distribution:
-    """Every metric of every CPU, and every state of every core, sample by sample."""
+    """Every metric of every CPU, and every state of every core, sample by sample. After `finish`,
+    the lowest value, percentiles and the highest value of each are known."""
 
     def __init__(
         self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
@@ -45,8 +46,9 @@ class Distribution:
         self._count = 0
         self._stride = 1
         self._seen = 0
-        self._low: Floats | None = None
-        self._high: Floats | None = None
+        self._low, self._high = np.zeros((2, 0))
+        self._series: dict[str, Floats] = {}
+        """min, p5 and max of all columns, as of `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
@@ -89,7 +91,7 @@ class Distribution:
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([everyone, *flat], axis=1)
-        if self._low is None or self._high is None or rows.shape[1] != len(self._low):
+        if rows.shape[1] != len(self._low):
             # The first samples - or cores were regrouped, and older samples are of other cores.
             self._low, self._high = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
@@ -141,69 +143,36 @@ class Distribution:
                     if (method := METHODS[code]) is not None:
                         methods[method] = None
 
-    def finish(self) -> Extremes:
+    def finish(self) -> Distribution:
+        """Compute what the methods below return, of all samples so far."""
         self.settle()
-        if self._low is None or self._high is None:
-            nothing = np.zeros(0)
-            kept = np.zeros((0, 0), np.float32)
-            return Extremes(nothing, nothing, nothing, kept, 0, [], nothing, STATIC)
-        table = self._kept[: self._count]
-        with np.errstate(invalid="ignore"):
-            means = self._states / self._weights
         # float32 may round below the true minimum
-        methods, p5 = [[*methods] for methods in self._methods], np.fmax(_p5(table), self._low)
-        return Extremes(
-            self._low, self._high, p5, table, self._cpus, methods, means, self._registry
-        )
-
-
-def _p5(table: Singles) -> Floats:
-    """The fifth percentile of each column, interpolated; NaN of a column without values. As
-    np.nanpercentile, which computes a column at a time."""
-    ordered = np.sort(table, axis=0)  # NaN is last
-    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
-    below, columns = place.astype(int), np.arange(table.shape[1])
-    low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
-    share = place - below
-    step = np.subtract(high, low, dtype=np.float64)
-    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
-    return p5
-
-
-class Extremes:
-    """Lowest value, fifth percentile and highest value of the samples of a run."""
-
-    def __init__(
-        self, low: Floats, high: Floats, p5: Floats, kept: Singles, cpus: int,
-        methods: list[list[str]], means: Floats, registry: Registry,
-    ) -> None:  # fmt: skip
-        self._methods, self._means = methods, means
-        self._index = registry.index
-        self._series = {"min": low, "p5": p5, "max": high}
-        self._kept = kept
-        self._cpus = cpus
+        p5 = np.fmax(_p5(self._kept[: self._count]), self._low)
+        self._series = {"min": self._low, "p5": p5, "max": self._high}
+        return self
 
     def machine(self, key: str) -> dict[str, float]:
-        return self._at(self._index[key])
+        return self._at(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
         """Percentiles over the samples of the machine; NaN if there are none."""
-        if not self._kept.shape[1]:
-            return [float("nan")] * len(shares)
-        column = self._kept[:, self._index[key]]
-        known = column[np.isfinite(column)]
+        known = self._known(key)
         if not len(known):
             return [float("nan")] * len(shares)
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
     def samples(self, key: str, most: int) -> list[float]:
         """Values of the machine, at most so many of them, evenly chosen."""
-        if not self._kept.shape[1]:
-            return []
-        column = self._kept[:, INDEX[key]]
-        known = column[np.isfinite(column)]
+        known = self._known(key)
         step = max(1, -(-len(known) // most))
         return [float(value) for value in known[::step]]
+
+    def _known(self, key: str) -> Singles:
+        """The samples of the machine in which this is known."""
+        if not self._kept.shape[1]:
+            return np.zeros(0, np.float32)
+        column = self._kept[: self._count, self._registry.index[key]]
+        return column[np.isfinite(column)]
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
         return self._at(self._column(key) + row)
@@ -213,7 +182,7 @@ class Extremes:
         columns = [self._column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept.shape[1]:
             return self._at(len(self._series["min"]))
-        known = self._kept[:, columns]
+        known = self._kept[: self._count, columns]
         known = known[np.isfinite(known)]
         low, high = (self._series[name][columns] for name in ("min", "max"))
         p5 = float(_p5(known[:, None])[0]) if len(known) else float("nan")
@@ -230,20 +199,36 @@ class Extremes:
         if paired and len(paired) < len(methods):
             method = paired[-1]
             means = dict.fromkeys(STATES, np.nan)
-        if core < len(self._means) and np.isnan(means["neither"]) and "bounds" not in paired:
-            means = dict(zip(STATES, self._means[core].tolist(), strict=True))
+        if core < len(self._states) and np.isnan(means["neither"]) and "bounds" not in paired:
+            with np.errstate(invalid="ignore"):
+                means = dict(
+                    zip(STATES, (self._states / self._weights)[core].tolist(), strict=True)
+                )
         return method, means
 
     def core(self, state: str, core: int) -> dict[str, float]:
-        first = len(self._index) * (1 + self._cpus)
+        first = len(self._registry.index) * (1 + self._cpus)
         return self._at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
         """Column of the first CPU."""
-        return len(self._index) + self._index[key] * self._cpus
+        return len(self._registry.index) + self._registry.index[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
         return {
             name: float(series[i]) if i < len(series) else float("nan")
             for name, series in self._series.items()
         }
+
+
+def _p5(table: Singles) -> Floats:
+    """The fifth percentile of each column, interpolated; NaN of a column without values. As
+    np.nanpercentile, which computes a column at a time."""
+    ordered = np.sort(table, axis=0)  # NaN is last
+    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
+    below, columns = place.astype(int), np.arange(table.shape[1])
+    low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
+    share = place - below
+    step = np.subtract(high, low, dtype=np.float64)
+    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    return p5
