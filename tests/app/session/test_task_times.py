@@ -118,6 +118,12 @@ def test_waiting_is_that_of_the_command_since_its_start() -> None:
     job.footprint.take(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
+    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # not known for a while
+        thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
+        record = {"watched": {"threads": {"100": thread}, "more": 0}}
+        job.watched_job.take(record, ms * MS)
+        job.footprint.take(job.watched_job, ms * MS)
+    assert job.footprint.waited_s == pytest.approx(0.06)
 
 
 LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
