@@ -13,9 +13,9 @@ from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bracket, Start, is_here
 from perftop.process.job import Job
-from perftop.session.job_cpus import Footprint
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
+from perftop.session.task_times import JobFootprint
 
 
 class Measurement:
@@ -34,7 +34,7 @@ class Measurement:
         """Whether the machine that is measured is the one that we run on."""
         self._cpu_s = 0.0
         """CPU time that our process had used by the first frame, the kernel's included."""
-        self._footprint = None if job is None else Footprint(job.pid)
+        self._footprint = None if job is None else JobFootprint(job.pid)
         self._command = WatchedJob(None if job is None else str(job.pid), "command")
         """The command, where another job is watched."""
 

@@ -14,10 +14,10 @@ from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
-from perftop.session.job_cpus import Footprint
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
-from perftop.session.summary import Extremes
+from perftop.session.summary import Distribution
+from perftop.session.task_times import JobFootprint
 
 MOST_BEHIND = 3
 OURS = "perftop", "perfprobe"
@@ -53,7 +53,7 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
 
 def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
-    run: Line | None = None, footprint: Footprint | None = None,
+    run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
     whole, extremes = session.whole(), session.distribution.finish()
     machine = {
@@ -85,7 +85,7 @@ def summary_line(
     return line | {"why": why} if why else line
 
 
-def _around(session: Session, footprint: Footprint | None) -> Line:
+def _around(session: Session, footprint: JobFootprint | None) -> Line:
     """What the CPUs did and who else ran, where that was added up."""
     others = _others(session, footprint)
     parts = {"causes": _causes(session), "busy": _busy(session), "others": others}
@@ -103,7 +103,7 @@ def _busy(session: Session) -> Line | None:
     return spans | {"alone": found.alone, "cpus": len(session.shown)}
 
 
-def _others(session: Session, footprint: Footprint | None) -> Line | None:
+def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
     """CPUs that strangers used on average in the time that looks at tasks were about, and who used
     most. None: there was no command, or nobody looked."""
     seen_s = session.run_times.seen_s
@@ -141,7 +141,7 @@ def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> 
 
 
 def _job(
-    session: Session, whole: Interval, extremes: Extremes, footprint: Footprint | None
+    session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
     """Measures of the CPUs on which the command was seen to run, and of the other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
@@ -160,14 +160,14 @@ def _job(
     return {"job": _group(session, whole, extremes, rows) | seen, "rest": rest}
 
 
-def _behind(session: Session, footprint: Footprint) -> list[Line]:
+def _behind(session: Session, footprint: JobFootprint) -> list[Line]:
     """The strangers that ran longest on the command's CPUs."""
     ran = beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
     told = sorted(ran.items(), key=lambda one: -one[1])[:MOST_BEHIND]
     return [{"pid": pid, "comm": comm, "ran_s": number(run_s)} for (pid, comm), run_s in told]
 
 
-def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int]) -> Line:
+def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
         line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
@@ -206,7 +206,7 @@ def _energy_j(session: Session, key: str) -> float:
     return math.nan if moved is None else float(moved.sum())
 
 
-def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
+def _cpu_summary(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
@@ -214,7 +214,7 @@ def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int
     return line | {"why": why} if why else line
 
 
-def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
+def _core_summary(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
     cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
     method, means = extremes.split(whole.split, core)

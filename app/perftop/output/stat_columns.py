@@ -13,10 +13,9 @@ from perftop.base.format import clock, percent, plain, prefixed
 from perftop.model.machine_totals import MEMORY
 from perftop.model.numbers import EVENT
 from perftop.model.smt import STATES
-from perftop.session.columns import by_key, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import PACKAGE, of_cpus
+from perftop.session.values import PACKAGE, by_key, counted, is_possible, of_cpus
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
@@ -103,7 +102,7 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def known(key: str) -> bool:
     """Whether a table can have it."""
-    return possible(key) or key in _WHOLE or key in _SHARED or key == "smt"
+    return is_possible(key) or key in _WHOLE or key in _SHARED or key == "smt"
 
 
 def _column(session: Session, key: str) -> Shown:

@@ -12,9 +12,9 @@ from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.smt import STATES
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
 from perftop.output.stat_json import estimates, multiplexed
-from perftop.session.columns import Tabular
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import CpuColumns
 
 SCREENFUL = 24
 """Lines between two headings where no terminal says how high it is."""
@@ -36,7 +36,7 @@ class StatTable:
         self._session, self._brief, self._height = session, brief, height
         self.columns, self._states = columns(session, asked), has_states(asked)
         self._tasks = asked is not None and "task" in asked
-        self._told = Tabular(session)
+        self._told = CpuColumns(session)
         self._left = 0
         """Lines until a heading is due."""
         self._estimated: set[str] = set()

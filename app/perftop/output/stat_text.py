@@ -16,9 +16,9 @@ from perftop.output.episode_words import evidence, where
 from perftop.output.stat_columns import Show, Shown, columns
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import row
+from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 MOST_CPUS = 60
 """Most characters of a list of CPUs."""

@@ -9,8 +9,8 @@ from perfprobe.frozen import frozen
 from perftop.base.format import many, rough
 from perftop.base.text import ranges, safe
 from perftop.output.episode_words import where_briefly
-from perftop.session.run_times import Times
 from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
 
 MOST_NAME = 15
 NOTICED = 0.05
@@ -44,11 +44,11 @@ class _Crowd:
     name: str
     what: str
     """What each of them is: thread or task."""
-    members: Mapping[Any, Times]
+    members: Mapping[Any, TaskTimes]
     pids: set[int]
 
     @property
-    def waiting(self) -> dict[Any, Times]:
+    def waiting(self) -> dict[Any, TaskTimes]:
         """The members that waited noticeably; else the one that waited most."""
         found = {k: one for k, one in self.members.items() if one.wait_s > NOTICED * one.wanted_s}
         most = max(self.members, key=lambda key: self.members[key].wait_s, default=None)
@@ -57,7 +57,7 @@ class _Crowd:
         return found
 
     @property
-    def whole(self) -> Times:
+    def whole(self) -> TaskTimes:
         return _sum(self.name, self.members.values())
 
 
@@ -103,13 +103,15 @@ def _mutual(crowd: _Crowd, cpus: Iterable[int], span_s: float) -> bool:
     return len(crowd.members) > 1 and any(wanted_s[cpu] > CROWD * span_s for cpu in cpus)
 
 
-def _ran(crowd: _Crowd, tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int]) -> bool:
+def _ran(
+    crowd: _Crowd, tasks: Mapping[tuple[int, str, int], TaskTimes], cpus: Sequence[int]
+) -> bool:
     """Whether they themselves ran there for longer than all others."""
     return crowd.whole.run_s > sum(beside(tasks, cpus, crowd.pids).values())
 
 
 def _evidence(
-    crowd: _Crowd, waiting: Mapping[Any, Times], tasks: Mapping[Any, Times], job: str | None
+    crowd: _Crowd, waiting: Mapping[Any, TaskTimes], tasks: Mapping[Any, TaskTimes], job: str | None
 ) -> list[str]:
     whole = crowd.whole
     they = "they" if len(waiting) > 1 else "it"
@@ -124,7 +126,7 @@ def _evidence(
     return found
 
 
-def _most(tasks: Mapping[tuple[int, str, int], Times]) -> _Crowd:
+def _most(tasks: Mapping[tuple[int, str, int], TaskTimes]) -> _Crowd:
     """The processes of the name that waited most."""
     waits: dict[str, float] = {}
     for (_, comm, _), one in tasks.items():
@@ -138,8 +140,8 @@ def _most(tasks: Mapping[tuple[int, str, int], Times]) -> _Crowd:
     return _Crowd(safe(name, MOST_NAME), "task", members, pids)
 
 
-def _sum(name: str, times: Iterable[Times]) -> Times:
-    whole = Times(name)
+def _sum(name: str, times: Iterable[TaskTimes]) -> TaskTimes:
+    whole = TaskTimes(name)
     for one in times:
         whole.run_s += one.run_s
         whole.wait_s += one.wait_s
@@ -149,7 +151,7 @@ def _sum(name: str, times: Iterable[Times]) -> Times:
 
 
 def beside(
-    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], own: Collection[int]
+    tasks: Mapping[tuple[int, str, int], TaskTimes], cpus: Sequence[int], own: Collection[int]
 ) -> dict[tuple[int, str], float]:
     """Seconds that other processes ran on these CPUs, by PID and name."""
     ran: dict[tuple[int, str], float] = {}
@@ -160,7 +162,7 @@ def beside(
 
 
 def _strangers(
-    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd
+    tasks: Mapping[tuple[int, str, int], TaskTimes], cpus: Sequence[int], crowd: _Crowd
 ) -> list[tuple[int, str]]:
     """Processes that ran where others waited, the one that ran longest first."""
     ran, waited_s = beside(tasks, cpus, crowd.pids), crowd.whole.wait_s

@@ -15,7 +15,7 @@ from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import BYTES, History
 from perftop.session.session import Session
 
@@ -33,7 +33,7 @@ class Passage:
     disturb each other."""
 
     def __init__(
-        self, recording: AnyRecording, time_ns: int, found: FileEpisodes | None = None,
+        self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
         room: int = BYTES,
     ) -> None:  # fmt: skip
         """`found`: what is known of the whole file. `room`: bytes of its history."""

@@ -1,8 +1,11 @@
-"""One span of time: samples summed up, and what is known of them together."""
+"""One span of time: samples summed up in a `Span`, and its numbers, an `Interval`.
+
+An interval, a run, a phase and a moment of the past are all made by this one way of summing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +13,6 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
-from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, Values, resting
 from perftop.model.numbers import COUNTS, INDEX
@@ -20,22 +22,25 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 ALWAYS = 0.99
-"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
-their start."""
+"""Counted share of the time below which counters took turns; a smaller gap is only due to their
+start."""
 Tasks = Mapping[str, Any]
 """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
 
 
 @frozen
 class Interval:
-    """What is known of one span of time; arrays by position of CPU or core."""
+    """The numbers of one span of time; arrays by position of CPU or core."""
 
     seq: int
     """Counts the intervals of a session; 0: looked up in its history."""
-    time: float  # Unix time of its end
-    time_ns: int  # the same, raw
+    time: float
+    """Unix time of its end."""
+    time_ns: int
+    """The same, raw."""
     elapsed_s: float
-    skew_s: float  # largest spread of wake-ups among the samples
+    skew_s: float
+    """Largest spread of wake-ups among the samples."""
     values: Values
     split: Split
     counts: dict[str, Floats]
@@ -53,9 +58,9 @@ class Interval:
     """The counters that `doubts` is about."""
     samples: int
     look: TaskSnapshot
-    """Who ran where, as of its end; empty where nobody told of late."""
+    """Who ran where, as of its end; empty without a record of the last seconds."""
     machine: dict[str, float]
-    """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+    """Numbers of the machine: power, temperature, pressure. Only those that are counted here."""
     core_power_w: Floats
     """Power by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
@@ -64,7 +69,7 @@ class Interval:
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """What the threads of the watched job did, by the looks at them in this time; None: no job is
+    """What the threads of the watched job did, by the records of them in this time; None: no job is
     watched."""
 
     @property
@@ -84,21 +89,25 @@ class Interval:
 
 @dataclass(slots=True)
 class Span:
-    """Sums being made. Samples that are doubted in part take two further sums: of the metrics of
-    good samples, and of what can be split."""
+    """Sums over samples. Samples that are doubted in part need two further sums: of the metrics of
+    good samples, and of the counters from which SMT states can be split."""
 
     delta: Delta
     start_ns: int
     samples: int = 0
     _lost: Floats | None = None
-    """(2, CPUs): numerators and denominators of `lost_ratio`, which is a sum over samples: what was
-    allowed changes from one to the next."""
+    """(2, CPUs): numerators and denominators of `lost_ratio`, a sum over samples, since ceilings
+    change from one to the next."""
     _good: Floats | None = None
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
     _whole: Delta | None = None
     _only: tuple[Sample, bytes] | None = None
     """The sample, while it is the only one and nothing in it is doubted, and who was online then:
-    what it says of itself is what the sums would say."""
+    its own numbers are those of the sums."""
+
+    @classmethod
+    def empty(cls, reader: SampleReader, start_ns: int) -> Span:
+        return cls(reader.counters.nothing(), start_ns)
 
     def add(self, sample: Sample, reader: SampleReader) -> None:
         if sample.doubted and self._good is None:
@@ -109,7 +118,7 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        values, place = sample.among.values, (sample.at, INDEX[LOST_RATIO])
+        values, place = sample.batch.values, (sample.at, INDEX[LOST_RATIO])
         top, bottom = values.top[place], values.bottom[place]
         if self._lost is None:
             self._lost = np.array([top, bottom])
@@ -127,7 +136,7 @@ class Span:
         self._good += np.where(known, [values.top, values.bottom], 0.0)
 
     def values(self, reader: SampleReader) -> Values:
-        """Over all of it; of what was doubted in some samples, over the others."""
+        """Metrics over all samples; those that were doubted in some, over the others."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost is None:
             return values
@@ -142,16 +151,17 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, look: TaskSnapshot,
         rested: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """What the sums say; `sieve` knows who is online at the end. `rested`: who was at rest
-        before."""
+        """The numbers of the sums; `reader` knows who is online at the end. `rested`: CPUs at rest
+        in the interval before."""
         counters, events = reader.counters, reader.evaluator.registry.counters
-        values, split, ceilings = self._known(reader)
+        values, split, ceilings = self._evaluated(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
             for key in (*COUNTS, *events)
             if (column := counters.columns.get(key))
         }
+        shares = ((key, counters.counted(self.delta, key)) for key in events)
         if "cpu" in self.delta.tables and counters.has_tsc:
             counts["tsc"] = counters.tsc_ticks(self.delta)
         return Interval(
@@ -169,7 +179,7 @@ class Span:
             caches=totals.by_l3(rates, values["util"]),
             packages=totals.by_package(rates),
             counted=counters.counted(self.delta),
-            shares=self._shares(counters, events),
+            shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
             resting=resting(values["util"], rested),
             doubts=self.delta.doubts,
@@ -178,11 +188,7 @@ class Span:
             look=look,
         )
 
-    def _shares(self, counters: Counters, events: Sequence[str]) -> dict[str, Floats]:
-        each = ((key, counters.counted(self.delta, key)) for key in events)
-        return {key: share for key, share in each if share is not None}
-
-    def _known(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
+    def _evaluated(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
         if self._only is not None and self._only[1] == reader.online.tobytes():
             sample, _ = self._only
             return sample.values, sample.split, sample.ceilings
@@ -191,7 +197,3 @@ class Span:
         split_values = values if self._whole is None else reader.evaluator.evaluate(whole)
         split = reader.splitter.split(whole, split_values, reader.online)
         return values, split, reader.ceilings(self.delta, values)
-
-
-def nothing(reader: SampleReader, start_ns: int) -> Span:
-    return Span(reader.counters.nothing(), start_ns)

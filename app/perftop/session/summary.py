@@ -1,5 +1,4 @@
-"""Minimum, maximum and fifth percentile over the samples of a run, and what happened in it; in
-bounded memory."""
+"""Minimum, maximum, percentiles and mean states over the samples of a run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,52 +8,54 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
-from perftop.model.evaluation import STATIC, Registry, Values
+from perftop.model.evaluation import STATIC, Values
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
-"""Size of the samples kept. Past it every second sample is dropped, and only every second one is
-taken from then on. The choice is even, so percentiles stay unbiased; minimum and maximum see every
-sample."""
-LEAST_ROWS = 512
-"""Samples for which there is room in any case: after a drop a fifth percentile still rests on a
-dozen samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
-PIECE = 256
-"""Rows that are moved at once when samples are dropped."""
+"""Bytes of the samples kept. Beyond, every second sample is dropped, and only every second one is
+kept from then on. The choice is even, so percentiles stay unbiased; minimum and maximum are of all
+samples."""
+MIN_ROWS = 512
+"""Samples for which there is room in any case: after a drop a fifth percentile still has a dozen
+samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
+MOVED_ROWS = 256
+"""Samples that are moved at once when others are dropped."""
 LIVE_BYTES = 4 << 20
-"""Size of the samples kept where history is kept too, at any number of CPUs."""
-WAITING, WAITING_BYTES = 32, 1 << 16
-"""Samples, and bytes of their metrics, that wait at most for those of the next batch."""
+"""Bytes of the samples kept where history is kept too, at any number of CPUs."""
+MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
+"""Samples, and bytes of their metrics, that wait to be counted together."""
 UNREAD_BYTES = 1 << 16
-"""Size of the samples kept for readers who ask for no percentiles."""
+"""Bytes of the samples kept where nobody asks for percentiles."""
 
 
 class Distribution:
-    """Every metric of every CPU, and every state of every core, sample by sample."""
+    """Every metric of every CPU, and every state of every core, sample by sample. After `finish`,
+    the lowest value, percentiles and the highest value of each are known."""
 
     def __init__(
-        self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = LEAST_ROWS
+        self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
     ) -> None:
         """`least_rows` must be 2 at least."""
         self._shown = np.array(shown, int)
         self._max_bytes, self._least_rows = max_bytes, least_rows
         self._kept = np.empty((0, 0), np.float32)
-        """Room for samples, of which `_count` are there. The system gives memory to a row only when
-        it is written."""
+        """Room for samples, of which `_count` are used. A row takes memory only when it is
+        written."""
         self._count = 0
         self._stride = 1
         self._seen = 0
-        self._low: Floats | None = None
-        self._high: Floats | None = None
+        self._low, self._high = np.zeros((2, 0))
+        self._series: dict[str, Floats] = {}
+        """min, p5 and max of all columns, as of `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
         self._how: Ints | None = None
-        """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
+        """The methods of the last sample, by core."""
         self._methods: list[dict[str, None]] = []
+        """All methods, by core, in the order of their use."""
         self._waiting: list[Sample] = []
         self._registry = STATIC
         self._cores: Cores
@@ -67,30 +68,30 @@ class Distribution:
         self._cores = cores
 
     def settle_many(self) -> None:
-        """Count the samples that were added, if it is worth it."""
+        """Count the samples that wait, if that is worth it."""
         count = len(self._waiting)
-        size = self._waiting[0].among.values.all[0].nbytes if count else 0
-        if count >= WAITING or count * size >= WAITING_BYTES:
+        size = self._waiting[0].batch.values.all[0].nbytes if count else 0
+        if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Count the samples that were added, which costs little more than to count one."""
+        """Count the samples that wait, which costs little more than to count one."""
         if not self._waiting:
             return
-        self._registry = registry = self._waiting[0].among.values.registry
+        self._registry = registry = self._waiting[0].batch.values.registry
         samples, self._waiting = StackedSamples(self._waiting), []
         every = Values(
-            samples.part(lambda among: among.values.top),
-            samples.part(lambda among: among.values.bottom),
-            samples.part(lambda among: among.values.all),
+            samples.part(lambda batch: batch.values.top),
+            samples.part(lambda batch: batch.values.bottom),
+            samples.part(lambda batch: batch.values.all),
             registry,
         )
-        states = samples.part(lambda among: among.split.states)
+        states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([everyone, *flat], axis=1)
-        if self._low is None or self._high is None or rows.shape[1] != len(self._low):
+        if rows.shape[1] != len(self._low):
             # The first samples - or cores were regrouped, and older samples are of other cores.
             self._low, self._high = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
@@ -116,12 +117,12 @@ class Distribution:
             self._seen += 1
 
     def _thin(self) -> None:
-        """Drops every second row. Piece by piece, since numpy copies what overlaps, and the memory
-        of a large copy would not be given back."""
+        """Drop every second row. Piece by piece, since numpy copies what overlaps, and the memory
+        of a large copy would not be freed."""
         self._count = (self._count + 1) // 2
         self._stride *= 2
-        for at in range(0, self._count, PIECE):
-            end = min(at + PIECE, self._count)
+        for at in range(0, self._count, MOVED_ROWS):
+            end = min(at + MOVED_ROWS, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
     def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
@@ -132,79 +133,46 @@ class Distribution:
         for mean, weight in zip(sums, times, strict=True):
             self._states += mean
             self._weights += weight
-        how = samples.part(lambda among: among.split.how)
+        how = samples.part(lambda batch: batch.split.how)
         if self._how is not None and (how == self._how).all():
             return
         for codes in how:
             if self._how is None or not np.array_equal(codes, self._how):
                 self._how = codes.copy()
-                for told, code in zip(self._methods, codes.tolist(), strict=True):
+                for methods, code in zip(self._methods, codes.tolist(), strict=True):
                     if (method := METHODS[code]) is not None:
-                        told[method] = None
+                        methods[method] = None
 
-    def finish(self) -> Extremes:
+    def finish(self) -> Distribution:
+        """Compute what the methods below return, of all samples so far."""
         self.settle()
-        if self._low is None or self._high is None:
-            nothing = np.zeros(0)
-            kept = np.zeros((0, 0), np.float32)
-            return Extremes(nothing, nothing, nothing, kept, 0, [], nothing, STATIC)
-        table = self._kept[: self._count]
-        with np.errstate(invalid="ignore"):
-            means = self._states / self._weights
         # float32 may round below the true minimum
-        methods, p5 = [list(told) for told in self._methods], np.fmax(_p5(table), self._low)
-        return Extremes(
-            self._low, self._high, p5, table, self._cpus, methods, means, self._registry
-        )
-
-
-def _p5(table: Singles) -> Floats:
-    """The fifth percentile of each column, between two values in proportion to their distance from
-    it; NaN of a column without values. np.nanpercentile says the same, a column at a time."""
-    ordered = np.sort(table, axis=0)  # NaN stand last
-    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
-    below, columns = place.astype(int), np.arange(table.shape[1])
-    low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
-    share = place - below
-    step = np.subtract(high, low, dtype=np.float64)
-    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
-    return p5
-
-
-class Extremes:
-    """Lowest, fifth percentile and highest of what a run's samples showed."""
-
-    def __init__(
-        self, low: Floats, high: Floats, p5: Floats, kept: Singles, cpus: int,
-        methods: list[list[str]], means: Floats, registry: Registry,
-    ) -> None:  # fmt: skip
-        self._methods, self._means = methods, means
-        self._index = registry.index
-        self._series = {"min": low, "p5": p5, "max": high}
-        self._kept = kept
-        self._cpus = cpus
+        p5 = np.fmax(_p5(self._kept[: self._count]), self._low)
+        self._series = {"min": self._low, "p5": p5, "max": self._high}
+        return self
 
     def machine(self, key: str) -> dict[str, float]:
-        return self._at(self._index[key])
+        return self._at(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
         """Percentiles over the samples of the machine; NaN if there are none."""
-        if not self._kept.shape[1]:
-            return [float("nan")] * len(shares)
-        column = self._kept[:, self._index[key]]
-        known = column[np.isfinite(column)]
+        known = self._known(key)
         if not len(known):
             return [float("nan")] * len(shares)
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
     def samples(self, key: str, most: int) -> list[float]:
-        """What the machine's samples showed, at most so many of them, evenly chosen."""
-        if not self._kept.shape[1]:
-            return []
-        column = self._kept[:, INDEX[key]]
-        known = column[np.isfinite(column)]
+        """Values of the machine, at most so many of them, evenly chosen."""
+        known = self._known(key)
         step = max(1, -(-len(known) // most))
         return [float(value) for value in known[::step]]
+
+    def _known(self, key: str) -> Singles:
+        """The samples of the machine in which this is known."""
+        if not self._kept.shape[1]:
+            return np.zeros(0, np.float32)
+        column = self._kept[: self._count, self._registry.index[key]]
+        return column[np.isfinite(column)]
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
         return self._at(self._column(key) + row)
@@ -214,7 +182,7 @@ class Extremes:
         columns = [self._column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept.shape[1]:
             return self._at(len(self._series["min"]))
-        known = self._kept[:, columns]
+        known = self._kept[: self._count, columns]
         known = known[np.isfinite(known)]
         low, high = (self._series[name][columns] for name in ("min", "max"))
         p5 = float(_p5(known[:, None])[0]) if len(known) else float("nan")
@@ -226,22 +194,25 @@ class Extremes:
         counters cannot be split if a sibling was off for a part of the run; then these are means of
         the samples, in which a lone thread is lp0. NaN where only bounds were known."""
         method, means = split.method[core], split.of(core)
-        told = self._methods[core] if core < len(self._methods) else []
-        paired = [name for name in told if name != "single"]
-        if paired and len(paired) < len(told):
+        methods = self._methods[core] if core < len(self._methods) else []
+        paired = [name for name in methods if name != "single"]
+        if paired and len(paired) < len(methods):
             method = paired[-1]
             means = dict.fromkeys(STATES, np.nan)
-        if core < len(self._means) and np.isnan(means["neither"]) and "bounds" not in paired:
-            means = dict(zip(STATES, self._means[core].tolist(), strict=True))
+        if core < len(self._states) and np.isnan(means["neither"]) and "bounds" not in paired:
+            with np.errstate(invalid="ignore"):
+                means = dict(
+                    zip(STATES, (self._states / self._weights)[core].tolist(), strict=True)
+                )
         return method, means
 
     def core(self, state: str, core: int) -> dict[str, float]:
-        first = len(self._index) * (1 + self._cpus)
+        first = len(self._registry.index) * (1 + self._cpus)
         return self._at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
         """Column of the first CPU."""
-        return len(self._index) + self._index[key] * self._cpus
+        return len(self._registry.index) + self._registry.index[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
         return {
@@ -250,22 +221,14 @@ class Extremes:
         }
 
 
-class Tally:
-    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
-
-    def __init__(self) -> None:
-        self.counted: dict[str, dict[str, int]] = {}
-        self._worst: dict[str, Episode] = {}
-
-    def add(self, episode: Episode, now_ns: int) -> None:
-        causes = self.counted.setdefault(episode.kind, {})
-        causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        held = self._worst.get(episode.kind)
-        cost = episode.lost_s(now_ns), episode.depth or 0.0
-        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
-            self._worst[episode.kind] = episode
-
-    def worst(self) -> list[Episode]:
-        """Where there were others of the kind: of a single one all has been told."""
-        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
-        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
+def _p5(table: Singles) -> Floats:
+    """The fifth percentile of each column, interpolated; NaN of a column without values. As
+    np.nanpercentile, which computes a column at a time."""
+    ordered = np.sort(table, axis=0)  # NaN is last
+    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
+    below, columns = place.astype(int), np.arange(table.shape[1])
+    low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
+    share = place - below
+    step = np.subtract(high, low, dtype=np.float64)
+    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    return p5

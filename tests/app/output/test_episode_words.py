@@ -26,7 +26,7 @@ from perftop.model.episode import (
 )
 from perftop.output import run_summary, sentences, stat_text
 from perftop.output.episode_words import cause, depth, evidence, told, where, worded
-from perftop.session.summary import Tally
+from perftop.session.episodes import Tally
 
 S = 1_000_000_000
 

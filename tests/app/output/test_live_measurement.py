@@ -15,8 +15,8 @@ from perfprobe import wire
 from perftop.output import stat_text
 from perftop.output.live_measurement import Measurement
 from perftop.process.command_window import BOOT_ID
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 MS = 1_000_000
 ROOT = 100

@@ -9,7 +9,7 @@ import pytest
 
 from perftop.model.tasks import TaskSnapshot
 from perftop.output.run_summary import _others
-from perftop.session.run_times import RunTimes
+from perftop.session.task_times import RunTimes
 
 MS = 1_000_000
 

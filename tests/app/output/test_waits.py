@@ -8,15 +8,15 @@ import pytest
 from fakes import Machine, seen
 
 from perftop.output.waits import NOBODY, Queue, queue
-from perftop.session.run_times import Times
 from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
 
 SPAN_S = 0.5
 
 
 def waits(
-    threads: dict[tuple[int, int], Times] | None = None,
-    tasks: dict[tuple[int, str, int], Times] | None = None,
+    threads: dict[tuple[int, int], TaskTimes] | None = None,
+    tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
     job: str | None = "job",
 ) -> Queue:
     session: Session = seen(Machine(cores=2))[0]
@@ -27,8 +27,8 @@ def waits(
     return found
 
 
-def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> Times:
-    return Times(comm, run_s, wait_s, {cpu: run_s + wait_s})
+def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
+    return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
 
 
 def test_one_thread_does_not_wait_for_itself() -> None:
@@ -71,7 +71,7 @@ def test_several_that_may_have_come_one_after_the_other_are_not_accused() -> Non
 
 @pytest.mark.parametrize(("run_s", "by"), [(0.1, "its own threads"), (2.0, "hog")])
 def test_both_are_named_where_both_are_in_the_way(run_s: float, by: str) -> None:
-    each: dict[Any, Times] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    each: dict[Any, TaskTimes] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
     found = waits(each, {(7, "hog", 0): times("hog", run_s)})
     assert found.said == "2 threads of job wait for each other and hog[7] on CPU 0"
     assert found.by == by

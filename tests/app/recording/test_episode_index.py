@@ -24,7 +24,7 @@ from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache
 from perftop.recording.episode_index import episode, note
 from perftop.recording.file import Recording
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
 SPECS = {
@@ -63,8 +63,8 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(episode_index, "_pass", pass_here)
 
 
-def looked_through(path: Path) -> FileEpisodes:
-    found = FileEpisodes()
+def looked_through(path: Path) -> RecordingEpisodes:
+    found = RecordingEpisodes()
 
     async def go() -> None:
         with Recording(path) as recording:
@@ -75,7 +75,7 @@ def looked_through(path: Path) -> FileEpisodes:
     return found
 
 
-def told(path: Path, found: FileEpisodes) -> list[object]:
+def told(path: Path, found: RecordingEpisodes) -> list[object]:
     with Recording(path) as recording:
         session = Session(recording.hello)
         lines = [episode_line(session, e) for e in (*found.ended, *found.running)]
@@ -231,7 +231,7 @@ def test_a_pass_that_fails_says_so(
     async def go() -> None:
         with Recording(path) as recording:
             path.unlink()
-            async for _ in episode_index.follow(path, recording.hello, FileEpisodes()):
+            async for _ in episode_index.follow(path, recording.hello, RecordingEpisodes()):
                 pass
 
     with pytest.raises(Failed, match="not all listed"):
@@ -279,7 +279,7 @@ def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
 def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         for start in (b"", wire.encode(note(Episode("steal", [0], 1, 2)))):
-            episode_index.take(decoder(), start + data + b"\x00", FileEpisodes())
+            episode_index.take(decoder(), start + data + b"\x00", RecordingEpisodes())
 
 
 def decoder() -> wire.Decoder:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfprobe.sources.sim.source import open_sim
-from perftop.model.episode import Episode
 from perftop.output import stat_json
 from perftop.output.stat_table import StatTable
-from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -51,12 +49,3 @@ def test_the_table_tells_it_above_the_cpus_and_who_ran_beside_them(
     assert job.endswith((" times", "once"))
     (row,) = (line for line in text if line.split()[:1] == ["0"])
     assert row.endswith(" lmp:4000")
-
-
-def test_an_episode_begins_once() -> None:
-    seen, first, second = Beginnings(), Episode("steal", [0], 1), Episode("steal", [0], 1)
-    assert seen.of([first]) == [first]
-    assert seen.of([first, second]) == [second], "alike, and another one"
-    assert seen.of([second]) == []
-    assert seen.known(second)
-    assert not seen.known(first)

@@ -13,7 +13,7 @@ from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import MOST_READINGS, Reading, reading
 from perftop.output.stat_json import Line
 from perftop.output.summary.phase import json_line, phase
-from perftop.session import marks
+from perftop.session import episodes as marks
 from perftop.session.session import Session
 
 MOST_SAMPLES = 2000
@@ -43,7 +43,7 @@ class Recorded:
         return self._readings
 
     def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), marks.label(note)
+        argv, label = note.data.get("argv"), marks.mark_label(note)
         if note.kind == "run-start" and isinstance(argv, list):
             self._command = shlex.join(map(str, argv))
         elif note.kind == "run-end":
@@ -51,7 +51,7 @@ class Recorded:
         if self._by_mark and note.kind in {"mark", "run-start", "run-end"} and label is not None:
             self._cut()
             self._label = label or "no name"
-            self._session.begin_anew()
+            self._session.reset_sums()
             self._course = Course(self._session)
 
     def _cut(self) -> None:

@@ -8,9 +8,8 @@ from perfprobe import wire
 from perftop.model.episode import Episode
 from perftop.output.export.form import Form
 from perftop.output.export.recorded_command import Command
-from perftop.session.beginnings import Beginnings
+from perftop.session.episodes import Beginnings, Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 
 class Conversion:

@@ -18,7 +18,7 @@ from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE, Metric
 from perftop.model.smt import STATES
 from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.session import Session
-from perftop.session.shared_numbers import L3, PACKAGE, of_cpus
+from perftop.session.values import L3, PACKAGE, of_cpus
 
 Scope = Literal["cpu", "core", "l3", "package", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]

@@ -8,8 +8,8 @@ from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import COUNTED
-from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
+from perftop.session.task_times import JobFootprint
 
 _USED = ("wall_s", "late_s", "user_s", "sys_s")
 
@@ -22,10 +22,10 @@ class Command:
         watch = session.hello.watch or ""
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
         """PID that the probe was told to watch from the start; 0: none."""
-        self._seen = Footprint(self._pid)
+        self._seen = JobFootprint(self._pid)
         self._apart = WatchedJob("", "command")
         """The command, where another job was watched."""
-        self._seen_apart: Footprint | None = None
+        self._seen_apart: JobFootprint | None = None
         self._start: wire.Note | None = None
         self._end: wire.Note | None = None
 
@@ -35,7 +35,7 @@ class Command:
             self._seen.take(self._session.neighbours.watched_job, message.time_ns)
             if self._apart.take(message.records, message.time_ns) and self._apart.told:
                 # The first look finds the command alone, waiting for its start.
-                seen = self._seen_apart or Footprint(self._apart.told[0].pid)
+                seen = self._seen_apart or JobFootprint(self._apart.told[0].pid)
                 seen.take(self._apart, message.time_ns)
                 self._seen_apart = seen
         elif isinstance(message, wire.Note) and message.kind == "run-start":
@@ -44,7 +44,7 @@ class Command:
             self._end = message
 
     @property
-    def footprint(self) -> Footprint | None:
+    def footprint(self) -> JobFootprint | None:
         """CPUs on which the command ran; None if the probe did not look at it."""
         pid = None if self._start is None else self._start.data.get("pid")
         if pid is not None and pid == self._pid:

@@ -14,7 +14,7 @@ from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
-from perftop.session.shared_numbers import L3, PACKAGE
+from perftop.session.values import L3, PACKAGE
 
 
 class ExportTable:

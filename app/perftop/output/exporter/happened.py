@@ -17,7 +17,7 @@ from perftop.model.cores import Cores
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
-from perftop.session.happenings import LATE_NS, LATE_SAMPLES
+from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 
 DROP = "turbo-drop"

@@ -11,8 +11,8 @@ from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import Line, number
 from perftop.output.why.answer import answer
 from perftop.output.why.report import MOST_TOLD, Finding, report
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 SHARES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 

@@ -30,7 +30,7 @@ def answer(session: Session, report: Report) -> str:
         idle = f"{who} wanted no CPU time" if report.job else f"{machine} had no work"
         return _fitting([f"{_first(idle)}, so nothing could be lost.{unseen}"])
     if not report.told:
-        if not session.run_times.waits_told:
+        if not session.run_times.has_waits:
             return _fitting([f"Nothing that was seen holds {who} back. {UNTOLD}"])
         text = f"Nothing holds {who} back: all causes together cost {percent(whole)} % of its time."
         return _fitting([text + unseen, text])

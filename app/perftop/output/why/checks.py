@@ -14,7 +14,7 @@ from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.output.why.phrases import OF_CYCLES
 from perftop.session.interval import Interval
-from perftop.session.losses import STEAL, WAIT, Sums
+from perftop.session.losses import STEAL, WAIT, LossSums
 from perftop.session.session import Session
 
 
@@ -31,7 +31,7 @@ class Check:
     """The same in a few words, for what was ruled out."""
 
 
-def checks(session: Session, sums: Sums, episodes: Sequence[Episode]) -> list[Check]:
+def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
     """What could be seen here, the costliest first."""
     whole, shares = session.whole(), sums.shares()
     chosen = session.evaluator.chosen
@@ -40,7 +40,7 @@ def checks(session: Session, sums: Sums, episodes: Sequence[Episode]) -> list[Ch
     found: list[Check] = []
     if chosen["busy_hz"] and (told := _clocks(session, whole)):
         found.append(Check("clock", "a clock below its ceiling", told, clock, f"clock ({told})"))
-    if session.run_times.waits_told:
+    if session.run_times.has_waits:
         share = shares.get(WAIT, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         found.append(Check("wait", "tasks waiting for a CPU", waited, share,

@@ -8,7 +8,7 @@ from perftop.base.format import percent
 from perftop.model.episode import Cap, Episode, TaskOnCpu
 from perftop.output.episode_words import where_briefly
 from perftop.output.sentences import CAUSES, UNKNOWN, inside
-from perftop.session.losses import OTHER, Cause
+from perftop.session.losses import UNEXPLAINED, Cause
 from perftop.session.session import Session
 
 SIGNS = {
@@ -64,7 +64,7 @@ def subject(cause: Cause, worst: Episode | None) -> str:
         who = _first(worst)
         others = "others that press the memory" if name == "memory" else "others on its cores"
         return who.comm if who else others
-    if name == OTHER:
+    if name == UNEXPLAINED:
         return "halts" if kind == "involuntary-halt" else "a low clock"
     return inside(CAUSES.get(name, UNKNOWN))
 
@@ -82,7 +82,7 @@ def said(
         return f"the hypervisor {'ran' if over else 'runs'} others in place of {place}"
     if kind == "ramp":
         return f"the clock {'climbed' if over else 'climbs'} after a start of {place}"
-    if name == OTHER:
+    if name == UNEXPLAINED:
         what = "halts without a told cause on" if kind == "involuntary-halt" else (
             "a clock a little below its ceiling on")  # fmt: skip
         return f"{what} {place}"

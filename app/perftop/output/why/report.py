@@ -18,7 +18,7 @@ from perftop.output.episode_words import pieces, worded
 from perftop.output.waits import queue
 from perftop.output.why import phrases
 from perftop.output.why.checks import Check, checks
-from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
+from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.missing import by_reason, lasting
 from perftop.session.session import Session
 
@@ -61,7 +61,7 @@ class Finding:
 class Report:
     job: str | None
     """Name of the watched job; None: all working CPUs."""
-    sums: Sums
+    sums: LossSums
     findings: list[Finding]
     """All causes, the costliest first."""
     checks: list[Check]
@@ -96,7 +96,7 @@ def report(
     ]
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
-    if not session.run_times.waits_told:
+    if not session.run_times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if this kernel tells it", None))
     return Report(
         job, sums, found, checks(session, sums, episodes),
@@ -146,7 +146,7 @@ def _of(cause: Cause, episodes: Sequence[Episode], now_ns: int) -> list[Episode]
 
 
 def _finding(
-    session: Session, sums: Sums, cause: Cause, episodes: list[Episode], job: str | None,
+    session: Session, sums: LossSums, cause: Cause, episodes: list[Episode], job: str | None,
     span_ns: int, *, past: bool,
 ) -> Finding:  # fmt: skip
     lost_s = sums.by_cause[cause]
@@ -166,7 +166,7 @@ def _finding(
         "evidence": [] if worst is None else _pieces(worst),
         "details": {} if worst is None else worded(worst.evidence),
     }  # fmt: skip
-    if cause[1] == OTHER:
+    if cause[1] == UNEXPLAINED:
         known |= {"confidence": "unknown", "evidence": ["no limit was seen to act"]}
     if cause == STEAL:
         known["evidence"] = [_stolen(session, lost_s, cpus, span_ns)]

@@ -8,23 +8,22 @@ from math import isfinite, nan
 
 from perfprobe.frozen import frozen
 from perftop.model.episode import rank
-from perftop.session.fleet.machine import Event, Machine
-from perftop.session.fleet.numbers import FIELDS, Numbers, mean
+from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
 SEVERAL = 3
-"""Machines from which on a cause that they share is told once."""
+"""Machines from which on a cause that they share is one shared episode."""
 TOGETHER_S = 30.0
-"""Ended episodes of one cause that began within this time of each other are told once."""
+"""Ended episodes of one cause that began within this time are one shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
 _RISING = frozenset({"name", "clock_hz"})
-"""Orders of which the lowest value is told first."""
+"""Orders of which the lowest value is first."""
 _WORDS = ("silent", "suspect", "episode")
-"""What a filter may ask for beside names and causes."""
+"""Words of a filter beside names and causes: states of machines."""
 
 
 @frozen
-class Happening:
+class SharedEpisode:
     """One cause on one machine or on several."""
 
     kind: str
@@ -37,11 +36,11 @@ class Happening:
     least: float | None
     """The least deep."""
     lost: float
-    """What these machines lose together, in machines."""
+    """The sum of the shares that these machines lose."""
 
 
 @frozen
-class Sight:
+class RowChoice:
     """What the viewer asked for: an order and a filter."""
 
     order: str = "lost"
@@ -73,46 +72,43 @@ class Fleet:
             found[key] = sum(known) if known else nan
         return found
 
-    # --- rows
-
-    def rows(self, sight: Sight, now: float) -> list[Machine]:
+    def rows(self, choice: RowChoice, now: float) -> list[Machine]:
         """The machines asked for: those that do not answer first, then the worst."""
-        wanted = [m for m in self.machines.values() if matches(m, sight.filter)]
+        wanted = [m for m in self.machines.values() if matches(m, choice.filter)]
         silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
         rest = [m for m in wanted if m.answers]
         rest.sort(key=lambda machine: natural(machine.name))
-        falls = (sight.order not in _RISING) != sight.reverse
-        if sight.order == "name":
+        falls = (choice.order not in _RISING) != choice.reverse
+        if choice.order == "name":
             return [*silent, *(rest if not falls else reversed(rest))]
-        known = [(value(m, sight.order, now), m) for m in rest]
+        known = [(value(m, choice.order, now), m) for m in rest]
         known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
         return [*silent, *(machine for _, machine in known)]
 
-    # --- what happened
-
-    def running(self) -> list[Happening]:
-        """What goes on now, the costliest first; a cause that several machines share is told
+    def running(self) -> list[SharedEpisode]:
+        """Episodes that run, the costliest first; a cause that several machines share is listed
         once."""
-        groups: dict[tuple[str, str], list[Event]] = {}
+        groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
-            for event in machine.running:
-                if event.wrong:
-                    groups.setdefault(event.group, []).append(event)
-        found = [each for events in groups.values() for each in self._told(events)]
+            for episode in machine.running:
+                if episode.wrong:
+                    groups.setdefault(episode.group, []).append(episode)
+        found = [each for episodes in groups.values() for each in self._shared(episodes)]
         found.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
         return found
 
-    def _told(self, events: Sequence[Event]) -> list[Happening]:
-        names = dict.fromkeys(event.machine for event in events)
+    def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
+        """One for all episodes of one cause, or one for each machine where there are few."""
+        names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= SEVERAL:
-            return [self._happening(events)]
-        return [self._happening([e for e in events if e.machine == name]) for name in names]
+            return [self._merged(episodes)]
+        return [self._merged([e for e in episodes if e.machine == name]) for name in names]
 
-    def _happening(self, events: Sequence[Event]) -> Happening:
-        kind, cause = events[0].group
-        names = tuple(sorted({event.machine for event in events}, key=natural))
-        depths = [event.depth for event in events if event.depth is not None]
-        ends = [event.end for event in events]
+    def _merged(self, episodes: Sequence[MachineEpisode]) -> SharedEpisode:
+        kind, cause = episodes[0].group
+        names = tuple(sorted({episode.machine for episode in episodes}, key=natural))
+        depths = [episode.depth for episode in episodes if episode.depth is not None]
+        ends = [episode.end for episode in episodes]
         lost = sum(
             value
             for name in names
@@ -120,25 +116,30 @@ class Fleet:
             and machine.cause == (kind, cause)
             and isfinite(value := machine.numbers["lost"])
         )
-        return Happening(
-            kind, cause, names, min(event.start for event in events),
+        return SharedEpisode(
+            kind, cause, names, min(episode.start for episode in episodes),
             None if None in ends else max(end for end in ends if end is not None),
             max(depths, default=None), min(depths, default=None), lost,
         )  # fmt: skip
 
-    def happened(self, most: int) -> list[Happening]:
-        """Running and ended, the newest start first; those that share a cause and began together
-        are told once."""
-        ended: dict[tuple[str, str], list[Event]] = {}
+    def happened(self, most: int) -> list[SharedEpisode]:
+        """Running and ended episodes, the newest start first; those that share a cause and began
+        together are listed once."""
+        ended: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
-            for event in machine.ended:
-                if event.wrong:
-                    ended.setdefault(event.group, []).append(event)
+            for episode in machine.ended:
+                if episode.wrong:
+                    ended.setdefault(episode.group, []).append(episode)
         found = self.running()
-        for events in ended.values():
-            events.sort(key=lambda event: event.start)
-            for alike in _together(events):
-                found += self._told(alike)
+        for episodes in ended.values():
+            episodes.sort(key=lambda episode: episode.start)
+            together: list[MachineEpisode] = []
+            for episode in episodes:
+                if together and episode.start - together[0].start > TOGETHER_S:
+                    found += self._shared(together)
+                    together = []
+                together.append(episode)
+            found += self._shared(together)
         found.sort(key=lambda h: -h.start)
         return found[:most]
 
@@ -148,30 +149,23 @@ class Fleet:
         step, counts = span_s / cells, [0.0] * cells
         for machine in self.machines.values():
             hit: set[int] = set()
-            for event in (*machine.running, *machine.ended):
-                if event.kind in {"turbo-drop", "throttle"} and (event.end or now) > now - span_s:
-                    first = int((event.start - now + span_s) / step)
-                    last = int(((event.end or now) - now + span_s) / step)
+            for episode in (*machine.running, *machine.ended):
+                if (
+                    episode.kind in {"turbo-drop", "throttle"}
+                    and (episode.end or now) > now - span_s
+                ):
+                    first = int((episode.start - now + span_s) / step)
+                    last = int(((episode.end or now) - now + span_s) / step)
                     hit.update(range(max(0, first), min(cells - 1, last) + 1))
             for cell in hit:
                 counts[cell] += 1
         return counts
 
 
-def _together(events: Sequence[Event]) -> list[list[Event]]:
-    made: list[list[Event]] = []
-    for event in events:
-        if made and event.start - made[-1][0].start <= TOGETHER_S:
-            made[-1].append(event)
-        else:
-            made.append([event])
-    return made
-
-
 def value(machine: Machine, order: str, now: float) -> float:
     """What a machine is sorted by."""
     if order == "episodes":
-        return float(sum(event.wrong for event in machine.running))
+        return float(sum(episode.wrong for episode in machine.running))
     if order == "suspects":
         return float(machine.suspects)
     if order == "age":
@@ -200,8 +194,8 @@ def matches(machine: Machine, wanted: str) -> bool:
     running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspects), bool(running))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
-    told = f"{machine.name} {machine.model} {running} {state}".lower()
-    return all(word in told for word in wanted.lower().split())
+    text = f"{machine.name} {machine.model} {running} {state}".lower()
+    return all(word in text for word in wanted.lower().split())
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:

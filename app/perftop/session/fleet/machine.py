@@ -1,41 +1,150 @@
-"""One machine among many: what it last told, its past, its episodes, and whether it answers.
+"""One machine among many: its numbers, its past, its episodes, and whether it answers.
 
-Who reads a machine fills it; the screen and the JSON lines only look at it. Times are Unix seconds
-of the viewer: no clocks of two machines are compared.
+Whoever reads a machine fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from what a
+server keeps. The screen and the JSON lines only read it. A row has one value of each number for a
+span of some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two
+machines are compared.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, nan
+from math import inf, isfinite, nan
 
-from perftop.session.fleet.numbers import FIELDS, NOTHING, Numbers, mean
+import numpy as np
+
+from perfprobe import wire
+from perftop.detect.turbo_drops import START
+from perftop.model.episode import Episode
+from perftop.model.numbers import Number
+from perftop.model.smt import STATES
+from perftop.model.tasks import task
+from perftop.session.follow import Follower
+from perftop.session.interval import Interval
+from perftop.session.missing import lasting
+from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
+from perftop.session.values import of_machine
 
 SPAN_S = 10.0
-"""What the numbers of a row cover: short enough to follow, long enough to be read."""
+"""Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
 PAST_S = 600.0
 """How far a machine's past reaches."""
-POINTS = 600
-"""Most entries of a machine's past; some 15 KB."""
+MAX_POINTS = 600
+"""Entries of a machine's past; some 15 KB."""
 FRESH_S = 5.0
-"""How often the newest part of a series is made anew."""
-HELD = 1.6
-"""Spacings of the points for which one holds; a longer gap is told."""
-MOST_SERIES = 8
+"""How often a series is computed again."""
+MAX_GAP = 1.6
+"""Mean distances of the points for which one holds; a longer gap is shown."""
+MAX_SERIES = 8
 """Series kept of a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
 """Numbers of which the past is kept."""
-MOST_EPISODES = 200
+MAX_EPISODES = 200
 """Ended episodes kept of a machine, the newest."""
-_HIDDEN = frozenset({"ramp", "online"})
-"""Kinds of episodes that tell of nothing wrong."""
+_HARMLESS = frozenset({"ramp", "online"})
+"""Kinds of episodes in which nothing is wrong."""
+MIN_TASK_CPUS = 0.05
+"""CPUs that the busiest task must use to be named."""
+
+Numbers = Mapping[str, float]
+
+
+FIELDS: dict[str, Number] = {
+    entry.key: entry
+    for entry in (
+        Number("lost", "lost", "ratio", "share of the time that working CPUs did not get"),
+        Number("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
+        Number("clock_hz", "clock", "Hz", "clock of the CPUs at work"),
+        Number("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work"),
+        Number("below", "below", "ratio",
+               "share of the working time with a clock below its ceiling"),
+        Number("both", "both", "ratio", "share of the time in which both threads of a core ran"),
+        Number("lp0", "lp0", "ratio", "share of the time in which only the first thread ran"),
+        Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
+        Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
+        Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
+               stands_out=0.005),
+        Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
+               stands_out=0.01),
+        Number("power_w", "W", "W", "power of all packages", digits=0),
+        Number("power_limit_w", "of", "W", "limit of that power", digits=0),
+    )
+}  # fmt: skip
+"""The numbers of a machine in a fleet; keys as in its lines of JSON."""
+_OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
+"""Numbers of the time at work: means over time and machines are weighted with `busy`."""
+_OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
+               "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
+               "power_limit_w": "power_limit_w"}  # fmt: skip
+"""Those that are numbers of the machine in any interval, with their keys there."""
+NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
+
+
+def read_numbers(session: Session, interval: Interval) -> Numbers:
+    """The numbers of one interval of a machine."""
+    found = dict(NOTHING)
+    found |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
+    cores = session.shown_cores()
+    work = np.array([_work(session, interval, core) for core in cores])
+    if len(work):
+        weight, clock, ceiling = work.T
+        known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
+        if total := weight[known].sum():
+            weight, clock, ceiling = weight[known], clock[known], ceiling[known]
+            found["ceiling_hz"] = float((weight * ceiling).sum() / total)
+            found["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
+    pairs = [core for core in cores if len(session.cores[core]) > 1]
+    states = interval.split.states[pairs]
+    states = states[np.isfinite(states).all(axis=1)]
+    if len(states):
+        found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
+    return found
+
+
+def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
+    """Busy share of a core's CPUs together, the clock of its busiest one, and its ceiling."""
+    at = [session.position[cpu] for cpu in session.cores[core]]
+    util = np.nan_to_num(interval.values["util"][at])
+    clock = interval.values["busy_hz"][at][int(util.argmax())]
+    return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
+
+
+def lost(found: Numbers) -> float:
+    """What a machine loses, from its means alone, where no samples are at hand: steal, involuntary
+    halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
+    busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
+    halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
+    slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
+    if not halted and not isfinite(slow):
+        return nan
+    wanted = busy + sum(halted)
+    if not wanted > 0:
+        return 0.0
+    return (sum(halted) + busy * (slow if isfinite(slow) else 0.0)) / wanted
+
+
+def mean(several: Sequence[Numbers]) -> Numbers:
+    """Means over spans of one length, or over machines, of the values that are known."""
+    found = dict(NOTHING)
+    for key in FIELDS:
+        total = weights = 0.0
+        for numbers in several:
+            value = numbers[key]
+            weight = numbers["busy"] if key in _OF_WORK else 1.0
+            if isfinite(value) and isfinite(weight):
+                total += weight * value
+                weights += weight
+        found[key] = total / weights if weights > 0 else nan
+    return found
 
 
 @dataclass(slots=True)
-class Event:
-    """An episode as it is told among those of other machines."""
+class MachineEpisode:
+    """An episode of one machine."""
 
     machine: str
     kind: str
@@ -49,25 +158,25 @@ class Event:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Events of one group have one cause. Two detectors tell what a hypervisor takes."""
+        """Kind and cause; of what a hypervisor takes, which two detectors find, always the same."""
         stolen = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if stolen else (self.kind, self.cause)
 
     @property
     def wrong(self) -> bool:
-        return self.kind not in _HIDDEN
+        return self.kind not in _HARMLESS
 
 
 @dataclass(slots=True)
 class Past:
     """A ring of numbers over time, the newest last."""
 
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
-    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
-    """Series that were asked for, with the moments they are of; a few of each machine."""
+    """Series that were computed, with the moments that they are of."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
@@ -76,14 +185,14 @@ class Past:
     def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
         """Means of `cells` equal parts of the last `span_s`, the newest last; NaN where nothing is
         known. Parts begin at whole multiples of their length, so that a mean once shown stays; the
-        series is made anew every FRESH_S."""
+        series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
         held = self._made.get((key, cells, span_s))
         if held is not None and held[0] == stamp:
             return held[1]
         found = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
-        if len(self._made) >= MOST_SERIES:
+        if len(self._made) >= MAX_SERIES:
             self._made.clear()
         self._made[key, cells, span_s] = stamp, found
         return found
@@ -99,7 +208,7 @@ class Past:
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         spacing = self._spacing()
-        if self.times and not counts[-1] and end - self.times[-1] <= step + HELD * spacing:
+        if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # nothing of this part has come yet
         return _held(means, spacing / step)
 
@@ -110,8 +219,8 @@ class Past:
 
 
 def _held(means: list[float], spacing: float) -> list[float]:
-    """The same; parts that only lie between two points have the value of the earlier one."""
-    most, since = int(spacing * HELD), 0
+    """Parts that only lie between two points get the value of the earlier one."""
+    most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
         if isfinite(value):
@@ -128,9 +237,9 @@ class Machine:
     """Arguments of the perftop that shows this machine alone; empty: there is none."""
     answers: bool = False
     why: str = "connecting"
-    """Why there are no numbers; for who reads, not for programs."""
+    """Why there are no numbers; for people, not for programs."""
     silent_since: float = nan
-    """When it was last heard, or first tried."""
+    """When its last numbers came, or the first attempt was."""
     retry_at: float = nan
     heard: float = nan
     """When the newest numbers arrived."""
@@ -142,13 +251,13 @@ class Machine:
     guest: bool = False
     version: str = ""
     tasks: str = ""
-    """What runs most."""
+    """The busiest task."""
     absent: str = ""
     """Why there is no clock."""
     suspects: int = 0
     """Samples of the last span in which a counter was doubted."""
-    running: list[Event] = field(default_factory=list)
-    ended: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EPISODES))
+    running: list[MachineEpisode] = field(default_factory=list)
+    ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     bytes: int = 0
     """Received so far."""
     probe_share: float = nan
@@ -157,7 +266,7 @@ class Machine:
 
     _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
-    def hear(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
+    def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
         """Take the numbers of one more interval."""
         recent = self._recent
         recent.append((now, numbers, suspects))
@@ -175,27 +284,108 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, heard
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when it does not answer. What it told before stays in its past; what ran there is
-        not known to run any more."""
+        """Called when it does not answer. Its past stays; its episodes end, since nobody knows
+        whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
         self._recent.clear()
         self.numbers, self.suspects = NOTHING, 0
-        for event in self.running:
-            event.end = self.silent_since
-            self.ended.append(event)
+        for episode in self.running:
+            episode.end = self.silent_since
+            self.ended.append(episode)
         self.running = []
 
     @property
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that runs on most of its CPUs; empty if none does."""
-        wrong = [event for event in self.running if event.wrong and event.kind != "suspect"]
-        worst = max(wrong, key=lambda event: (event.share, event.depth or 0.0), default=None)
+        wrong = [episode for episode in self.running if episode.wrong and episode.kind != "suspect"]
+        worst = max(wrong, key=lambda episode: (episode.share, episode.depth or 0.0), default=None)
         return ("", "") if worst is None else worst.group
 
     def rank(self, key: str) -> float:
-        """What it is sorted by, in steps so coarse that noise moves no row. NaN if unknown."""
+        """Sort key, in steps so coarse that noise moves no row; NaN if unknown."""
         value = self.numbers.get(key, nan)
         scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
         return round(value * scale) if isfinite(value) else nan
+
+
+class LiveMachine(Follower):
+    """Fills a machine from a stream of frames. A new hello begins a new session."""
+
+    def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
+        """`span_s`: what one point of its past covers; longer samples make longer ones."""
+        super().__init__(round(span_s * 1e9), early=True)
+        self.machine = machine
+        self._now: float | None = None
+        self._offset_s = inf
+        """Smallest offset seen from the machine's raw time to the viewer's: that of the frame that
+        was least delayed."""
+        self._suspects = 0
+        self._ended: list[Episode] = []
+        """Episodes that have ended since the last interval."""
+
+    def take(self, messages: Iterable[wire.Message], now: float | None = None) -> bool:
+        """Take messages that arrived at `now`; None: their times are those of the machine's own
+        clock. Raises wire.WireError for what cannot be true."""
+        self._now = now
+        return super().take(messages)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self._offset_s, self._suspects, self._ended = inf, 0, []
+        machine = self.machine
+        machine.model = " ".join(hello.identity.name.split())
+        machine.cpus, machine.cores = len(session.shown), len(session.shown_cores())
+        machine.guest = hello.virtualisation is not None
+        machine.version = hello.perftop
+        absent = {missing.what: missing.why for missing in lasting(session)}
+        machine.absent = absent.get("busy_hz", absent.get("cycles", ""))
+        return session
+
+    def admits(self, message: wire.Message) -> bool:
+        if not self.started:
+            raise wire.WireError("frames came before a hello")
+        if isinstance(message, wire.Frame):
+            at = self.session.unix(message.time_ns) if self._now is None else self._now
+            self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
+        return True
+
+    def on_episode(self, episode: Episode) -> None:
+        self._ended.append(episode)
+
+    def on_interval(self, interval: Interval) -> None:
+        session, machine = self.session, self.machine
+        suspects = session.suspect_samples - self._suspects
+        self._suspects = session.suspect_samples
+        now = interval.time if self._now is None else self._now
+        machine.add_numbers(now, read_numbers(session, interval), suspects)
+        machine.frames_lost = session.lost
+        spent = session.probe_cpu_s()
+        elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
+        machine.probe_share = spent / elapsed if elapsed > 0 else spent
+        machine.tasks = _busiest(session)
+        machine.running = [self._episode(session, one) for one in session.running]
+        machine.ended.extend(self._episode(session, one) for one in self._ended)
+        self._ended = []
+
+    def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
+        offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
+        return MachineEpisode(
+            self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
+            None if end_ns is None else end_ns / 1e9 + offset,
+            depth if depth is not None and isfinite(depth) else None,
+            min(1.0, len(episode.cpus) / max(1, len(session.shown))),
+        )  # fmt: skip
+
+
+def _busiest(session: Session) -> str:
+    """The task that uses most CPUs, and how many."""
+    shares: dict[str, float] = {}
+    for record in session.tasks.values():
+        if (one := task(record)) is not None:
+            shares[one.comm] = shares.get(one.comm, 0.0) + one.share
+    if not shares:
+        return ""
+    name = max(shares, key=lambda comm: shares[comm])
+    return f"{name} × {shares[name]:.1f} CPUs" if shares[name] >= MIN_TASK_CPUS else ""

@@ -1,5 +1,5 @@
-"""A fleet from what a Prometheus server keeps of the exporter's families: the questions, and what
-their answers say of each machine."""
+"""A fleet from what a Prometheus server keeps of the exporter's families: the queries, and the
+machines, pasts and episodes in their answers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import PAST_S, Event, Machine
-from perftop.session.fleet.numbers import NOTHING, lost
+from perftop.session.fleet.machine import NOTHING, PAST_S, Machine, MachineEpisode, lost
 
 NUMBER, BY = "perftop_number", "instance"
 """The label that names a number in an answer, and the one that names a machine."""
-MOST_MACHINES = 10_000
-MOST_POINTS = 100_000
+MAX_MACHINES = 10_000
+MAX_POINTS = 100_000
 """Points of the past of all machines; with more machines each has fewer of them."""
 EPISODES_S, EPISODE_STEPS = 1800.0, 120
-"""How far back episodes are asked for, and in how many steps."""
-RUNS = 0.05
-"""Share of a window in which an episode ran, from which on it is told."""
+"""How far back episodes are queried, and in how many steps."""
+MIN_SHARE = 0.05
+"""Share of a window from which on an episode counts as running."""
 KNOWN = "1h"
-"""How long a machine that is no longer scraped is told as silent."""
+"""How long a machine that is no longer scraped is listed as silent."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
-"""Numbers of which the past is asked for."""
+"""Numbers of which the past is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
 
@@ -59,7 +58,7 @@ class Questions:
     def episodes(self) -> str:
         """The share of the window in which each kind and cause ran."""
         rate = self._rate("episode_seconds_total")
-        return f"max by ({BY}, kind, cause) ({rate}) > {RUNS}"
+        return f"max by ({BY}, kind, cause) ({rate}) > {MIN_SHARE}"
 
     def _numbers(self) -> dict[str, str]:
         every = self._sum("cpu_seconds_total")
@@ -88,37 +87,31 @@ class Questions:
 
 
 def _joined(found: dict[str, str]) -> str:
-    """Several expressions as one; each of its series says which number it is."""
+    """Several expressions as one; a label of each series names its number."""
     return " or ".join(
         f'label_replace({each}, "{NUMBER}", "{key}", "", "")' for key, each in found.items()
     )
 
 
-def shown(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
-    """The fleet that the answers of `Questions.now` tell of; `now`: the viewer's, or a moment gone
-    by. Machines that the server no longer scrapes are silent, since when they were in `before`."""
+def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
+    """The fleet in the answers of `Questions.now`; `now`: the viewer's, or a past moment. Machines
+    that the server no longer scrapes are silent, since the time in `before`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(BY, "")):
             by_machine.setdefault(name, {})[labels.get(NUMBER, "")] = points[-1][1]
-    return Fleet(
-        [
-            _machine(name, told, now, before.get(name))
-            for name, told in list(by_machine.items())[:MOST_MACHINES]
-        ]
-    )
-
-
-def _machine(name: str, told: Mapping[str, float], now: float, before: Machine | None) -> Machine:
-    machine = Machine(name, ("live", "--host", _host(name)))
-    if "age" not in told:
-        machine.silent_since = now if before is None else before.silent_since
-        machine.fall_silent(now, "target down, or not scraped")
-        return machine
-    numbers = dict(NOTHING) | {key: v for key, v in told.items() if key in NOTHING}
-    numbers["lost"] = lost(numbers)
-    machine.show(now - told["age"], numbers, round(told.get("suspects", 0.0)))
-    return machine
+    machines = []
+    for name, answer in list(by_machine.items())[:MAX_MACHINES]:
+        machine = Machine(name, ("live", "--host", _host(name)))
+        machines.append(machine)
+        if "age" in answer:
+            numbers = dict(NOTHING) | {key: v for key, v in answer.items() if key in NOTHING}
+            numbers["lost"] = lost(numbers)
+            machine.show(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
+        else:
+            machine.silent_since = before[name].silent_since if name in before else now
+            machine.fall_silent(now, "target down, or not scraped")
+    return Fleet(machines)
 
 
 def _host(instance: str) -> str:
@@ -127,7 +120,7 @@ def _host(instance: str) -> str:
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
-def remember(fleet: Fleet, answers: Answers, shift_s: float) -> None:
+def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     """Put the answers of `Questions.past` into the machines' past; `shift_s` leads from the
     server's time to the viewer's."""
     found: dict[str, dict[float, dict[str, float]]] = {}
@@ -143,23 +136,23 @@ def remember(fleet: Fleet, answers: Answers, shift_s: float) -> None:
             past.add(time + shift_s, numbers | {"lost": lost(numbers)})
 
 
-def happen(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
+def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
     """Put the answers of `Questions.episodes` into the fleet. `end`: the server's time of the
-    newest step; an episode that is seen there runs."""
+    newest step; an episode in it runs."""
     for labels, points in answers:
-        machine_ = fleet.machines.get(labels.get(BY, ""))
-        if machine_ is None:
+        machine = fleet.machines.get(labels.get(BY, ""))
+        if machine is None:
             continue
-        for first, last in _spells([time for time, _ in points], step):
-            runs = last >= end - step / 2 and machine_.answers
-            event = Event(
-                machine_.name, labels.get("kind", ""), labels.get("cause", "unknown"),
-                first + shift_s, None if runs else min(last + step, end) + shift_s, share=1.0,
+        for first, last in _runs([time for time, _ in points], step):
+            is_running = last >= end - step / 2 and machine.answers
+            episode = MachineEpisode(
+                machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
+                first + shift_s, None if is_running else min(last + step, end) + shift_s, share=1.0,
             )  # fmt: skip
-            (machine_.running if runs else machine_.ended).append(event)
+            (machine.running if is_running else machine.ended).append(episode)
 
 
-def _spells(times: Sequence[float], step: float) -> list[tuple[float, float]]:
+def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
     """First and last moment of each run of steps without a gap."""
     found: list[tuple[float, float]] = []
     for time in times:
@@ -172,10 +165,10 @@ def _spells(times: Sequence[float], step: float) -> list[tuple[float, float]]:
 
 def past_step(machines: int, every_s: float) -> float:
     """Seconds between two points of the past."""
-    points = max(10, MOST_POINTS // max(1, machines * len(_PAST)))
+    points = max(10, MAX_POINTS // max(1, machines * len(_PAST)))
     return max(every_s, PAST_S / points, 1.0)
 
 
-def newest(answers: Answers) -> float:
+def newest_time(answers: Answers) -> float:
     """The server's time of an answer; NaN if it is empty."""
     return max((points[-1][0] for _, points in answers if points), default=nan)

@@ -15,7 +15,7 @@ from perftop.draw.strips import Run, foreign
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
-from perftop.session import columns
+from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Numbers

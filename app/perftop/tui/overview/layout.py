@@ -9,8 +9,8 @@ from perfprobe.frozen import frozen, replace
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run
-from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places, spans
 from perftop.tui.shared.sheet import LEAD

@@ -16,9 +16,9 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.numbers import METRICS
-from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 

@@ -18,7 +18,7 @@ from perftop.output.why import json_line, text
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
 from perftop.output.why.report import MOST_TOLD, TOLD, Report, _length_s, report
-from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
+from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
-    first, *rest = told(session, replace(made, sums=Sums(none, none, {})))
+    first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))
     assert first.startswith("It is not known whether this machine had work")
     assert not any(line.startswith("It rests") for line in rest)
 
@@ -99,15 +99,15 @@ def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
 def test_waits_that_were_not_told_are_not_none() -> None:
     """A short look knows nothing of them yet, so it does not say that all is well."""
     session, made = seen("steady")
-    session.run_times.waits_told = False
+    session.run_times.has_waits = False
     assert answer(session, made).startswith("Nothing that was seen holds this machine back.")
-    session.run_times.waits_told = True
+    session.run_times.has_waits = True
     assert answer(session, made).startswith("Nothing holds this machine back")
 
 
 def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
     _, made = seen("halts")
-    named = [one.cause for one in made.findings if one.cause[1] != OTHER]
+    named = [one.cause for one in made.findings if one.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 

@@ -1,15 +1,16 @@
-"""Where a job ran: from what looks at its threads told."""
+"""How long tasks ran and waited, and how many CPUs worked."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from fakes import Does, Machine, seen
 
 from perfprobe import wire
-from perftop.model.tasks import WatchedJob
+from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary
-from perftop.session import job_cpus
-from perftop.session.job_cpus import Footprint
+from perftop.session import task_times
+from perftop.session.task_times import BusyCpus, JobFootprint
 
 MS = 1_000_000
 ROOT = 100
@@ -17,10 +18,10 @@ ROOT = 100
 
 class Job:
     def __init__(self) -> None:
-        self.watched_job, self.footprint = WatchedJob(str(ROOT)), Footprint(ROOT)
+        self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint(ROOT)
         self.now_ns = 0
 
-    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> Footprint:
+    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
         """Process, thread, CPU, milliseconds run since birth."""
         self.now_ns += after_ms * MS
         told = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
@@ -75,7 +76,7 @@ def test_nobody_was_seen() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_cpus, "MOST_THREADS", 8)
+    monkeypatch.setattr(task_times, "MAX_THREADS", 8)
     job = Job()
     for tid in range(200, 240):
         job.look((tid, tid, 0, 1))
@@ -117,3 +118,41 @@ def test_waiting_is_that_of_the_command_since_its_start() -> None:
     job.footprint.take(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
+    for ms, wait_ns in ((3, None), (4, 90 * MS)):  # not known for a while
+        thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
+        record = {"watched": {"threads": {"100": thread}, "more": 0}}
+        job.watched_job.take(record, ms * MS)
+        job.footprint.take(job.watched_job, ms * MS)
+    assert job.footprint.waited_s == pytest.approx(0.06)
+
+
+LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
+
+
+def test_a_build_that_ends_in_one_linker() -> None:
+    """All four for 4 s, two for 1 s, the linker alone for 3 s, nobody for 2 s."""
+    busy = BusyCpus()
+    for util, count in (
+        ([0.95] * 4, 40),
+        ([1, 1, 0, 0], 10),
+        ([0, 0, 1, 0.02], 30),
+        ([0.1] * 4, 20),
+    ):
+        for _ in range(count):
+            busy.add(np.array(util, float), 0.1, LD)
+    assert [busy.all_s, busy.between_s, busy.one_s, busy.none_s] == pytest.approx([4, 1, 3, 2])
+    assert busy.alone == "ld"
+
+
+def test_cpus_that_are_off_are_none_of_all() -> None:
+    busy = BusyCpus()
+    busy.add(np.array([1.0, np.nan, 1.0]), 1.0, TaskSnapshot())
+    busy.add(np.array([np.nan, np.nan]), 1.0, TaskSnapshot())
+    assert (busy.all_s, busy.none_s) == (1.0, 0.0)
+
+
+def test_who_ran_alone_for_a_short_time_is_not_named() -> None:
+    busy = BusyCpus()
+    for look in (LD, TaskSnapshot(), TaskSnapshot()):
+        busy.add(np.array([1.0, 0.0]), 1.0, look)
+    assert busy.alone == ""

@@ -1,0 +1,172 @@
+"""Moments to go to: of episodes, and as a user types them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from cores import lived
+from fakes import Machine
+from hypothesis import given
+from hypothesis import strategies as st
+from made import SAMPLE_NS
+from played import played
+
+from perftop.model.episode import Episode
+from perftop.session import navigation
+from perftop.session.history import History
+from perftop.session.interval import Interval
+from perftop.session.navigation import parse_moment
+from perftop.session.session import Session
+
+Lived = tuple[Session, Interval]
+
+
+@pytest.fixture
+def told() -> Lived:
+    """5 s of a machine, shown at its end; episodes at 1 to 4 s."""
+    session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
+    session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
+    session.detector.running.append(episode(48, None, 0))
+    return session, interval
+
+
+def episode(start: int, end: int | None, cpu: int) -> Episode:
+    """Times of samples."""
+    end_ns = None if end is None else end * SAMPLE_NS
+    return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
+
+
+def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
+    """In samples, each moment that is come to from the one before."""
+    session, interval = told
+    found: list[float] = []
+    while True:
+        moment = navigation.nearest_moment(session, interval, episodes, by)
+        if moment is None:
+            return found
+        found.append(moment / SAMPLE_NS)
+        shown = session.at(moment, 5 * SAMPLE_NS)
+        assert shown is not None
+        interval = shown
+
+
+def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
+    session, _ = told
+    episodes = navigation.reachable(session)
+    assert walk(told, episodes, 1) == []  # the newest is what is shown
+    back = walk(told, episodes, -1)
+    assert back == [30, 25, 11]
+    first = session.at(SAMPLE_NS * 2, SAMPLE_NS)
+    assert first is not None
+    assert walk((session, first), episodes, 1) == [11, 25, 30, 50]
+
+
+@pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
+def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
+    session, interval = told
+    moment = navigation.moment_of(session, it := episode(start, end, 0), interval)
+    shown = session.at(moment, 5 * SAMPLE_NS)
+    assert shown is not None
+    since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
+    assert since_ns <= it.start_ns <= shown.time_ns
+    if end is None or end - start >= 5:
+        assert since_ns == it.start_ns  # all of them
+    else:
+        assert shown.time_ns == it.end_ns
+
+
+def test_only_those_on_these_cpus(told: Lived) -> None:
+    session, _ = told
+    assert walk(told, navigation.reachable(session, [1, 3]), -1) == [30, 25]
+    assert walk(told, navigation.reachable(session, [2]), -1) == []
+
+
+def test_what_history_has_forgotten_is_not_gone_to() -> None:
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    session = Session(machine.hello, History(machine.hello, 200_000))
+    played(session, [machine.frame(seq) for seq in range(500)])
+    assert session.history is not None
+    first = (session.history.first_ns or 0) // SAMPLE_NS
+    assert first > 30
+    session.ended.extend([episode(10, first - 1, 0), episode(20, first, 0)])
+    session.ended.append(episode(first + 5, first + 9, 0))
+    episodes = navigation.reachable(session)
+    assert episodes == session.ended[1:]
+    assert walk((session, session.take()), episodes, -1) == [first + 9, first]
+    assert navigation.reachable(Session(machine.hello)) == []
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Europe/Berlin"
+    time.tzset()
+    yield
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+S = 10**9
+NOON = int(time.mktime((2024, 3, 15, 12, 0, 0, 0, 0, -1))) * S
+
+
+def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
+    return int(time.mktime((2024, 3, day, hour, minute, 0, 0, 0, -1))) * S + round(second * S)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
+     ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
+     ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
+     ("11:50:20", (11, 50, 20.25))],
+)  # fmt: skip
+def test_a_moment_is_read(text: str, found: tuple[float, ...]) -> None:
+    first = at(11, 50, 20.25 if text == "11:50:20" else 20)
+    hour, minute, *second = found
+    assert parse_moment(text, at(11, 59), first, at(12, 0)) == at(
+        int(hour), int(minute), sum(second)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
+     ("25:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
+     ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
+     ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s")],
+)  # fmt: skip
+def test_what_is_no_moment_is_told(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_moment(text, at(11, 59), at(11, 50, 20), at(12, 0))
+
+
+def test_a_time_of_day_may_be_yesterdays() -> None:
+    night = at(23, 50), at(0, 10, day=16)
+    assert parse_moment("23:55", at(0, 5, day=16), *night) == at(23, 55)
+    assert parse_moment("0:05", at(23, 55), *night) == at(0, 5, day=16)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_night_in_which_the_clock_is_changed() -> None:
+    first = int(time.mktime((2024, 3, 31, 1, 30, 0, 0, 0, -1))) * S
+    last = first + 3600 * S  # 3:30, for there was no 2
+    assert parse_moment("3:15", last, first, last) == last - 15 * 60 * S
+    assert parse_moment("1:45", last, first, last) == first + 15 * 60 * S
+
+
+@given(st.text(max_size=20), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_any_text_is_a_moment_that_is_kept_or_told_to_be_none(text: str, a: int, b: int) -> None:
+    first, last = NOON - max(a, b) * S, NOON
+    try:
+        found = parse_moment(text, NOON - min(a, b) * S, first, last)
+    except ValueError as error:
+        assert str(error).isprintable()
+    else:
+        assert first <= found <= last
