@@ -1,0 +1,144 @@
+"""`perftop live`, the screen; and the same on a recording (replay), on a simulated machine (demo),
+and on a stream that is served (attach)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from perftop.base.errors import USAGE, Failed
+from perftop.base.importing import lean
+from perftop.verbs.options import (
+    add_interval,
+    add_terminal,
+    add_verb,
+    at_terminal,
+    span_ns,
+    stream_command,
+    stream_parser,
+    times,
+)
+
+LIVE_INTERVAL_NS = 500_000_000
+COST = (
+    "The first line shows at its right what perftop itself costs, both processes with the kernel's "
+    "work for them, in percent of one CPU. A longer -i draws less often, a longer --sample reads "
+    "less often (-i 1s --sample 1s), and -c reads fewer CPUs. "
+)
+PANE = (
+    "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
+    "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
+    "end; the exit status is the command's."
+)
+
+
+def add(verbs: Any) -> None:
+    text = "the screen: what each core does, and what takes its time (the default)"
+    live = add_verb(verbs, "live", run, text, parents=[stream_parser()], epilog=COST + PANE)
+    live.set_defaults(runs=True)
+
+    replay = add_verb(verbs, "replay", run_replay, "the screen on a recording")
+    replay.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="a recording; two of them are drawn on one axis",
+    )  # fmt: skip
+    replay.add_argument(
+        "--align", type=alignment, metavar="MOMENT",
+        help="where two recordings are aligned: start (default) | command | mark:LABEL",
+    )  # fmt: skip
+    add_interval(replay, LIVE_INTERVAL_NS)
+
+    about = "the screen on a simulated machine: two minutes in which each view shows something"
+    demo = add_verb(verbs, "demo", run_demo, "the screen on a simulated machine", about=about)
+    demo.add_argument(
+        "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
+        help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
+    )  # fmt: skip
+    add_interval(demo)
+    text = "how often the machine is read"
+    demo.add_argument("--sample", type=span_ns, metavar="TIME", help=text)
+    demo.set_defaults(live=live)
+
+    text = "the screen on a stream of `perftop serve` on this machine"
+    attach = add_verb(verbs, "attach", run_attach, text)
+    attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
+    add_interval(attach)
+    attach.set_defaults(live=live)
+    for parser in (live, replay, demo, attach):
+        add_terminal(parser)
+
+
+def alignment(text: str) -> tuple[str, str]:
+    """The kind of moment at which two recordings are aligned, and the label of a mark."""
+    kind, _, label = text.partition(":")
+    if text in {"start", "command"} or (kind == "mark" and label):
+        return kind, label
+    raise argparse.ArgumentTypeError(f"invalid moment {text!r} (try start, command, mark:LABEL)")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not at_terminal():
+        raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
+    from perftop.tui import config, first_picture
+
+    settings, mouse = config.load(options.config), not options.no_mouse
+    interval_ns, sample_ns = times(options, LIVE_INTERVAL_NS)
+    from perftop.process import batches, launch
+
+    if options.command is None:
+        argv = stream_command(options, sample_ns, batches.longest(sample_ns, interval_ns))
+        # The app takes longer to import than the probe to start, so both happen side by side.
+        with first_picture.shown() as picture, launch.launched(argv) as probe:
+            with lean():
+                from perftop.tui import app
+            picture.hand_over()
+            return app.run(probe, interval_ns, settings, mouse=mouse)
+    from perftop.process.job_terminal import Console
+
+    columns, lines = os.get_terminal_size()
+    with (
+        Console(options.command, columns - 1, lines // 4) as console,  # about the final size
+        launch.launched(stream_command(options, sample_ns, sample_ns, console.job)) as probe,
+    ):
+        with lean():
+            from perftop.tui import command_app
+
+        return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    source = f"sim:{options.scenario}"
+    if not at_terminal():
+        raise Failed(
+            f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
+        )
+    live = vars(options.live.parse_args(["--source", source]))
+    return run(argparse.Namespace(**(live | vars(options))))
+
+
+def run_attach(options: argparse.Namespace) -> int:
+    live = vars(options.live.parse_args([]))
+    return run(argparse.Namespace(**(live | vars(options))))
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    files, mouse = options.files, not options.no_mouse
+    if len(files) > 2:
+        raise Failed(
+            "replay takes one recording, or two to compare; more: perftop fleet DIR", USAGE
+        )
+    if options.align is not None and len(files) < 2:
+        raise Failed("--align needs two recordings: perftop replay A B", USAGE)
+    if len(files) == 1:
+        with lean():
+            from perftop.tui import config, replay_app
+
+        return replay_app.run(files[0], options.interval, config.load(options.config), mouse=mouse)
+    with lean():
+        from perftop.tui import config, pair_app
+        from perftop.tui.pair.track import Alignment
+
+    moment = Alignment(*(options.align or ("start", "")))
+    return pair_app.run((files[0], files[1]), moment, config.load(options.config), mouse=mouse)

@@ -1,0 +1,61 @@
+"""What verbs share that ask about the machine itself: doctor, topology, events, timers, selftest,
+ramp. The probe runs as a child and answers with JSON, which is drawn here: so only the probe needs
+rights."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from perftop.base.text import in_ascii, printable, utf8, wrapped
+from perftop.verbs.options import Parser, Verb, add_json, add_machine, add_verb, probe_command
+
+Answer = dict[str, Any]
+Draw = Callable[..., list[str]]
+"""The lines to print for an answer, its width in columns, and `unicode`: shapes may be drawn."""
+INDENT = 20
+"""Cells of the first column."""
+
+
+def add_instrument(verbs: Any, name: str, verb: Verb, text: str) -> Parser:
+    """Adds a verb that runs code, which needs the machine itself: it has no --sysroot."""
+    parser = add_verb(verbs, name, verb, text)
+    add_json(parser)
+    add_machine(parser)
+    parser.set_defaults(sysroot=None)
+    return parser
+
+
+def ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
+    from perftop.process import launch
+
+    return launch.ask(probe_command(options, verb, "--json", *more))
+
+
+def answer(options: argparse.Namespace, draw: Draw, verb: str, *more: str) -> int:
+    """Asks the probe, and prints what it answers."""
+    show(ask(options, verb, *more), draw, as_json=options.json)
+    return 0
+
+
+def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
+    """Prints an answer on stdout, as wide as the terminal, or as JSON."""
+    if as_json:
+        import json
+
+        print(json.dumps(answer))
+    else:
+        width = shutil.get_terminal_size((80, 24)).columns
+        print("\n".join(map(printable, drawn(answer, draw, width, unicode=utf8()))))
+
+
+def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
+    lines = draw(answer, width, unicode=unicode)
+    return lines if unicode else [in_ascii(line) for line in lines]
+
+
+def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
+    """A name in the first column, and what there is to say of it in as many lines as it takes."""
+    return wrapped(f"{name:<{indent}}{text}", width, indent)
