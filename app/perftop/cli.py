@@ -23,6 +23,7 @@ from perftop.verbs import (
     exporter,
     fleet,
     live,
+    options,
     ramp,
     record,
     selftest,
@@ -36,7 +37,6 @@ from perftop.verbs import (
 from perftop.verbs import (
     help as help_pages,
 )
-from perftop.verbs.options import Parser, at_terminal
 
 VERBS = (live, stat, record, fleet, export, exporter, serve, summary, why, diff, topology, doctor,
          events, timers, ramp, selftest, help_pages)  # fmt: skip
@@ -52,12 +52,12 @@ def main(argv: list[str] | None = None) -> int:
     if sys.stdout is None:
         complain("stdout is closed: nothing can be written")
         return 1
-    arguments = with_verb(given, command, screen=at_terminal())
+    arguments = with_verb(given, command, screen=options.at_terminal())
     try:
-        options = _parsed(translated(arguments), command)
+        args = _parsed(translated(arguments), command)
         if command is None and arguments[0] == "stat" and arguments != given:
             complain("no terminal for the screen; showing one second as text (see perftop help)")
-        status: int = options.verb(options)
+        status: int = args.verb(args)
         sys.stdout.flush()
     except Failed as failed:
         complain(str(failed))
@@ -97,7 +97,7 @@ def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = options.Parser(
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what takes the time: power, heat, a neighbour, the hypervisor, a queue.",
@@ -156,13 +156,13 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
     parser = _parser()
     verbs: Mapping[str, argparse.ArgumentParser] = parser.get_default("verbs")
     _check_verb(verbs, arguments)
-    options, left = parser.parse_known_args(arguments)
+    args, left = parser.parse_known_args(arguments)
     if left:
         raise Failed(_unexpected(arguments[0], left, verbs), USAGE)
-    options.command = command
-    _check_command(options)
-    _choose_hosts(options)
-    return options
+    args.command = command
+    _check_command(args)
+    _choose_hosts(args)
+    return args
 
 
 # --- what is wrong
@@ -207,27 +207,27 @@ def _options_of(parser: argparse.ArgumentParser) -> list[str]:
     return [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
 
 
-def _check_command(options: argparse.Namespace) -> None:
+def _check_command(args: argparse.Namespace) -> None:
     """Raises Failed if a command after `--` cannot be run with these options."""
-    if options.command is None:
+    if args.command is None:
         return
-    if not options.runs:
+    if not args.runs:
         raise Failed("this verb runs no command; to measure one: perftop stat -- CMD", USAGE)
-    if not options.command:
+    if not args.command:
         raise Failed("no command after --", USAGE)
-    if any(getattr(options, name, None) is not None for name in ("duration", "count")):
+    if any(getattr(args, name, None) is not None for name in ("duration", "count")):
         raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
 
 
-def _choose_hosts(options: argparse.Namespace) -> None:
+def _choose_hosts(args: argparse.Namespace) -> None:
     """Makes `hosts` of what --host has named, and `host` of the only one. Raises Failed if a verb
     is asked for more than one and cannot do that."""
-    if not hasattr(options, "host"):
+    if not hasattr(args, "host"):
         return
-    named = options.host or []
-    options.hosts = list(named)
-    options.host = named[0] if named else None
-    if len(named) > 1 and not getattr(options, "several", False):
+    named = args.host or []
+    args.hosts = list(named)
+    args.host = named[0] if named else None
+    if len(named) > 1 and not getattr(args, "several", False):
         raise Failed("one --host at a time here; stat and record take several", USAGE)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.verbs.options import add_json, add_verb, names
+from perftop.verbs import options
 
 if TYPE_CHECKING:
     from perftop.output.compare.reading import Reading
@@ -27,7 +27,7 @@ EPILOG = (
 
 def add(verbs: Any) -> None:
     text = "compare two runs, or two groups of runs"
-    parser = add_verb(verbs, "diff", run, text, epilog=EPILOG)
+    parser = options.add_verb(verbs, "diff", run, text, epilog=EPILOG)
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=text)
     for side in "ab":
@@ -39,17 +39,17 @@ def add(verbs: Any) -> None:
     parser.add_argument("--by", choices=("mark",), help=text)
     text = "only these: run_s, busy_hz, ipc …"
     parser.add_argument("--metrics", metavar="A,B", help=text)
-    add_json(parser, "one JSON object")
+    options.add_json(parser, "one JSON object")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
         from perftop.output.compare import json_line, text
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.numbers import NUMBERS, of_event
 
-    paths, by_mark, metrics = _sides(options), options.by is not None, names(options.metrics)
+    paths, by_mark, metrics = _sides(args), args.by is not None, options.names(args.metrics)
     for key in metrics or ():
         if key not in NUMBERS and not of_event(key):
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if not compared:
         what = "no number" if metrics is None else f"none of {', '.join(metrics)}"
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
-    if options.json:
+    if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
         lines = [stat_json.text(json_line.line(compared, files))]
     else:
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
     return DAMAGED if damages else 0
 
 
-def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     """The files of both sides: two of them, or the groups of --a and --b. Raises Failed."""
-    files, a, b = options.files, options.a, options.b
+    files, a, b = args.files, args.a, args.b
     if len(files) == 2 and not (a or b):
         return [files[0]], [files[1]]
     if a and b and not files:

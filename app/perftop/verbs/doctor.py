@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perftop.base import text
-from perftop.verbs import machine
+from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, fact
-from perftop.verbs.options import add_json, add_verb, machine_parser
 
 PROC, COUNTERS = "/proc", "perf counters"
 GIVES = {
@@ -34,18 +33,18 @@ UNUSABLE = "not usable"
 
 def add(verbs: Any) -> None:
     text = "what can be read here, what not, why, and how to see more"
-    parser = add_verb(verbs, "doctor", run, text, parents=[machine_parser()])
-    add_json(parser)
+    parser = options.add_verb(verbs, "doctor", run, text, machine=True)
+    options.add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    host, program = options.host, None
-    below = None if options.sysroot is None else str(options.sysroot)
+def run(args: argparse.Namespace) -> int:
+    host, program = args.host, None
+    below = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
-    asked = Asked(host, options.remote, below, root, options.sudo, program)
-    return machine.answer(options, functools.partial(draw, asked=asked), "doctor")
+    asked = Asked(host, args.remote, below, root, args.sudo, program)
+    return machine.answer(args, functools.partial(draw, asked=asked), "doctor")
 
 
 class Asked(NamedTuple):

@@ -7,26 +7,25 @@ from itertools import groupby
 from typing import Any
 
 from perftop.base.text import wrapped
-from perftop.verbs import machine
+from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, fact
-from perftop.verbs.options import add_json, add_verb, machine_parser
 
 INDENT = 28
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "events", run, "what -e can count here", parents=[machine_parser()])
+    parser = options.add_verb(verbs, "events", run, "what -e can count here", machine=True)
     text = "only names or words with this"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
     text = "what this source counts: auto, perf, msr"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
-    add_json(parser)
+    options.add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    more = [] if options.source == "auto" else [f"--source={options.source}"]
-    more += [] if options.word is None else [f"--word={options.word}"]
-    return machine.answer(options, draw, "events", *more)
+def run(args: argparse.Namespace) -> int:
+    more = [] if args.source == "auto" else [f"--source={args.source}"]
+    more += [] if args.word is None else [f"--word={args.word}"]
+    return machine.answer(args, draw, "events", *more)
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001

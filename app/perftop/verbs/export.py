@@ -12,12 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.importing import lean
 from perftop.base.times import duration
 from perftop.session.follow import Follower
-from perftop.verbs.options import METRICS, add_force, add_verb, names, span_ns
+from perftop.verbs import options
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -36,21 +35,21 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 def add(verbs: Any) -> None:
     text = "a recording as CSV, JSON lines, Parquet, OpenMetrics"
-    parser = add_verb(verbs, "export", run, text)
+    parser = options.add_verb(verbs, "export", run, text)
     parser.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
     text = "write to this file; - is stdout (default)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
-    add_force(parser)
+    options.add_force(parser)
     text = "form of the output (default: by the ending of OUT, else csv)"
     parser.add_argument("--format", choices=FORMS, help=text)
-    parser.add_argument("--metrics", metavar="A,B", help=METRICS)
+    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
     text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
     parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
     text = "time that a line covers (default: -i of the recording, else 1s)"
-    parser.add_argument("--every", type=span_ns, metavar="TIME", help=text)
+    parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output.export.fields import chosen, with_events
         from perftop.output.export.json_lines import JsonLines
@@ -63,19 +62,19 @@ def run(options: argparse.Namespace) -> int:
     forms: dict[str, Callable[..., Form]] = dict(
         zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
     )
-    path = None if options.file == "-" else Path(options.file)
-    output = None if options.output == "-" else Path(options.output)
-    form_name = options.format or ENDINGS.get(Path(options.output).suffix.lower(), "csv")
-    metrics = names(options.metrics)
+    path = None if args.file == "-" else Path(args.file)
+    output = None if args.output == "-" else Path(args.output)
+    form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
+    metrics = options.names(args.metrics)
     fields = chosen(metrics)
     if form_name == "parquet":
         pyarrow()
     with opened(path) as source:
-        export = Export(_every_ns(options.every, source.hello), options.cpus)
+        export = Export(_every_ns(args.every, source.hello), args.cpus)
         export.take([source.hello])
         session = export.session
         try:
-            with _target(path, output, form_name, force=options.force) as out:
+            with _target(path, output, form_name, force=args.force) as out:
                 fields = with_events(session, fields, metrics)
                 export.form = forms[form_name](session, fields, out)
                 try:
@@ -194,6 +193,7 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
 def _target(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
+    from perftop.base import new_file
     from perftop.recording.source import same
 
     if output is None:

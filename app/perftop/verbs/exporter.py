@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
-import socket
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
-from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain, unwritten
 from perftop.session.follow import Follower
-from perftop.verbs.options import add_verb, machine_parser, span_ns, stream_command
+from perftop.verbs import options
 
 if TYPE_CHECKING:
+    import socket
+
     from perfprobe import wire
     from perftop.output.exporter.page import Detail
     from perftop.process.probe_stream import Stream
@@ -49,8 +48,8 @@ EPILOG = (
 
 def add(verbs: Any) -> None:
     text = "counters of this machine for Prometheus"
-    parser = add_verb(verbs, "exporter", run, text, parents=[machine_parser()], epilog=EPILOG)
-    stream_options.add(parser, span_ns, events=False)
+    parser = options.add_verb(verbs, "exporter", run, text, machine=True, epilog=EPILOG)
+    stream_options.add(parser, options.span_ns, events=False)
     text = "where to listen (default: what systemd hands over, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
     text = "series for each package (default), SMT states for each core, all for each CPU"
@@ -70,29 +69,31 @@ def add(verbs: Any) -> None:
         )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs until a signal. Without an address it listens where the service manager or the default
     says; nowhere if only a text file is asked for."""
-    if options.printed is not None:
-        return show(options.printed)
+    if args.printed is not None:
+        return show(args.printed)
     import asyncio
 
     from perftop.verbs.headless import attend
 
-    sample_ns: int = options.sample or SAMPLE_NS
-    argv = stream_command(options, sample_ns, sample_ns)
-    path: Path | None = options.textfile
+    sample_ns: int = args.sample or SAMPLE_NS
+    argv = options.stream_command(args, sample_ns, sample_ns)
+    path: Path | None = args.textfile
     if path is not None and path.is_dir():
         text = f"cannot write {path}: it is a directory; name a file in it, such as perftop.prom"
         raise Failed(text)
     with contextlib.ExitStack() as stack:
-        only_file = path is not None and options.listen is None
-        sockets = [] if only_file else stack.enter_context(listening(options.listen))
-        asyncio.run(attend(Exporter(sockets, options.detail, path), argv))
+        only_file = path is not None and args.listen is None
+        sockets = [] if only_file else stack.enter_context(listening(args.listen))
+        asyncio.run(attend(Exporter(sockets, args.detail, path), argv))
     return 0
 
 
 def shipped(name: str) -> str:
+    from importlib import resources
+
     place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
     return place.read_text(encoding="utf-8")
 
@@ -188,13 +189,15 @@ class Exporter(Follower):
             return
         self._serves, loop = True, asyncio.get_running_loop()
         for one in self._sockets:
-            unix = one.family == socket.AF_UNIX
+            unix = isinstance(one.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
             await servers.enter_async_context(await serve(self._server.caller, sock=one))
             known = "; whoever can reach it can read it" if public(one) else ""
             complain(f"{address(one)}: {self._page.series} series{known}")
 
     def _write_file(self, now_s: float) -> None:
+        from perftop.base import new_file
+
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
                 new_file.replace(self._file, self._page.text(openmetrics=False), FILE_MODE)
@@ -225,19 +228,22 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
 
 def address(one: socket.socket) -> str:
     """How a reader reaches it."""
-    if one.family == socket.AF_UNIX:
-        return f"{UNIX}{one.getsockname()}"
-    host, port = one.getsockname()[:2]
+    name = one.getsockname()
+    if isinstance(name, str):
+        return f"{UNIX}{name}"
+    host, port = name[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 def public(one: socket.socket) -> bool:
     """Whether other machines may reach it."""
-    host = "" if one.family == socket.AF_UNIX else one.getsockname()[0]
-    return bool(host) and not (host.startswith("127.") or host == "::1")
+    name = one.getsockname()
+    return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 
 
 def _at(where: str) -> socket.socket:
+    import socket
+
     from perftop.process.unix_socket import bound, refused
 
     host, colon, port = where.rpartition(":")

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.verbs.options import (
-    REMOTE,
-    add_interval,
-    add_json,
-    add_terminal,
-    add_verb,
-    at_terminal,
-    count,
-)
+from perftop.verbs import options
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +29,7 @@ FIRST_S = 10.0
 
 def add(verbs: Any) -> None:
     about = "many machines, a row each, the one that loses most first; Enter opens one"
-    parser = add_verb(verbs, "fleet", run, "many machines, a row each", about=about)
+    parser = options.add_verb(verbs, "fleet", run, "many machines, a row each", about=about)
     parser.add_argument(
         "hosts", nargs="*", metavar="[USER@]HOST|DIR",
         help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
@@ -45,43 +37,43 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     text = "read names of machines from it, one a line"
     parser.add_argument("--hosts", type=Path, dest="hosts_file", metavar="FILE", help=text)
-    parser.add_argument("--remote", metavar="PATH", help=REMOTE)
+    parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
     text = "read what this server has scraped from perftop exporter"
     parser.add_argument("--prometheus", metavar="URL", help=text)
     text = 'with --prometheus, only these series: {job="perftop"}'
     parser.add_argument("--match", metavar="SELECTOR", help=text)
-    add_interval(parser)
-    add_json(parser, "one JSON object a line, no screen")
+    options.add_interval(parser)
+    options.add_json(parser, "one JSON object a line, no screen")
     text = "with --json: stop after N intervals"
-    parser.add_argument("-n", "--count", type=count, metavar="N", help=text)
-    add_terminal(parser)
+    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    options.add_terminal(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    if not (options.json or at_terminal()):
+def run(args: argparse.Namespace) -> int:
+    if not (args.json or options.at_terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
-    source = _source(options)
-    if options.json:
+    source = _source(args)
+    if args.json:
         import asyncio
 
-        return asyncio.run(_print_lines(source, options.count))
+        return asyncio.run(_print_lines(source, args.count))
     from perftop.tui import config, fleet_app
 
-    return fleet_app.run(source, config.load(options.config), mouse=not options.no_mouse)
+    return fleet_app.run(source, config.load(args.config), mouse=not args.no_mouse)
 
 
-def _source(options: argparse.Namespace) -> Source:
+def _source(args: argparse.Namespace) -> Source:
     """Where the machines are read from. Raises Failed for options that contradict each other."""
     from perftop.verbs import fleet_sources as sources
 
-    hosts, file, remote = options.hosts, options.hosts_file, options.remote
-    every_s = None if options.interval is None else options.interval / 1e9
-    if options.prometheus is not None:
+    hosts, file, remote = args.hosts, args.hosts_file, args.remote
+    every_s = None if args.interval is None else args.interval / 1e9
+    if args.prometheus is not None:
         if hosts or file is not None or remote is not None:
             raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
-        match, every_s = options.match or "", every_s or sources.SCRAPE_S
-        return sources.PrometheusSource(options.prometheus, match, every_s)
-    if options.match is not None:
+        match, every_s = args.match or "", every_s or sources.SCRAPE_S
+        return sources.PrometheusSource(args.prometheus, match, every_s)
+    if args.match is not None:
         raise Failed("--match needs --prometheus", USAGE)
     if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
         return sources.RecordingsSource(Path(hosts[0]))

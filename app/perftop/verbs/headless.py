@@ -15,7 +15,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
 from perftop.session.follow import Follower
 
@@ -252,15 +251,17 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
 
 @contextlib.contextmanager
 def destination(
-    options: argparse.Namespace, status: Callable[[], int] = lambda: 0
+    args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
     """Where -o says: a new file, or stdout (`-`); without it stdout, or stderr beside a command,
     which has stdout for itself. A reader that has gone ends the block. Raises Failed, with the
     command's `status` unless that is 0."""
-    path: Path | None = options.output
-    standard = sys.stdout if options.command is None or path == STDOUT else sys.stderr
+    from perftop.base import new_file
+
+    path: Path | None = args.output
+    standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
-        out: TextIO = io.TextIOWrapper(new_file.create(path, force=options.force), encoding="utf-8")
+        out: TextIO = io.TextIOWrapper(new_file.create(path, force=args.force), encoding="utf-8")
     elif standard is None:  # it was closed; the command must run nevertheless
         out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:
@@ -271,6 +272,6 @@ def destination(
     except BrokenPipeError:
         discard(out.fileno())
     except OSError as error:
-        name = path or ("stdout" if options.command is None else "stderr")
+        name = path or ("stdout" if args.command is None else "stderr")
         failed = unwritten(str(name), error)
         raise Failed(str(failed), status() or failed.status) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
-from perftop.verbs.options import add_verb
+from perftop.verbs import options
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
 perftop demo         the same on a simulated machine, for two minutes
@@ -20,17 +20,17 @@ perftop VERB --help  the options of a verb"""
 
 
 def add(verbs: Any) -> None:
-    parser = add_verb(verbs, "help", run, "pages that explain perftop; options of a verb")
+    parser = options.add_verb(verbs, "help", run, "pages that explain perftop; options of a verb")
     text = "a page or a verb (default: list the pages)"
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Shows a page, the options of a verb without a page of its name, or what there is."""
     from perftop.docs import page, terminal
 
-    topic: str | None = options.topic
-    verbs: Mapping[str, argparse.ArgumentParser] = options.verbs
+    topic: str | None = args.topic
+    verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
     topics = page.topics()
     if topic is None:
         titles = ((name, page.read(name).title.partition(": ")[2]) for name in topics)

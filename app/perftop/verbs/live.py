@@ -10,16 +10,7 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.verbs.options import (
-    add_interval,
-    add_terminal,
-    add_verb,
-    at_terminal,
-    span_ns,
-    stream_command,
-    stream_parser,
-    times,
-)
+from perftop.verbs import options
 
 LIVE_INTERVAL_NS = 500_000_000
 COST = (
@@ -36,10 +27,10 @@ PANE = (
 
 def add(verbs: Any) -> None:
     text = "the screen: what each core does, and what takes its time (the default)"
-    live = add_verb(verbs, "live", run, text, parents=[stream_parser()], epilog=COST + PANE)
+    live = options.add_verb(verbs, "live", run, text, stream=True, epilog=COST + PANE)
     live.set_defaults(runs=True)
 
-    replay = add_verb(verbs, "replay", run_replay, "the screen on a recording")
+    replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
     replay.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
         help="a recording; two of them are drawn on one axis",
@@ -48,26 +39,28 @@ def add(verbs: Any) -> None:
         "--align", type=alignment, metavar="MOMENT",
         help="where two recordings are aligned: start (default) | command | mark:LABEL",
     )  # fmt: skip
-    add_interval(replay, LIVE_INTERVAL_NS)
+    options.add_interval(replay, LIVE_INTERVAL_NS)
 
     about = "the screen on a simulated machine: two minutes in which each view shows something"
-    demo = add_verb(verbs, "demo", run_demo, "the screen on a simulated machine", about=about)
+    demo = options.add_verb(
+        verbs, "demo", run_demo, "the screen on a simulated machine", about=about
+    )
     demo.add_argument(
         "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
         help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
     )  # fmt: skip
-    add_interval(demo)
+    options.add_interval(demo)
     text = "how often the machine is read"
-    demo.add_argument("--sample", type=span_ns, metavar="TIME", help=text)
+    demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
     demo.set_defaults(live=live)
 
     text = "the screen on a stream of `perftop serve` on this machine"
-    attach = add_verb(verbs, "attach", run_attach, text)
+    attach = options.add_verb(verbs, "attach", run_attach, text)
     attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
-    add_interval(attach)
+    options.add_interval(attach)
     attach.set_defaults(live=live)
     for parser in (live, replay, demo, attach):
-        add_terminal(parser)
+        options.add_terminal(parser)
 
 
 def alignment(text: str) -> tuple[str, str]:
@@ -78,17 +71,17 @@ def alignment(text: str) -> tuple[str, str]:
     raise argparse.ArgumentTypeError(f"invalid moment {text!r} (try start, command, mark:LABEL)")
 
 
-def run(options: argparse.Namespace) -> int:
-    if not at_terminal():
+def run(args: argparse.Namespace) -> int:
+    if not options.at_terminal():
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
     from perftop.tui import config, first_picture
 
-    settings, mouse = config.load(options.config), not options.no_mouse
-    interval_ns, sample_ns = times(options, LIVE_INTERVAL_NS)
+    settings, mouse = config.load(args.config), not args.no_mouse
+    interval_ns, sample_ns = options.times(args, LIVE_INTERVAL_NS)
     from perftop.process import batches, launch
 
-    if options.command is None:
-        argv = stream_command(options, sample_ns, batches.longest(sample_ns, interval_ns))
+    if args.command is None:
+        argv = options.stream_command(args, sample_ns, batches.longest(sample_ns, interval_ns))
         # The app takes longer to import than the probe to start, so both happen side by side.
         with first_picture.shown() as picture, launch.launched(argv) as probe:
             with lean():
@@ -99,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
 
     columns, lines = os.get_terminal_size()
     with (
-        Console(options.command, columns - 1, lines // 4) as console,  # about the final size
-        launch.launched(stream_command(options, sample_ns, sample_ns, console.job)) as probe,
+        Console(args.command, columns - 1, lines // 4) as console,  # about the final size
+        launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():
             from perftop.tui import command_app
@@ -108,37 +101,37 @@ def run(options: argparse.Namespace) -> int:
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
 
 
-def run_demo(options: argparse.Namespace) -> int:
-    source = f"sim:{options.scenario}"
-    if not at_terminal():
+def run_demo(args: argparse.Namespace) -> int:
+    source = f"sim:{args.scenario}"
+    if not options.at_terminal():
         raise Failed(
             f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
         )
-    live = vars(options.live.parse_args(["--source", source]))
-    return run(argparse.Namespace(**(live | vars(options))))
+    live = vars(args.live.parse_args(["--source", source]))
+    return run(argparse.Namespace(**(live | vars(args))))
 
 
-def run_attach(options: argparse.Namespace) -> int:
-    live = vars(options.live.parse_args([]))
-    return run(argparse.Namespace(**(live | vars(options))))
+def run_attach(args: argparse.Namespace) -> int:
+    live = vars(args.live.parse_args([]))
+    return run(argparse.Namespace(**(live | vars(args))))
 
 
-def run_replay(options: argparse.Namespace) -> int:
-    files, mouse = options.files, not options.no_mouse
+def run_replay(args: argparse.Namespace) -> int:
+    files, mouse = args.files, not args.no_mouse
     if len(files) > 2:
         raise Failed(
             "replay takes one recording, or two to compare; more: perftop fleet DIR", USAGE
         )
-    if options.align is not None and len(files) < 2:
+    if args.align is not None and len(files) < 2:
         raise Failed("--align needs two recordings: perftop replay A B", USAGE)
     if len(files) == 1:
         with lean():
             from perftop.tui import config, replay_app
 
-        return replay_app.run(files[0], options.interval, config.load(options.config), mouse=mouse)
+        return replay_app.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with lean():
         from perftop.tui import config, pair_app
         from perftop.tui.pair.track import Alignment
 
-    moment = Alignment(*(options.align or ("start", "")))
-    return pair_app.run((files[0], files[1]), moment, config.load(options.config), mouse=mouse)
+    moment = Alignment(*(args.align or ("start", "")))
+    return pair_app.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

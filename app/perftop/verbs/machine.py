@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perftop.base.text import in_ascii, printable, utf8, wrapped
-from perftop.verbs.options import Parser, Verb, add_json, add_machine, add_verb, probe_command
+from perftop.verbs import options
 
 Answer = dict[str, Any]
 Draw = Callable[..., list[str]]
@@ -19,24 +19,23 @@ INDENT = 20
 """Cells of the first column."""
 
 
-def add_instrument(verbs: Any, name: str, verb: Verb, text: str) -> Parser:
+def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> options.Parser:
     """Adds a verb that runs code, which needs the machine itself: it has no --sysroot."""
-    parser = add_verb(verbs, name, verb, text)
-    add_json(parser)
-    add_machine(parser)
-    parser.set_defaults(sysroot=None)
+    parser = options.add_verb(verbs, name, verb, text)
+    options.add_json(parser)
+    options.add_machine(parser)
     return parser
 
 
-def ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
+def ask(args: argparse.Namespace, verb: str, *more: str) -> Answer:
     from perftop.process import launch
 
-    return launch.ask(probe_command(options, verb, "--json", *more))
+    return launch.ask(options.probe_command(args, verb, "--json", *more))
 
 
-def answer(options: argparse.Namespace, draw: Draw, verb: str, *more: str) -> int:
+def answer(args: argparse.Namespace, draw: Draw, verb: str, *more: str) -> int:
     """Asks the probe, and prints what it answers."""
-    show(ask(options, verb, *more), draw, as_json=options.json)
+    show(ask(args, verb, *more), draw, as_json=args.json)
     return 0
 
 

@@ -98,30 +98,23 @@ def label(text: str) -> tuple[str, str]:
 
 
 def add_verb(
-    verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", **more: Any
+    verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
+    machine: bool = False, stream: bool = False,
 ) -> Parser:  # fmt: skip
     """Adds a verb. `text`: what the list of verbs says of it; `about`: what its own help says, if
-    that is more."""
+    that is more. `machine`: it reads a machine; `stream`: with samples, again and again."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
-    parser: Parser = verbs.add_parser(name, help=text, description=description, **more)
-    parser.set_defaults(verb=verb)
-    return parser
-
-
-def machine_parser() -> argparse.ArgumentParser:
-    """A parent with the options for the machine to read, and for the rights of the probe."""
-    parser = stream_options.sysroot()
-    parser.set_defaults(sysroot=None)
-    add_machine(parser)
-    return parser
-
-
-def stream_parser() -> argparse.ArgumentParser:
-    """A parent with the options for the stream to read, and for how often."""
-    parser = argparse.ArgumentParser(add_help=False, parents=[machine_parser()])
-    add_interval(parser)
-    stream_options.add(parser, span_ns)
+    parents = [stream_options.sysroot()] if machine or stream else []
+    parser: Parser = verbs.add_parser(
+        name, help=text, description=description, epilog=epilog, parents=parents
+    )
+    parser.set_defaults(verb=verb, sysroot=None)
+    if machine or stream:
+        add_machine(parser)
+    if stream:
+        add_interval(parser)
+        stream_options.add(parser, span_ns)
     return parser
 
 
@@ -188,13 +181,13 @@ def names(text: str | None) -> list[str] | None:
 # --- what follows for the probe
 
 
-def times(options: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
+def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
     """Lengths of interval and sample in ns, as asked for or by default. An interval that was not
     asked for has whole samples. Raises Failed."""
-    asked = options.sample or 1
-    interval: int = options.interval or -(-usual_ns // asked) * asked
+    asked = args.sample or 1
+    interval: int = args.interval or -(-usual_ns // asked) * asked
     steps = -(-interval // SAMPLE_NS)
-    sample: int = options.sample or interval // steps
+    sample: int = args.sample or interval // steps
     if sample > interval:
         raise Failed("--sample must not be longer than the interval (-i)", USAGE)
     if abs(interval / sample - round(interval / sample)) > 1e-6:
@@ -202,42 +195,42 @@ def times(options: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tupl
     return interval, sample
 
 
-def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
+def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     """The probe's command line; with --sudo here, sudo has asked for its password by then."""
     from perftop.process import launch, ssh
 
-    below = [] if options.sysroot is None else ["--sysroot", str(options.sysroot)]
-    if options.host is not None:
-        remote = options.remote or ssh.REMOTE
-        return ssh.command(options.host, [*arguments, *below], sudo=options.sudo, remote=remote)
-    if options.remote is not None:
+    below = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
+    if args.host is not None:
+        remote = args.remote or ssh.REMOTE
+        return ssh.command(args.host, [*arguments, *below], sudo=args.sudo, remote=remote)
+    if args.remote is not None:
         raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
-    if options.sudo:
+    if args.sudo:
         launch.authorize()
-    return launch.probe_command(*arguments, *below, sudo=options.sudo)
+    return launch.probe_command(*arguments, *below, sudo=args.sudo)
 
 
 def stream_command(
-    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
+    args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
     """The command line of a probe that streams, or the address of one that is served. Around a
     command it writes each sample at once: the command starts and its numbers end with samples."""
-    if (address := getattr(options, "attach", None)) is not None:
-        _check_attached(options, address)
+    if (address := getattr(args, "attach", None)) is not None:
+        _check_attached(args, address)
         return [address]
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:
         sample += ["--batch", f"{batch_ns / 1e9:g}"]
-    chosen = stream_options.handed_on(options)
-    if options.watch is not None:
-        chosen.append(f"--watch={options.watch}")  # it may start with a -
-    elsewhere = options.sysroot is not None or options.host is not None
-    if job is not None and not elsewhere and options.source.partition(":")[0] != "sim":
+    chosen = stream_options.handed_on(args)
+    if args.watch is not None:
+        chosen.append(f"--watch={args.watch}")  # it may start with a -
+    elsewhere = args.sysroot is not None or args.host is not None
+    if job is not None and not elsewhere and args.source.partition(":")[0] != "sim":
         chosen += ["--watch-tree", str(job.pid)]
-    return probe_command(options, "stream", "--source", options.source, *sample, *chosen)
+    return probe_command(args, "stream", "--source", args.source, *sample, *chosen)
 
 
-def _check_attached(options: argparse.Namespace, address: str) -> None:
+def _check_attached(args: argparse.Namespace, address: str) -> None:
     """Raises Failed if an option asks for what only a probe of our own could do."""
     from perftop.process import socket_probe
 
@@ -245,32 +238,32 @@ def _check_attached(options: argparse.Namespace, address: str) -> None:
     unset = {"source": "auto"}
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip
-        if getattr(options, name) not in {None, False, unset.get(name)}:
+        if getattr(args, name) not in {None, False, unset.get(name)}:
             option = name.replace("_", "-")
             raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
 
 
 def stream_commands(
-    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
+    args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
 ) -> list[tuple[str | None, list[str]]]:
     """The name and the probe's command line of each machine; the name of the only one is None."""
-    if len(options.hosts) < 2:
-        return [(None, stream_command(options, sample_ns, batch_ns, job))]
-    each = ((host, argparse.Namespace(**vars(options) | {"host": host})) for host in options.hosts)
+    if len(args.hosts) < 2:
+        return [(None, stream_command(args, sample_ns, batch_ns, job))]
+    each = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
     return [(host, stream_command(one, sample_ns, batch_ns, job)) for host, one in each]
 
 
 # --- the command that is measured
 
 
-def held_job(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
     """The command, forked and waiting for its start. Called before there are threads or much memory
     to copy."""
-    if options.command is None:
+    if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
 
-    return Job(options.command, apart=str(getattr(options, "output", "")) == "-")
+    return Job(args.command, apart=str(getattr(args, "output", "")) == "-")
 
 
 def shared_start(job: Job | None, machines: int) -> Start | None:
@@ -280,7 +273,7 @@ def shared_start(job: Job | None, machines: int) -> Start | None:
     return None if job is None else Start(job, machines)
 
 
-def identity_of(options: argparse.Namespace) -> Identity:
+def identity_of(args: argparse.Namespace) -> Identity:
     from perftop.process.identity import Identity
 
-    return Identity(dict(options.label or ()), options.command or (), options.interval)
+    return Identity(dict(args.label or ()), args.command or (), args.interval)

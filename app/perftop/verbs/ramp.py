@@ -14,14 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, unwritten
 from perftop.base.format import many, rough
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
 from perftop.base.times import rounded
-from perftop.verbs import machine
+from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
-from perftop.verbs.options import add_force
 
 if TYPE_CHECKING:
     from perftop.verbs.ramp_runs import Gap, Ramp, Spread
@@ -55,42 +53,44 @@ def add(verbs: Any) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
     text = "draw a picture into this file as well"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help=text)
-    add_force(parser)
+    options.add_force(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    return measure(options, functools.partial(machine.ask, options))
+def run(args: argparse.Namespace) -> int:
+    return measure(args, functools.partial(machine.ask, args))
 
 
-def measure(options: argparse.Namespace, ask: Ask) -> int:
+def measure(args: argparse.Namespace, ask: Ask) -> int:
     """Measures one CPU, or all in turn, and prints the results; the picture is of the slowest."""
-    _check_output(options)
-    measured, failed, interrupted = _measured(options, _cpus(options.cpu, ask), ask)
+    _check_output(args)
+    measured, failed, interrupted = _measured(args, _cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
-    if options.output is not None:
-        _write_picture(options, answer, ramp)
-    if options.json:
+    if args.output is not None:
+        _write_picture(args, answer, ramp)
+    if args.json:
         import json
 
         results = [_json(*each) for each in measured]
         every = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
-        print(json.dumps(every if options.cpu == "all" else results[0]))
+        print(json.dumps(every if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
-        if options.cpu == "all":
+        if args.cpu == "all":
             lines = [*table(measured, failed), "", *lines]
         print("\n".join(printable(line if utf8() else in_ascii(line)) for line in lines))
     return INTERRUPTED if interrupted else 0
 
 
-def _check_output(options: argparse.Namespace) -> None:
+def _check_output(args: argparse.Namespace) -> None:
     """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
-    path: Path | None = options.output
+    from perftop.base import new_file
+
+    path: Path | None = args.output
     if path is None:
         return
     if path.suffix != ".svg":
         raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
-    new_file.refuse(path, force=options.force)
+    new_file.refuse(path, force=args.force)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
         raise Failed(f"cannot write {path}: there is no such directory, or no right to")
 
@@ -104,7 +104,7 @@ def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
 
 
 def _measured(
-    options: argparse.Namespace, cpus: list[str | None], ask: Ask
+    args: argparse.Namespace, cpus: list[str | None], ask: Ask
 ) -> tuple[Measured, dict[int, str], bool]:
     """Measures each CPU in turn. Returns the results, the reasons of those that failed, and whether
     Ctrl-C ended it. If all fail, the last error is raised."""
@@ -116,10 +116,10 @@ def _measured(
     interrupted = False
     for i, cpu in enumerate(cpus, 1):
         which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
-        _show_progress(f"{which}{options.seconds:g} s …")
+        _show_progress(f"{which}{args.seconds:g} s …")
         more = [] if cpu is None else ["--cpu", cpu]
         try:
-            answer = ask("ramp", *more, "--isa", options.isa, "--seconds", f"{options.seconds:g}")
+            answer = ask("ramp", *more, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
         except Failed as error:
             if error.status == USAGE or cpu is None:
                 raise
@@ -131,7 +131,7 @@ def _measured(
         finally:
             _show_progress("")
         measured.append((answer, together(answer)))
-        if not options.json:
+        if not args.json:
             drawn, _ = _slowest(measured)
             for each, _ in measured:
                 if each is not drawn:
@@ -170,7 +170,8 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     return [*lines, "", *rows, "", *words]
 
 
-def _write_picture(options: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
+def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
+    from perftop.base import new_file
     from perftop.verbs import ramp_pictures
     from perftop.verbs.ramp_runs import middle, traces
 
@@ -180,10 +181,10 @@ def _write_picture(options: argparse.Namespace, answer: Answer, ramp: Ramp) -> N
         middle(ramp),
     )  # fmt: skip
     try:
-        with new_file.create(options.output, force=options.force) as file:
+        with new_file.create(args.output, force=args.force) as file:
             file.write(text.encode())
     except OSError as error:
-        raise unwritten(str(options.output), error) from None
+        raise unwritten(str(args.output), error) from None
 
 
 def _json(answer: Answer, ramp: Ramp) -> Answer:

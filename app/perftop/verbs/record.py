@@ -18,20 +18,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
 from perftop.base.text import in_ascii, meant, utf8
 from perftop.session.follow import Follower
-from perftop.verbs import headless
-from perftop.verbs.options import (
-    add_duration,
-    add_force,
-    add_run,
-    add_verb,
-    held_job,
-    identity_of,
-    shared_start,
-    span_ns,
-    stream_commands,
-    stream_parser,
-    times,
-)
+from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -61,20 +48,20 @@ _CLEAR = "\r\x1b[K"
 
 def add(verbs: Any) -> None:
     text = "write what is measured to a file, without a screen"
-    parser = add_verb(verbs, "record", run, text, parents=[stream_parser()], epilog=EPILOG)
+    parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
     text = "the file to write; a directory for several --host"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
     text = "keep only the last TIME, in a directory; USR1 or m keeps it for good"
-    parser.add_argument("--ring", type=span_ns, metavar="TIME", help=text)
+    parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
     text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "limit for all that --ring or --on keep (default: 1G)"
     parser.add_argument("--max-size", type=size_bytes, default=MAX_BYTES, metavar="SIZE", help=text)
     text = "print the systemd service of a black box"
     parser.add_argument("--print-unit", action="store_true", help=text)
-    add_force(parser)
-    add_duration(parser)
-    add_run(parser)
+    options.add_force(parser)
+    options.add_duration(parser)
+    options.add_run(parser)
     parser.set_defaults(runs=True, several=True)
 
 
@@ -100,41 +87,41 @@ def kinds(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Records a machine, or several side by side with a file each; one that fails stops no
     other."""
-    if options.print_unit:
+    if args.print_unit:
         from perftop.verbs import exporter
 
         return exporter.show("recorder")
-    if options.output is None:
+    if args.output is None:
         raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
-    _, sample_ns = times(options)
-    with held_job(options) as job:
-        each = stream_commands(options, sample_ns, BATCH_NS, job)
+    _, sample_ns = options.times(args)
+    with options.held_job(args) as job:
+        each = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with lean():
             import asyncio
 
             from perftop.output import live_measurement  # noqa: F401 - before the command runs
             from perftop.recording import ring, writer
-        options.on = kinds(options.on)
-        paths = [options.output]
+        args.on = kinds(args.on)
+        paths = [args.output]
         if len(each) > 1:
-            paths = headless.paths(options.output, options.hosts)
+            paths = headless.paths(args.output, args.hosts)
         for path in paths:
-            if _is_ring(options):
+            if _is_ring(args):
                 ring.refuse(path)
             else:
-                writer.refuse(path, force=options.force)
-        start = shared_start(job, len(each))
+                writer.refuse(path, force=args.force)
+        start = options.shared_start(job, len(each))
         records = [
-            Record(options, path, job, start, name)
+            Record(args, path, job, start, name)
             for (name, _), path in zip(each, paths, strict=True)
         ]
         for record in records:
             record.beside = records
         works = [(record, argv) for record, (_, argv) in zip(records, each, strict=True)]
-        max_s = inf if options.duration is None else options.duration / 1e9
+        max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = asyncio.run(headless.attend_all(works, max_s))
     if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
@@ -143,26 +130,26 @@ def run(options: argparse.Namespace) -> int:
     return headless.report_failures(status or max(each.status for each in records), failed)
 
 
-def _is_ring(options: argparse.Namespace) -> bool:
-    return options.ring is not None or bool(options.on)
+def _is_ring(args: argparse.Namespace) -> bool:
+    return args.ring is not None or bool(args.on)
 
 
 class Record(Follower):
     """Copies a stream to a file. Whatever ends it, the file is a complete recording up to then."""
 
     def __init__(
-        self, options: argparse.Namespace, path: Path, job: Job | None = None,
+        self, args: argparse.Namespace, path: Path, job: Job | None = None,
         start: Start | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
         """`start`: the job's one run, where several machines are recorded around it. `name`: of
         the machine, printed with what is said of it; None: it is the only one."""
-        super().__init__(duration_ns=options.duration)
-        self._options, self._path, self._name = options, path, name
+        super().__init__(duration_ns=args.duration)
+        self._options, self._path, self._name = args, path, name
         self._tape: Tape | Ring | None = None
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
-        self._triggers = Triggered(options.on, options.ring or RING_NS) if options.on else None
+        self._triggers = Triggered(args.on, args.ring or RING_NS) if args.on else None
         alone = job is None and name is None
         self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
         self.beside: Sequence[Record] = [self]
@@ -197,16 +184,16 @@ class Record(Follower):
         from perftop.recording.ring import Ring
         from perftop.recording.writer import Tape
 
-        options, self._now_ns = self._options, hello.raw_ns
+        args, self._now_ns = self._options, hello.raw_ns
         if self._command is not None:
             self._command.begin(hello)
-        named = identity_of(options).on(hello)
+        named = options.identity_of(args).on(hello)
         if self._triggers is not None:
             self._triggers.take([named])
-        if _is_ring(options):
-            self._tape = Ring(self._path, named, options.ring or RING_NS, options.max_size)
+        if _is_ring(args):
+            self._tape = Ring(self._path, named, args.ring or RING_NS, args.max_size)
         else:
-            self._tape = Tape(self._path, named, force=options.force)
+            self._tape = Tape(self._path, named, force=args.force)
 
     def admits(self, message: wire.Message) -> bool:
         return self._command is None or self._command.measurement.admit(message)

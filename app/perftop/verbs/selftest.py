@@ -10,8 +10,7 @@ from perftop.base import findings
 from perftop.base.errors import complain, unwritten
 from perftop.base.format import brief
 from perftop.base.text import mark, ranges, wrapped
-from perftop.verbs import machine
-from perftop.verbs import options as common
+from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
 
 VERDICTS = ("trusted", "close", "disturbed", "unusable")
@@ -36,18 +35,18 @@ def add(verbs: Any) -> None:
     parser.add_argument("--all", action="store_true", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     from perftop.process import launch
 
-    more = ["--source", options.source, *(["--all"] if options.all else [])]
-    answer = launch.ask(common.probe_command(options, "selftest", *more))
+    more = ["--source", args.source, *(["--all"] if args.all else [])]
+    answer = launch.ask(options.probe_command(args, "selftest", *more))
     try:
-        if options.host is None:  # the file is of one machine, and the screen here asks about this
+        if args.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
     except OSError as error:
         why = unwritten(str(error.filename or findings.file()), error)  # a write has no name
         complain(f"the result was not saved, so the screen will not warn: {why}")
-    machine.show(answer, draw, as_json=options.json)
+    machine.show(answer, draw, as_json=args.json)
     return 1 if answer["wrong"] else 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.verbs.options import add_verb, stream_command, stream_parser, times
+from perftop.verbs import options
 
 if TYPE_CHECKING:
     import socket
@@ -25,22 +25,22 @@ IDLE_S = 10.0
 
 def add(verbs: Any) -> None:
     text = "one probe for many readers on this machine: perftop attach unix:PATH"
-    parser = add_verb(verbs, "serve", run, text, parents=[stream_parser()])
+    parser = options.add_verb(verbs, "serve", run, text, stream=True)
     text = "listen there; systemd may hand over a socket"
     parser.add_argument("--socket", type=Path, metavar="PATH", help=text)
     text = "let members of this group read, too"
     parser.add_argument("--group", metavar="NAME", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from perftop.process import unix_socket
 
-    _, sample_ns = times(options)
-    argv = stream_command(options, sample_ns, sample_ns)
-    group = None if options.group is None else unix_socket.group_id(options.group)
-    with listening(options.socket, group) as listener:
+    _, sample_ns = options.times(args)
+    argv = options.stream_command(args, sample_ns, sample_ns)
+    group = None if args.group is None else unix_socket.group_id(args.group)
+    with listening(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             complain(f"to read it: perftop attach unix:{listener.getsockname()}")
         asyncio.run(serve(listener, argv, group))

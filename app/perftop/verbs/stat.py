@@ -13,23 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, in_ascii, painted, printable, utf8
+from perftop.verbs import options
 from perftop.verbs.headless import Measured, attend, attend_all, destination, report_failures
-from perftop.verbs.options import (
-    METRICS,
-    add_duration,
-    add_output,
-    add_run,
-    add_verb,
-    count,
-    held_job,
-    identity_of,
-    names,
-    shared_start,
-    stream_command,
-    stream_commands,
-    stream_parser,
-    times,
-)
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -50,44 +35,44 @@ COMMAND = (
 
 def add(verbs: Any) -> None:
     text = "the numbers as text or JSON, without a screen"
-    parser = add_verb(verbs, "stat", run, text, parents=[stream_parser()], epilog=COMMAND)
+    parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
     text = "stop after N intervals"
-    parser.add_argument("-n", "--count", type=count, metavar="N", help=text)
-    add_duration(parser)
+    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    options.add_duration(parser)
     text = "run CMD N times, and tell how far the means can be believed"
-    parser.add_argument("-r", "--repeat", type=count, metavar="N", help=text)
+    parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
     text = "with -r: run CMD K times before that, uncounted"
-    parser.add_argument("--warmup", type=count, default=0, metavar="K", help=text)
+    parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object a line")
     text = "one line an interval, of the whole machine"
     forms.add_argument("--brief", action="store_true", help=text)
-    parser.add_argument("--metrics", metavar="A,B", help=METRICS)
-    add_output(parser)
-    add_run(parser)
+    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    options.add_output(parser)
+    options.add_run(parser)
     parser.set_defaults(runs=True, several=True)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the verb on one machine, or on several side by side."""
-    interval_ns, sample_ns = times(options)
-    if _repeats(options):
-        return _run_repeated(options, sample_ns)
-    with held_job(options) as job:
+    interval_ns, sample_ns = options.times(args)
+    if _repeats(args):
+        return _run_repeated(args, sample_ns)
+    with options.held_job(args) as job:
         from perftop.process import batches
 
-        batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
-        each = stream_commands(options, sample_ns, batch_ns, job)
+        batch_ns = batches.longest(sample_ns, interval_ns, args.duration)
+        each = options.stream_commands(args, sample_ns, batch_ns, job)
         with lean():
             import asyncio
 
             from perftop.output import live_measurement, stat_table  # noqa: F401 - before it runs
-        start = shared_start(job, len(each))
-        max_s = inf if options.duration is None else options.duration / 1e9
-        if options.count is not None:
-            max_s = options.count * interval_ns / 1e9
-        stats, status = [Stat(options, job, start, name) for name, _ in each], 0
-        with destination(options, lambda: stats[0].status) as out:
+        start = options.shared_start(job, len(each))
+        max_s = inf if args.duration is None else args.duration / 1e9
+        if args.count is not None:
+            max_s = args.count * interval_ns / 1e9
+        stats, status = [Stat(args, job, start, name) for name, _ in each], 0
+        with destination(args, lambda: stats[0].status) as out:
             for stat in stats:
                 stat.out = out
             if len(each) == 1:
@@ -104,23 +89,23 @@ class Stat(Measured):
     out: TextIO
 
     def __init__(
-        self, options: argparse.Namespace, job: Job | None = None, start: Start | None = None,
+        self, args: argparse.Namespace, job: Job | None = None, start: Start | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
         """`name`: of the machine, printed with all that is told of it; None: it is the only one."""
         from perftop.output.export.fields import chosen
         from perftop.process.probe_stream import REST_S
 
-        interval_ns, _ = times(options)
-        lines = job is None or options.interval is not None
+        interval_ns, _ = options.times(args)
+        lines = job is None or args.interval is not None
         super().__init__(
             interval_ns if lines else None, job, start, rest_s=0.0 if lines else REST_S,
-            duration_ns=options.duration, count=options.count,
+            duration_ns=args.duration, count=args.count,
         )  # fmt: skip
-        self._options, self._name = options, name
+        self._options, self._name = args, name
         self._lines = lines
         """Whether intervals are printed, or only the summary."""
-        self._metrics = names(options.metrics)
+        self._metrics = options.names(args.metrics)
         self._fields = chosen(self._metrics)
         self._columns = None if self._metrics is None else _columns(self._metrics)
 
@@ -129,7 +114,7 @@ class Stat(Measured):
         from perftop.output.export.fields import with_events
         from perftop.output.stat_table import SCREENFUL, StatTable
 
-        session = super().on_hello(identity_of(self._options).on(hello))
+        session = super().on_hello(options.identity_of(self._options).on(hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.account()
@@ -237,47 +222,47 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 # --- a command that is run several times
 
 
-def _repeats(options: argparse.Namespace) -> bool:
+def _repeats(args: argparse.Namespace) -> bool:
     """Whether a command is to be run several times. Raises Failed if other options contradict."""
-    if options.repeat is None:
-        if options.warmup:
+    if args.repeat is None:
+        if args.warmup:
             raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
         return False
-    if options.command is None:
+    if args.command is None:
         raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
-    if options.interval is not None or len(options.hosts) > 1:
-        what = "-i" if options.interval is not None else "several --host"
+    if args.interval is not None or len(args.hosts) > 1:
+        what = "-i" if args.interval is not None else "several --host"
         raise Failed(f"-r prints one row a run; {what} is for a single run", USAGE)
     return True
 
 
-def _run_repeated(options: argparse.Namespace, sample_ns: int) -> int:
+def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Returns the exit status of the first run that failed, warm-ups included. Raises Failed if the
     command cannot be run."""
     with lean():
         from perftop.output import stat_json
         from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
     status = 0
-    with destination(options, lambda: status) as out:
-        every, hello, stopped = _measured_runs(options, sample_ns)
+    with destination(args, lambda: status) as out:
+        every, hello, stopped = _measured_runs(args, sample_ns)
         status = first_failed(every) or stopped
         runs = Runs(every)
         if not runs.runs:
             return status
-        if options.json:
-            printed = [hello, *map(stat_json.text, lines_json(runs, options.command))]
+        if args.json:
+            printed = [hello, *map(stat_json.text, lines_json(runs, args.command))]
         else:
-            printed = lines(runs, options.command)
+            printed = lines(runs, args.command)
             if out in {sys.stdout, sys.stderr} and not utf8():
                 printed = [in_ascii(line) for line in printed]
         printed = [printable(line) for line in printed]
-        printed[0] = painted(printed[0], "1" if colours(out) and not options.json else "")
+        printed[0] = painted(printed[0], "1" if colours(out) and not args.json else "")
         out.write("".join(f"{line}\n" for line in printed))
         out.flush()
     return status
 
 
-def _measured_runs(options: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
+def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
     """The runs, the hello of the first as a line of JSON, and 128 + the signal that ended them
     early, else 0."""
     import asyncio
@@ -290,15 +275,15 @@ def _measured_runs(options: argparse.Namespace, sample_ns: int) -> tuple[list[Re
     from perftop.process.job import Job
     from perftop.verbs.headless import STDOUT
 
-    single = argparse.Namespace(**vars(options) | {"json": True, "metrics": None, "brief": False})
+    single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
     handlers = {number: signal.getsignal(number) for number in HEEDED}
     hello = ""
     every: list[Repeat] = []
-    for at in range(options.warmup + options.repeat):
+    for at in range(args.warmup + args.repeat):
         for number, handler in handlers.items():
             signal.signal(number, handler)  # at its end the run before ignores them
-        with Job(options.command, apart=options.output == STDOUT) as job:
-            argv = stream_command(options, sample_ns, sample_ns, job)
+        with Job(args.command, apart=args.output == STDOUT) as job:
+            argv = options.stream_command(args, sample_ns, sample_ns, job)
             stat, out = Stat(single, job), io.StringIO()
             stat.out = out
             status = asyncio.run(attend(stat, argv))
@@ -310,7 +295,7 @@ def _measured_runs(options: argparse.Namespace, sample_ns: int) -> tuple[list[Re
             complain(f"run {at + 1} was ended by signal {status - 128} and is not counted")
             return every, hello, status
         hello = hello or printed[0]
-        every.append(repeat(json.loads(printed[-1]), warmup=at < options.warmup))
+        every.append(repeat(json.loads(printed[-1]), warmup=at < args.warmup))
         if ended:
             return every, hello, status
     return every, hello, 0

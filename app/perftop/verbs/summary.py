@@ -14,7 +14,7 @@ from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.session.follow import Follower
-from perftop.verbs.options import add_json, add_verb, span_ns
+from perftop.verbs import options
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -31,21 +31,21 @@ DAY_S = 86_400
 
 def add(verbs: Any) -> None:
     text = "a recording summed up, as a whole or phase by phase"
-    parser = add_verb(verbs, "summary", run, text)
+    parser = options.add_verb(verbs, "summary", run, text)
     parser.add_argument("file", type=Path, metavar="FILE", help="what record has written")
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, key, text in (("--from", "since", "begins"), ("--to", "until", "ends")):
         moment = f"where it {text}: 30s after the start, or 12:03:05"
         parser.add_argument(name, dest=key, type=place, metavar="TIME", help=moment)
-    add_json(parser, "one JSON object a phase")
+    options.add_json(parser, "one JSON object a phase")
 
 
 def place(text: str) -> int | str:
     """A time of day as it is, or a duration in ns."""
-    return text if ":" in text else span_ns(text)
+    return text if ":" in text else options.span_ns(text)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
         from perftop.output.summary import text
@@ -53,10 +53,10 @@ def run(options: argparse.Namespace) -> int:
         from perftop.recording.source import ended, opened
         from perftop.session.session import MOST_TOGETHER
 
-    file: Path = options.file
-    by_mark = options.by is not None
+    file: Path = args.file
+    by_mark = args.by is not None
     with opened(file) as source:
-        since_ns, until_ns = _span(options.since, options.until, source.hello)
+        since_ns, until_ns = _span(args.since, args.until, source.hello)
         whole, phases = Whole(since_ns), Phases(since_ns)
         followers: list[Follower] = [whole, phases] if by_mark else [whole]
         for follower in followers:
@@ -69,14 +69,14 @@ def run(options: argparse.Namespace) -> int:
         if by_mark:
             phases.on_end()
     if not whole.reached or whole.session.frames < 2:
-        if options.since is not None or options.until is not None:
+        if args.since is not None or args.until is not None:
             raise Failed(f"{file}: no sample lies in that time", USAGE)
         why = f": {source.damage}" if source.damage else ""
         raise Failed(f"{file}: there are no two samples in it{why}", DAMAGED if why else 1)
     if by_mark and not phases.found:
         raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
     total = phase(whole.session, WHOLE)
-    if options.json:
+    if args.json:
         lines = [stat_json.text(json_line(one)) for one in (*phases.found, total)]
     else:
         lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]

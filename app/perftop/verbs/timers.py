@@ -34,9 +34,9 @@ def add(verbs: Any) -> None:
     parser.add_argument("--cpu", type=int, metavar="N", help=text)
 
 
-def run(options: argparse.Namespace) -> int:
-    more = [] if options.cpu is None else [f"--cpu={options.cpu}"]
-    return machine.answer(options, draw, "timers", *more)
+def run(args: argparse.Namespace) -> int:
+    more = [] if args.cpu is None else [f"--cpu={args.cpu}"]
+    return machine.answer(args, draw, "timers", *more)
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from perftop.base.format import many
 from perftop.base.text import ranges
-from perftop.verbs import machine
+from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer
-from perftop.verbs.options import add_json, add_verb, machine_parser
 
 TYPES = "PEL other"
 """Types of cores in the order in which they are named."""
@@ -26,12 +25,12 @@ MAX_RUN = 72
 
 def add(verbs: Any) -> None:
     text = "packages, caches, cores, CPUs"
-    parser = add_verb(verbs, "topology", run, text, parents=[machine_parser()])
-    add_json(parser)
+    parser = options.add_verb(verbs, "topology", run, text, machine=True)
+    options.add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    return machine.answer(options, draw, "topology")
+def run(args: argparse.Namespace) -> int:
+    return machine.answer(args, draw, "topology")
 
 
 class _Core(NamedTuple):

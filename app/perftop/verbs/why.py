@@ -13,19 +13,8 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
+from perftop.verbs import options
 from perftop.verbs.headless import Measured, attend, destination
-from perftop.verbs.options import (
-    STAT_INTERVAL_NS,
-    add_duration,
-    add_json,
-    add_output,
-    add_verb,
-    held_job,
-    span_ns,
-    stream_command,
-    stream_parser,
-    times,
-)
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -42,43 +31,43 @@ EPILOG = (
 
 def add(verbs: Any) -> None:
     text = "what costs most time here, with evidence"
-    parser = add_verb(verbs, "why", run, text, parents=[stream_parser()], epilog=EPILOG)
+    parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording, or - for stdin"
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
-    add_duration(parser, "how long to look (default: 10s)")
-    add_json(parser, "one JSON object")
-    add_output(parser)
+    options.add_duration(parser, "how long to look (default: 10s)")
+    options.add_json(parser, "one JSON object")
+    options.add_output(parser)
     parser.set_defaults(runs=True)
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.file is not None:
-        return _run_on_file(options)
-    _, sample_ns = times(options)
-    with held_job(options) as job:
+def run(args: argparse.Namespace) -> int:
+    if args.file is not None:
+        return _run_on_file(args)
+    _, sample_ns = options.times(args)
+    with options.held_job(args) as job:
         from perftop.process import batches
 
-        duration_ns = options.duration or USUAL_NS
-        batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
-        argv = stream_command(options, sample_ns, batch_ns, job)
+        duration_ns = args.duration or USUAL_NS
+        batch_ns = batches.longest(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
+        argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
             import asyncio
 
             from perftop.output.why import report  # noqa: F401 - before the command runs
-        why, status = Why(options, job), 0
-        with destination(options, lambda: why.status) as why.out:
+        why, status = Why(args, job), 0
+        with destination(args, lambda: why.status) as why.out:
             status = asyncio.run(attend(why, argv))
         return status or why.status
 
 
-def _run_on_file(options: argparse.Namespace) -> int:
-    if options.command is not None:
+def _run_on_file(args: argparse.Namespace) -> int:
+    if args.command is not None:
         raise Failed("a recording or a command, not both", USAGE)
     with lean():
         from perftop.recording.source import ended, opened
-    path: Path = options.file
-    why = Why(options)
-    with destination(options) as why.out:
+    path: Path = args.file
+    why = Why(args)
+    with destination(args) as why.out:
         try:
             with opened(None if str(path) == "-" else path) as source:
                 why.take([source.hello])
@@ -95,7 +84,7 @@ def _meant(path: Path) -> str:
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
     with contextlib.suppress(argparse.ArgumentTypeError):
-        span_ns("" if path.exists() else str(path))
+        options.span_ns("" if path.exists() else str(path))
         return f"; how long to look: --duration {path}"
     return ""
 
@@ -105,13 +94,13 @@ class Why(Measured):
 
     out: TextIO
 
-    def __init__(self, options: argparse.Namespace, job: Job | None = None) -> None:
+    def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
         from perftop.process.probe_stream import REST_S
 
-        timed = options.file is None and job is None
-        duration_ns = (options.duration or USUAL_NS) if timed else None
+        timed = args.file is None and job is None
+        duration_ns = (args.duration or USUAL_NS) if timed else None
         super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
-        self._options = options
+        self._options = args
         self.found = False
         """Whether there was enough to report."""
         self._shows_wait = timed and sys.stderr is not None and sys.stderr.isatty()
