@@ -16,6 +16,7 @@ from perftop.session.follow import Follower
 from perftop.verbs import options
 
 if TYPE_CHECKING:
+    import os
     import socket
 
     from perfprobe import wire
@@ -130,6 +131,8 @@ class Exporter(Follower):
         self._sampled_s = self._written_s = -FILE_S
         """Times of the loop: of the newest sample, and of the newest text file."""
         self._serves = False
+        self._made: os.stat_result | None = None
+        """The text file that we wrote last."""
 
     async def consume(self, stream: Stream) -> None:
         import asyncio
@@ -167,10 +170,11 @@ class Exporter(Follower):
         return False
 
     def on_end(self) -> None:
+        from perftop.base import own_directory
+
         self._server.close()
-        if self._file is not None and self._written_s > -FILE_S:  # else it is not ours
-            with contextlib.suppress(OSError):
-                self._file.unlink()
+        if self._file is not None and self._made is not None:
+            own_directory.remove(self._file, self._made)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
         """What is handed out; None while the probe is silent."""
@@ -200,7 +204,8 @@ class Exporter(Follower):
 
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
-                new_file.replace(self._file, self._page.text(openmetrics=False), FILE_MODE)
+                text = self._page.text(openmetrics=False)
+                self._made = new_file.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise unwritten(str(self._file), error) from None
             self._written_s = now_s

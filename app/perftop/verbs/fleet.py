@@ -112,20 +112,18 @@ async def _print_lines(source: Source, count: int | None) -> int:
     from perftop.session.fleet.fleet import Sight
 
     caught: list[int] = []
-    over = asyncio.Event()
+    feeding = asyncio.create_task(source.run())
 
     def stop(number: int) -> None:
         caught.append(number)
-        over.set()
+        feeding.cancel()
 
     heed(ENDS, stop)
-    feeding = asyncio.create_task(source.run())
-    feeding.add_done_callback(lambda _: over.set())
     ended: dict[str, float] = {}
     """The end of the newest episode that was printed, by machine."""
     try:
-        await _first_answers(source, over)
-        while not over.is_set() and count != 0:
+        await _first_answers(source, feeding)
+        while not feeding.done() and count != 0:
             for machine in source.fleet.rows(Sight(), source.now):
                 print(text(machine_line(machine, source.now)))
                 last = ended.get(machine.name, 0.0)
@@ -136,8 +134,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
             sys.stdout.flush()
             count = 0 if source.over else None if count is None else count - 1
             if count != 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(over.wait(), source.every_s)
+                await asyncio.wait([feeding], timeout=source.every_s)
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -145,17 +142,16 @@ async def _print_lines(source: Source, count: int | None) -> int:
     return 128 + caught[0] if caught else 0
 
 
-async def _first_answers(source: Source, over: asyncio.Event) -> None:
+async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
     """Waits until every machine has answered, failed, or had its time."""
     import asyncio
 
     until = asyncio.get_running_loop().time() + FIRST_S
-    while asyncio.get_running_loop().time() < until and not over.is_set():
+    while asyncio.get_running_loop().time() < until and not feeding.done():
         waiting = [m for m in source.fleet.silent if m.why == "connecting"]
         if source.fleet.machines and not waiting:
             return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(over.wait(), 0.1)
+        await asyncio.wait([feeding], timeout=0.1)
 
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:

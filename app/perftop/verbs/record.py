@@ -222,14 +222,16 @@ class Record(Follower):
         return closed
 
     def on_end(self) -> None:
+        from perftop.recording.writer import Tape
+
         tape, command = self._tape, self._command
         try:
             if tape is not None and tape.open:
                 self._write_marks()
                 self._write_run(over=True)
                 tape.end()
-                if command is not None and command.failed:
-                    tape.path.unlink(missing_ok=True)  # the command did not run: nothing to keep
+                if command is not None and command.failed and isinstance(tape, Tape):
+                    tape.drop()  # the command did not run: nothing to keep
                 else:
                     self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
         finally:
