@@ -1,7 +1,7 @@
-"""The command line: finds the verb, understands habits of other tools, and words what is wrong.
+"""The command line: finds the verb, understands habits of other tools, and words mistakes.
 
-Each verb has its options and its work in a module of `verbs`, which is imported here; so those
-import what is heavy only when they run.
+A verb is a module of `verbs`, with its options and its work. All are imported here, so they import
+heavy modules only when they run.
 """
 
 from __future__ import annotations
@@ -165,12 +165,12 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
     return args
 
 
-# --- what is wrong
+# --- mistakes
 
 
 def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     """Raises Failed if the first word is no verb. Users of perf or turbostat expect it to be a
-    command, so the message says how to run one."""
+    command, so the message shows how to measure one."""
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
@@ -185,17 +185,18 @@ def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
 def _unexpected(
     verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]
 ) -> str:  # fmt: skip
-    """What to say of words that the verb does not know; they may be meant as a command."""
+    """The message for words that the verb does not take; they may be meant as a command."""
     first = left[0].partition("=")[0]
     if first in verbs:
         return f"the verb comes first: perftop {first} [OPTIONS]"
     text = f"unexpected argument: {shlex.join(left)}"
     if first.startswith("-"):
-        known = {name: _options_of(parser) for name, parser in verbs.items()}
-        others = [name for name in dict.fromkeys((*RUN, *verbs)) if first in known[name]]
-        near = meant(first, known.get(verb, ())) if first.startswith("--") else ""
-        near = near or f"; see perftop {verb} --help"
-        return text + (f"; {first} is for {', '.join(others[:3])}" if others else near)
+        by_verb = {name: _options_of(parser) for name, parser in verbs.items()}
+        takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
+        if takers:
+            return f"{text}; {first} is for {', '.join(takers[:3])}"
+        near = meant(first, by_verb.get(verb, ())) if first.startswith("--") else ""
+        return text + (near or f"; see perftop {verb} --help")
     if verb == "record" and not left[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
     if verb in RUN:

@@ -1,9 +1,9 @@
 """The one loop over a stream of messages, live, far away or from a file.
 
-Whoever reads a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
-draws. A file is read by `take(source.messages())` after its hello, a live stream by `consume`; when
-nothing more comes, whoever runs the loop calls `on_end`. Quick to import: `perftop --help` loads
-all verbs, but neither numpy nor the wire.
+A reader of a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
+draws. A file is read by `take(source.messages())` after its hello, a live stream by `consume`; the
+caller calls `on_end` at the end. Quick to import: `perftop --help` loads all verbs, but neither
+numpy nor the wire.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Follower:
         """Called when an episode has begun and runs."""
 
     def on_warning(self, text: str) -> None:
-        """Called when the probe has something to say."""
+        """Called for a warning of the probe."""
 
     def on_interval(self, interval: Interval) -> None:
         """Called when an interval is complete."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called when all else was called for a message. True: it was the last one wanted."""
+        """Called for each message, after the other hooks. True: it was the last one wanted."""
         return False
 
     def on_end(self) -> None:

@@ -21,7 +21,7 @@ MAX_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
 EPILOG = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
-    "The exit status is 0, whether there is a difference or not."
+    "The exit status is 0, with and without a difference."
 )
 
 
@@ -31,7 +31,7 @@ def add(verbs: Any) -> None:
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=text)
     for side in "ab":
-        text = f"the runs of {side.upper()}, where there are several"
+        text = f"the runs of {side.upper()}, if there are several"
         parser.add_argument(
             f"--{side}", nargs="+", type=Path, default=[], metavar="FILE", help=text
         )

@@ -24,9 +24,9 @@ GIVES = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""What a source gives by which a machine is judged; what all else rests on comes first."""
+"""What a source gives, by the name of its check; the one that all others need comes first."""
 BY_ROOT = "perftop --sudo"
-"""The part of a remedy that more rights are."""
+"""Part of each fix that is more rights."""
 SUDO = "sudo "
 UNUSABLE = "not usable"
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Asked(NamedTuple):
-    """The machine that the doctor was asked about, and what whoever asked may do there."""
+    """The machine that the doctor was asked about, and the rights of the user there."""
 
     host: str | None = None
     """As ssh knows it; None: this machine."""
@@ -56,11 +56,11 @@ class Asked(NamedTuple):
     sysroot: str | None = None
     """Directory that is read in place of the machine's own files."""
     root: bool = False
-    """The probe runs as root without being told to."""
+    """The probe runs as root without --sudo."""
     sudo: bool = False
-    """It was told to, with --sudo."""
+    """The probe runs as root by --sudo."""
     program: str | None = None
-    """perftop by its path, where `su` must start it, because there is no sudo."""
+    """Path of perftop if `su` must start it, because there is no sudo."""
 
     def command(self, *words: str, sudo: bool = False) -> str:
         """perftop with these words, for the same machine."""
@@ -87,7 +87,7 @@ def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
     def described(item: Answer, now: str, more: Sequence[tuple[str, str | None]]) -> list[str]:
-        """A check: its sign, what it is and its state; below that what else is known of it."""
+        """A check: its sign, its name and its state; below them what is lost and the fix."""
         sign = text.mark(item["state"], unicode=unicode)
         lines = fact(f"{sign} {item['what']}", now, width)
         for label, what in more:
@@ -136,18 +136,18 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 
 
 def sentences(answer: Answer, asked: Asked) -> list[str]:
-    """What is there, the best next step, and what to type for it."""
+    """What perftop can read, the best next step, and what to type for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
-    there = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
+    usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
     if PROC not in checks:  # it is a check only where it is missing
-        there.append(GIVES[PROC])
-    found = f"You have {', '.join(there) or 'little'}"
+        usable.append(GIVES[PROC])
+    summary = f"You have {', '.join(usable) or 'little'}"
     if lacking:
-        found += f"; not: {', '.join(GIVES[what] for what in lacking)}"
+        summary += f"; not: {', '.join(GIVES[what] for what in lacking)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
     step, typed = _step([checks[what] for what in lacking], asked, writable)
-    return [f"{found}.", f"{step}.", f"Type: {typed}"]
+    return [f"{summary}.", f"{step}.", f"Type: {typed}"]
 
 
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 EVERY_NS = 1_000_000_000
-"""What a line covers where neither --every nor the recording says."""
+"""Length of an interval if neither --every nor the recording sets one."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         except OSError as error:
             name, why = output or "stdout", error.strerror or error
-            text = f"cannot write all of {name}: {why}; what is there is only the beginning"
+            text = f"cannot write all of {name}: {why}; it has only the beginning"
             raise Failed(text) from None
     if not source.checked:
         complain(f"{path or 'stdin'}: {UNCHECKED}")
@@ -228,11 +228,11 @@ def selected_cpus(session: Session, text: str) -> list[int]:
             hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
             raise Failed(f"--cpus: invalid CPUs {term!r} ({hint})", USAGE)
         try:
-            wanted = filters.parse(words)
+            choice = filters.parse(words)
         except filters.FilterError as error:
             raise Failed(f"--cpus: {error}", USAGE) from None
-        assert wanted is not None
-        positions = shown & set(wanted.cpus(session, None).nonzero()[0].tolist())
+        assert choice is not None
+        positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
         if not positions:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
         found |= positions

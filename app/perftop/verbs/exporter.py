@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 SAMPLE_NS = 1_000_000_000
-"""Length of a sample of the exporter, which runs for ever with nobody watching."""
+"""Length of a sample: the exporter runs for ever, with nobody watching."""
 DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
 """Where it listens unless another address is given, and how the path of a socket begins."""
 FILE_S, FILE_MODE = 10.0, 0o644
@@ -42,7 +42,7 @@ SHIPPED = {
 HOMES = "/home", "/root", "/run/user"
 """Directories that the service cannot see."""
 EPILOG = (
-    "A scrape gets what is known already and measures nothing. Process names and command lines are "
+    "A scrape returns the latest numbers and measures nothing. Process names and command lines are "
     "never exported. A longer --sample (1s by default) costs less."
 )
 
@@ -71,8 +71,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs until a signal. Without an address it listens where the service manager or the default
-    says; nowhere if only a text file is asked for."""
+    """Runs until a signal. It listens on the sockets of the service manager, else on the default
+    address; nowhere if only a text file is asked for."""
     if args.printed is not None:
         return show(args.printed)
     import asyncio
@@ -127,7 +127,7 @@ class Exporter(Follower):
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._sampled = False
-        """Whether there was a sample since this was last reset."""
+        """Whether there was a sample in the batch that is taken."""
         self._sampled_s = self._written_s = -FILE_S
         """Times of the loop: of the newest sample, and of the newest text file."""
         self._serves = False
@@ -196,8 +196,8 @@ class Exporter(Follower):
             unix = isinstance(one.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
             await servers.enter_async_context(await serve(self._server.caller, sock=one))
-            known = "; whoever can reach it can read it" if public(one) else ""
-            complain(f"{address(one)}: {self._page.series} series{known}")
+            warning = "; whoever can reach it can read it" if public(one) else ""
+            complain(f"{address(one)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
         from perftop.base import new_file
@@ -257,10 +257,10 @@ def _at(where: str) -> socket.socket:
         hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
         raise Failed(f"--listen: invalid address {where!r} ({hint})", USAGE)
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, bind_to = found[0]
+        family, kind, protocol, _, bind_to = addresses[0]
         one = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise refused(where, error) from None

@@ -32,7 +32,7 @@ MAX_HOSTS = 64
 RATE_S = 10.0
 """Span of the mean of bytes a second."""
 SIMULATED = "sim:"
-"""A host whose name begins so is simulated here, to try the screen."""
+"""Prefix of the name of a host that is simulated here, to try the screen."""
 
 
 # --- over ssh
@@ -242,8 +242,8 @@ class RecordingsSource:
     def __init__(self, directory: Path, *, playing: bool = True) -> None:
         """Raises Failed if there is no recording, or none that can be read. One that cannot is a
         machine that does not answer."""
-        there = (path for path in directory.glob(PATTERN) if path.is_file() or has_parts(path))
-        paths = [directory] if has_parts(directory) else sorted(there)
+        files = (path for path in directory.glob(PATTERN) if path.is_file() or has_parts(path))
+        paths = [directory] if has_parts(directory) else sorted(files)
         if not paths:
             raise Failed(f"no recordings (NAME.perftop) in {directory}", USAGE)
         if len(paths) > MAX_FILES:
@@ -271,7 +271,7 @@ class RecordingsSource:
         played = (track.live.machine for track in self._tracks)
         self.fleet = Fleet([*played, *self._unread.values()])
         self._now = self.first
-        self._wanted: float | None = self.first + 1.0
+        self._target: float | None = self.first + 1.0
         self._playing = playing
         self._reading = False
 
@@ -287,7 +287,7 @@ class RecordingsSource:
     @property
     def over(self) -> bool:
         """Whether all of it was played."""
-        return self._now >= self.last and self._wanted is None
+        return self._now >= self.last and self._target is None
 
     def facts(self) -> Sequence[str]:
         return ["times by each machine's own clock"]
@@ -296,12 +296,12 @@ class RecordingsSource:
         """Plays on, or goes where the viewer wants, until cancelled."""
         with self._open:
             while True:
-                began, wanted = time.monotonic(), self._wanted
-                self._wanted = None
-                if wanted is not None:
-                    await self._go(min(max(wanted, self.first), self.last))
-                await asyncio.sleep(0 if self._wanted is not None else TICK_S)
-                if self._playing and self._wanted is None:
+                began, target = time.monotonic(), self._target
+                self._target = None
+                if target is not None:
+                    await self._go(min(max(target, self.first), self.last))
+                await asyncio.sleep(0 if self._target is not None else TICK_S)
+                if self._playing and self._target is None:
                     await self._go(min(self._now + time.monotonic() - began, self.last))
                     self._playing = self._now < self.last
 
@@ -325,8 +325,8 @@ class RecordingsSource:
 
     def travel(self, by: int) -> bool:
         """A second back or on for each step; it pauses there."""
-        at = self._now if self._wanted is None else self._wanted
-        self._wanted, self._playing = at + by, False
+        at = self._now if self._target is None else self._target
+        self._target, self._playing = at + by, False
         return True
 
     def pause(self) -> None:

@@ -36,7 +36,7 @@ STDOUT = Path("-")
 
 
 class Work(Protocol):
-    """What runs on a stream: a `Follower`, mostly."""
+    """A job on a stream: mostly a `Follower`."""
 
     @property
     def bracket(self) -> Bracket | None:
@@ -213,7 +213,7 @@ def _handle_signals(
 
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
-    """Prints what failed; returns the exit status: 0 only if nothing did."""
+    """Prints failures; returns the exit status: 0 only without any."""
     lines = [str(each) for each in failed if each is not None]
     for line in dict.fromkeys(lines):
         complain(line)
@@ -253,9 +253,9 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
 def destination(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
-    """Where -o says: a new file, or stdout (`-`); without it stdout, or stderr beside a command,
-    which has stdout for itself. A reader that has gone ends the block. Raises Failed, with the
-    command's `status` unless that is 0."""
+    """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr beside a
+    command, which has stdout for itself. The block ends if the reader of a pipe is gone. Raises
+    Failed, with the command's `status` unless that is 0."""
     from perftop.base import new_file
 
     path: Path | None = args.output

@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows a page, the options of a verb without a page of its name, or what there is."""
+    """Shows a page, the options of a verb without a page of its name, or the list of pages."""
     from perftop.docs import page, terminal
 
     topic: str | None = args.topic

@@ -56,5 +56,5 @@ def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True)
 
 
 def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    """A name in the first column, and what there is to say of it in as many lines as it takes."""
+    """Lines of a table: a name in the first column, and text beside it."""
     return wrapped(f"{name:<{indent}}{text}", width, indent)

@@ -39,7 +39,7 @@ Verb = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Words what is wrong in one line. The usage of verbs that can run a command shows that."""
+    """Words mistakes in one line. The usage of verbs that can run a command shows that."""
 
     def format_help(self) -> str:
         usage, gap, rest = super().format_help().partition("\n\n")
@@ -101,8 +101,8 @@ def add_verb(
     verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
     machine: bool = False, stream: bool = False,
 ) -> Parser:  # fmt: skip
-    """Adds a verb. `text`: what the list of verbs says of it; `about`: what its own help says, if
-    that is more. `machine`: it reads a machine; `stream`: with samples, again and again."""
+    """Adds a verb. `text`: its line in the list of verbs; `about`: how its own help begins, if that
+    is more. `machine`: it reads a machine; `stream`: with samples, again and again."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
     parents = [stream_options.sysroot()] if machine or stream else []
@@ -139,7 +139,7 @@ def add_json(parser: argparse.ArgumentParser, text: str = "as one JSON object") 
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +156,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the options for what a run is called, and for a stream that is served."""
     parser.add_argument(
         "--label", action="append", type=label, metavar="KEY=VALUE",
-        help="what this run is called, in all that is made of it; may be repeated",
+        help="name of this run, kept in recordings and all output; may be repeated",
     )  # fmt: skip
     text = "read from `perftop serve`, which listens there, and start no probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
@@ -174,7 +174,7 @@ def at_terminal() -> bool:
 
 
 def names(text: str | None) -> list[str] | None:
-    """The names in a list with commas; None: none was given."""
+    """The names in a list with commas; None: no list was given."""
     return None if text is None else text.split(",")
 
 
@@ -257,8 +257,8 @@ def stream_commands(
 
 
 def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """The command, forked and waiting for its start. Called before there are threads or much memory
-    to copy."""
+    """The command, forked and waiting for its start. Called before there are threads, or much
+    memory to copy."""
     if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job

@@ -92,7 +92,7 @@ def _check_output(args: argparse.Namespace) -> None:
         raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
     new_file.refuse(path, force=args.force)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        raise Failed(f"cannot write {path}: there is no such directory, or no right to")
+        raise Failed(f"cannot write {path}: no such directory, or no permission")
 
 
 def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
@@ -287,10 +287,10 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         rows.append(("gaps", _gaps(ramp)))
     rows.append(("runs", _disturbed(ramp)))
     if not answer["tsc"]["invariant"]:
-        text = "not known to be invariant: if it follows the clock, all this is wrong"
+        text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
         rows.append(("TSC", text))
     if answer["virtualisation"]:
-        text = "only its own idle is seen; the CPU below may have run for others"
+        text = "only idle time of this guest is seen; the host's CPU may have run others"
         rows.append(("guest", text))
     return [line for name, text in rows for line in fact(name, text, width, INDENT)]
 
@@ -320,9 +320,9 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         elif abs(apart) <= AGREE:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * apart):.1f} %"
         else:
-            says = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(apart)}"
+            other = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(apart)}"
             why = f"its steps do not take {cycles} cycles here, or the counter is wrong"
-            text += f"; but {chain} says {says}: {why}"
+            text += f"; but {chain} shows {other}: {why}"
     return [("busy clock", text)]
 
 
@@ -359,16 +359,18 @@ def _gaps(ramp: Ramp) -> str:
     cycles: in interrupts and other tasks cycles go on."""
     among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
     gaps: list[Gap] = [gap for climb in among for gap in climb.gaps]
-    known = all(gap.halted is not None for gap in gaps)
+    cycles_known = all(gap.halted is not None for gap in gaps)
     count = Counter(gap.kind for gap in gaps)
     mean = {kind: round(count[kind] / len(among)) for kind in count}
     parts = [
-        f"{mean[kind]} {text}{'' if known else may}" for kind, text, may in _GAPS if mean.get(kind)
+        f"{mean[kind]} {text}{'' if cycles_known else may}"
+        for kind, text, may in _GAPS
+        if mean.get(kind)
     ]
     if not parts:
         return "fewer than one a run"
     text = f"a run: {', '.join(parts)}"
-    if known:
+    if cycles_known:
         halted = round(sum(gap.halted is True for gap in gaps) / len(among))
         text += f"; {halted or 'none'} without cycles{', so no interrupts' if halted else ''}"
     return text

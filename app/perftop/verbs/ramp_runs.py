@@ -1,5 +1,5 @@
-"""What the runs of a ramp say: the clock in each chunk, when it rose and was steady, what disturbed
-the runs, and what they have in common.
+"""Evaluates the runs of a ramp: the clock in each chunk, when it rose and was steady, what
+disturbed the runs, and what they have in common.
 
 A chunk consists of neighbouring pieces of a chain of known length, and has the time of its slowest
 piece, which tells one halt in the chunk apart from a low clock.
@@ -77,15 +77,15 @@ def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
 
 
 def _trace(
-    answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], mine: Bools
+    answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
 ) -> Trace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
-    at = {key: values[mine] for key, values in chunks.items()}
+    at = {key: values[chosen] for key, values in chunks.items()}
     pieces, longest = at["pieces"], at["longest"]
     several = pieces > 1
     spent = at["end"] - at["begin"] - at["aside"]
-    others = spent - np.where(several, longest, 0)
-    chained = np.maximum(1, others - stamp * (pieces - several))
+    rest = spent - np.where(several, longest, 0)
+    chained = np.maximum(1, rest - stamp * (pieces - several))
     piece_s = run["steps"] * (answer["step_cycles"] or 1)
     chain_hz = piece_s * (pieces - several) / chained * tsc_hz
     chain = running_median(chain_hz)
@@ -96,7 +96,7 @@ def _trace(
     hz, smooth, stopped_s = chain_hz, chain, None
     if answer["cycles_why"] is None:  # cycles were counted
         cycles = at["cycles"] - np.where(several, at["longest_cycles"], 0)
-        hz = cycles / np.maximum(1, others) * tsc_hz
+        hz = cycles / np.maximum(1, rest) * tsc_hz
         smooth = running_median(hz)
         hz = np.where(alone, smooth, hz)
         stopped_s = longest / tsc_hz - at["longest_cycles"] / np.maximum(1, smooth)
@@ -233,8 +233,8 @@ def weighted(values: Floats, weights: Floats, share: float) -> float:
 
 def reached_s(part: Trace, hz: float) -> float | None:
     """When this clock was reached: the end of the first chunk that has it, or None."""
-    there = np.flatnonzero(part.smooth >= hz)
-    return float(part.end_s[there[0]]) if len(there) else None
+    chunks = np.flatnonzero(part.smooth >= hz)
+    return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
 def settled(part: Trace, steady_hz: float) -> tuple[float, int]:

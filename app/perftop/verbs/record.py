@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
             for (name, _), path in zip(each, paths, strict=True)
         ]
         for record in records:
-            record.beside = records
+            record.side_by_side = records
         works = [(record, argv) for record, (_, argv) in zip(records, each, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = asyncio.run(headless.attend_all(works, max_s))
@@ -142,9 +142,9 @@ class Record(Follower):
         start: Start | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
         """`start`: the job's one run, where several machines are recorded around it. `name`: of
-        the machine, printed with what is said of it; None: it is the only one."""
+        the machine, printed before its messages; None: it is the only one."""
         super().__init__(duration_ns=args.duration)
-        self._options, self._path, self._name = args, path, name
+        self._args, self._path, self._name = args, path, name
         self._tape: Tape | Ring | None = None
         self._now_ns = 0
         self._marks = self._marks_due = 0
@@ -152,7 +152,7 @@ class Record(Follower):
         self._triggers = Triggered(args.on, args.ring or RING_NS) if args.on else None
         alone = job is None and name is None
         self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
-        self.beside: Sequence[Record] = [self]
+        self.side_by_side: Sequence[Record] = [self]
         """All recordings that a mark is written to."""
         self.status = 0
         """Exit status; not 0 if the command could not be recorded to its end."""
@@ -173,7 +173,7 @@ class Record(Follower):
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         progress = loop.create_task(self._show_progress())
-        keyed = _is_ring(self._options) and self._command is None
+        keyed = _is_ring(self._args) and self._command is None
         try:
             with typed(self._typed) if keyed else contextlib.nullcontext():
                 await super().consume(stream)
@@ -184,7 +184,7 @@ class Record(Follower):
         from perftop.recording.ring import Ring
         from perftop.recording.writer import Tape
 
-        args, self._now_ns = self._options, hello.raw_ns
+        args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
             self._command.begin(hello)
         named = options.identity_of(args).on(hello)
@@ -210,7 +210,7 @@ class Record(Follower):
             if self._triggers is not None:
                 self._triggers.keep(self._tape, message)
             for text in self._tape.news:
-                self._say(f"perftop: {text}\n")
+                self._print(f"perftop: {text}\n")
             self._tape.news.clear()
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
@@ -233,11 +233,11 @@ class Record(Follower):
                 if command is not None and command.failed and isinstance(tape, Tape):
                     tape.drop()  # the command did not run: nothing to keep
                 else:
-                    self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
+                    self._print(f"perftop: recorded {tape.told} in {tape.path}\n")
         finally:
             if command is not None:
                 text = "".join(f"{line}\n" for line in command.summary())
-                self._say(text if utf8() else in_ascii(text))
+                self._print(text if utf8() else in_ascii(text))
 
     async def _show_progress(self) -> None:
         """Shows once a second, on a terminal, how much has been recorded."""
@@ -246,7 +246,7 @@ class Record(Follower):
         while self._shown:
             await asyncio.sleep(PROGRESS_S)
             if self._tape is not None:
-                self._say(f"recording: {self._tape.told}")
+                self._print(f"recording: {self._tape.told}")
 
     def _typed(self, key: str) -> None:
         if key == "m":
@@ -257,7 +257,7 @@ class Record(Follower):
     def _mark_all(self) -> None:
         """Asks for a mark. It is written before the next message, with the time of the newest
         sample, because the signal may arrive at any moment."""
-        for record in self.beside:
+        for record in self.side_by_side:
             record._marks_due += 1  # noqa: SLF001 - of the same class
 
     def _write_marks(self) -> None:
@@ -291,13 +291,13 @@ class Record(Follower):
                 raise
             # The command is measured on: that needs no file.
             self.status = failed.status
-            self._say(f"perftop: {failed}\n")
+            self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._say(f"perftop: {marks.warning(message)}\n")
+            self._print(f"perftop: {marks.warning(message)}\n")
 
-    def _say(self, text: str) -> None:
-        """Writes to stderr, over the progress line if there is one. Errors are ignored: recording
-        goes on without stderr."""
+    def _print(self, text: str) -> None:
+        """Prints on stderr, over the progress line if there is one. Errors are ignored: recording
+        continues without stderr."""
         if sys.stderr is not None:
             text = f"=== {self._name}\n{text}" if self._name and text else text
             with contextlib.suppress(OSError):
@@ -306,13 +306,13 @@ class Record(Follower):
 
 
 class Triggered(Follower):
-    """Detects the episodes around which a ring is kept."""
+    """Detects episodes of some kinds or causes, and keeps the ring around them."""
 
-    def __init__(self, wanted: Sequence[str], length_ns: int) -> None:
+    def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
         from perftop.recording.ring import Triggers
 
         super().__init__()
-        self._triggers = Triggers(wanted, length_ns)
+        self._triggers = Triggers(kinds, length_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session
@@ -322,8 +322,8 @@ class Triggered(Follower):
 
     def keep(self, ring: Ring, message: wire.Message) -> None:
         self.take([message])
-        for wanted in self._triggers.take(self.session):
-            ring.keep_around(*wanted)
+        for kind, since_ns, until_ns in self._triggers.take(self.session):
+            ring.keep_around(kind, since_ns, until_ns)
 
 
 class Command(Follower):
@@ -338,7 +338,7 @@ class Command(Follower):
         self.measurement = Beside(job, start, REST_S)
         self.notes = RunNotes(job, self.measurement.bracket)
         self._waiting: list[wire.Message] = []
-        """What has come and is not measured yet."""
+        """Messages that are not measured yet."""
 
     @property
     def started_running(self) -> bool:

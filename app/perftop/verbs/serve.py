@@ -104,8 +104,8 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. It starts at once, so that whoever starts us sees
-    what is wrong with it."""
+    """Runs the probe while there are readers. It starts at once, so that its
+    errors are seen by the user who started us."""
     import asyncio
 
     from perftop.process.probe_stream import spawn

@@ -39,7 +39,7 @@ def add(verbs: Any) -> None:
     text = "stop after N intervals"
     parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
     options.add_duration(parser)
-    text = "run CMD N times, and tell how far the means can be believed"
+    text = "run CMD N times, and show how reliable the means are"
     parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
     text = "with -r: run CMD K times before that, uncounted"
     parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
@@ -92,7 +92,7 @@ class Stat(Measured):
         self, args: argparse.Namespace, job: Job | None = None, start: Start | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
-        """`name`: of the machine, printed with all that is told of it; None: it is the only one."""
+        """`name`: of the machine, printed with its lines; None: it is the only one."""
         from perftop.output.export.fields import chosen
         from perftop.process.probe_stream import REST_S
 
@@ -102,7 +102,8 @@ class Stat(Measured):
             interval_ns if lines else None, job, start, rest_s=0.0 if lines else REST_S,
             duration_ns=args.duration, count=args.count,
         )  # fmt: skip
-        self._options, self._name = args, name
+        self._args, self._name = args, name
+        self._prefix = f"{name}: " if name else ""
         self._lines = lines
         """Whether intervals are printed, or only the summary."""
         self._metrics = options.names(args.metrics)
@@ -114,16 +115,16 @@ class Stat(Measured):
         from perftop.output.export.fields import with_events
         from perftop.output.stat_table import SCREENFUL, StatTable
 
-        session = super().on_hello(options.identity_of(self._options).on(hello))
+        session = super().on_hello(options.identity_of(self._args).on(hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.account()
         height = SCREENFUL
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREENFUL)).lines
-        brief = self._options.brief
+        brief = self._args.brief
         self._table = StatTable(session, self._columns, brief=brief, height=height)
-        if self._options.json:
+        if self._args.json:
             self._print_json(stat_json.hello_line(session))
         elif self._lines:
             self._print(stat_text.heading(session))
@@ -134,7 +135,7 @@ class Stat(Measured):
         from perftop.output import stat_json
 
         self.measurement.tally.add(episode, self.session.now_ns)
-        if self._options.json:
+        if self._args.json:
             self._print_json(stat_json.episode_line(self.session, episode))
         elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
             self._print_episode(episode)
@@ -142,7 +143,7 @@ class Stat(Measured):
     def on_beginning(self, episode: Episode) -> None:
         from perftop.output import stat_json
 
-        if self._lines and self._options.json:
+        if self._lines and self._args.json:
             self._print_json(stat_json.beginning_line(self.session, episode))
         elif self._lines:
             self._print_episode(episode)
@@ -150,14 +151,13 @@ class Stat(Measured):
     def on_warning(self, text: str) -> None:
         from perftop.process.outlet import put
 
-        whose = f"{self._name}: " if self._name else ""
-        put(sys.stderr, f"perftop: {whose}{printable(text)}\n")
+        put(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
 
     def on_interval(self, interval: Interval) -> None:
         from perftop.output import stat_json
         from perftop.output.export.json_lines import only
 
-        if self._options.json:
+        if self._args.json:
             line = stat_json.interval_line(self.session, interval)
             self._print_json(only(line, self._fields))
         else:
@@ -173,20 +173,19 @@ class Stat(Measured):
         for episode in self.session.running:
             self.on_episode(episode)
         line = self.measurement.line(self.session)
-        if self._options.json:
+        if self._args.json:
             self._print_json(only(line, self._fields))
             return
         lines = self._heading() + ([] if self._lines else stat_text.heading(self.session))
         argv = None if self.job is None else self.job.argv
-        tally, brief = self.measurement.tally, self._options.brief
+        tally, brief = self.measurement.tally, self._args.brief
         lines += stat_text.ending(self.session, tally, line, argv, self._columns, brief=brief)
         self._print(lines)
 
     def _print_episode(self, episode: Episode) -> None:
         from perftop.output import stat_text
 
-        whose = f"{self._name}: " if self._name else ""
-        self._print([whose + stat_text.episode(self.session, episode)])
+        self._print([self._prefix + stat_text.episode(self.session, episode)])
 
     def _heading(self) -> list[str]:
         """A line before those of one machine of several."""
@@ -195,13 +194,13 @@ class Stat(Measured):
     def _print_json(self, line: Line) -> None:
         from perftop.output import stat_json
 
-        whose = {} if self._name is None else {"from": self._name}
-        self._print([stat_json.text(line | whose)])
+        origin = {} if self._name is None else {"from": self._name}
+        self._print([stat_json.text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
         from perftop.process.outlet import put
 
-        if not self._options.json and self.out in {sys.stdout, sys.stderr} and not utf8():
+        if not self._args.json and self.out in {sys.stdout, sys.stderr} and not utf8():
             lines = [in_ascii(line) for line in lines]
         put(self.out, "".join(f"{printable(line)}\n" for line in lines))
 

@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
             phases.on_end()
     if not whole.reached or whole.session.frames < 2:
         if args.since is not None or args.until is not None:
-            raise Failed(f"{file}: no sample lies in that time", USAGE)
+            raise Failed(f"{file} has no sample in that time", USAGE)
         why = f": {source.damage}" if source.damage else ""
-        raise Failed(f"{file}: there are no two samples in it{why}", DAMAGED if why else 1)
+        raise Failed(f"{file} has fewer than two samples{why}", DAMAGED if why else 1)
     if by_mark and not phases.found:
         raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
     total = phase(whole.session, WHOLE)

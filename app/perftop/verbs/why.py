@@ -25,7 +25,7 @@ USUAL_NS = 10_000_000_000
 """How long a machine is watched without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
-    "command's. Otherwise it is 0, whether something was found or not."
+    "command's. Without a command it is 0, also if nothing was found."
 )
 
 
@@ -75,7 +75,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         except Failed as failed:
             raise Failed(f"{failed}{_meant(path)}", failed.status) from None
         why.on_end()
-    return ended(path, source) or (0 if why.found else USAGE)
+    return ended(path, source) or (0 if why.reported else USAGE)
 
 
 def _meant(path: Path) -> str:
@@ -90,7 +90,7 @@ def _meant(path: Path) -> str:
 
 
 class Why(Measured):
-    """Follows a stream; what was found is printed at the end."""
+    """Follows a stream, and prints at its end what cost most."""
 
     out: TextIO
 
@@ -100,8 +100,8 @@ class Why(Measured):
         timed = args.file is None and job is None
         duration_ns = (args.duration or USUAL_NS) if timed else None
         super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
-        self._options = args
-        self.found = False
+        self._args = args
+        self.reported = False
         """Whether there was enough to report."""
         self._shows_wait = timed and sys.stderr is not None and sys.stderr.isatty()
 
@@ -127,11 +127,11 @@ class Why(Measured):
         if first_ns is None or session.frames < 2:
             complain("fewer than two samples: no answer is possible")
             return
-        self.found = True
+        self.reported = True
         ours = job is not None and session.neighbours.watching.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
-        found = report(session, first_ns, name, past=self._options.file is not None)
-        if self._options.json:
+        found = report(session, first_ns, name, past=self._args.file is not None)
+        if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
             lines = [stat_json.text(json_line.line(session, found, run))]
         else:

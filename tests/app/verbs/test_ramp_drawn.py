@@ -189,7 +189,7 @@ def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
     assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
     assert clock_row(1.008) == f"{counter}{chain}, 3 cycles each, agrees to 0.8 %"
     assert clock_row(1.25) == (
-        f"{counter}but {chain} says 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
+        f"{counter}but {chain} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
         "or the counter is wrong"
     )
     assert "+2.0 %" in clock_row(1 / 1.02)

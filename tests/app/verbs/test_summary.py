@@ -114,7 +114,7 @@ def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ("--from 100s", "no sample lies in that time"),
+        ("--from 100s", "has no sample in that time"),
         ("--from 2s --to 1s", "--to must be later"),
         ("--from 99:00", "invalid time of day '99:00'"),
     ],
@@ -132,7 +132,7 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "why"), [(True, 1, "in it$"), (False, 4, "in it: cut at byte .* no end$")]
+    ("end", "status", "why"), [(True, 1, "$"), (False, 4, ": cut at byte .* no end$")]
 )
 def test_one_that_holds_no_samples_is_told_so(
     tmp_path: Path, end: bool, status: int, why: str
@@ -142,7 +142,7 @@ def test_one_that_holds_no_samples_is_told_so(
     assert isinstance(hello, wire.Hello)
     assert isinstance(first, wire.Frame)
     path = written(tmp_path / "run.perftop", hello, [first], end=end)
-    with pytest.raises(Failed, match=f"there are no two samples {why}") as failed:
+    with pytest.raises(Failed, match=f"has fewer than two samples{why}") as failed:
         run(path)
     assert failed.value.status == status
 
