@@ -146,6 +146,8 @@ class Record(Follower):
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
         self._tape: Tape | Ring | None = None
+        self._ring: Ring | None = None
+        """The tape, if it is one."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
@@ -191,7 +193,8 @@ class Record(Follower):
         if self._triggers is not None:
             self._triggers.take([named])
         if _is_ring(args):
-            self._tape = Ring(self._path, named, args.ring or RING_NS, args.max_size)
+            ring = Ring(self._path, named, args.ring or RING_NS, args.max_size)
+            self._tape = self._ring = ring
         else:
             self._tape = Tape(self._path, named, force=args.force)
 
@@ -200,18 +203,17 @@ class Record(Follower):
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
-        from perftop.recording.ring import Ring
 
         if not isinstance(message, wire.Frame | wire.Note):
             return False
         self._write_marks()
         self._write(message)
-        if isinstance(self._tape, Ring) and self._tape.open:
+        if self._ring is not None and self._ring.open:
             if self._triggers is not None:
-                self._triggers.keep(self._tape, message)
-            for text in self._tape.news:
+                self._triggers.keep(self._ring, message)
+            for text in self._ring.news:
                 self._print(f"perftop: {text}\n")
-            self._tape.news.clear()
+            self._ring.news.clear()
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
         if self._command is None:
@@ -262,15 +264,14 @@ class Record(Follower):
 
     def _write_marks(self) -> None:
         from perfprobe import wire
-        from perftop.recording.ring import Ring
 
         while self._marks_due:
             self._marks_due -= 1
             self._marks += 1
             data = {"label": f"mark {self._marks}"}
             self._write(wire.Note("mark", self._now_ns, "recorder", data))
-            if isinstance(self._tape, Ring) and self._tape.open:
-                self._tape.keep()
+            if self._ring is not None and self._ring.open:
+                self._ring.keep()
 
     def _write_run(self, *, over: bool) -> None:
         """Writes the notes on the command that are due."""
