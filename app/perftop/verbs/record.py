@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> int:
         with lean():
             import asyncio
 
-            from perftop.output import live_measurement  # noqa: F401 - before the command runs
             from perftop.recording import ring, writer
         args.on = kinds(args.on)
         paths = [args.output]

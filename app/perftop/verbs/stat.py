@@ -63,15 +63,15 @@ def run(args: argparse.Namespace) -> int:
 
         batch_ns = batches.longest(sample_ns, interval_ns, args.duration)
         each = options.stream_commands(args, sample_ns, batch_ns, job)
+        start = options.shared_start(job, len(each))
         with lean():
             import asyncio
 
-            from perftop.output import live_measurement, stat_table  # noqa: F401 - before it runs
-        start = options.shared_start(job, len(each))
+            stats = [Stat(args, job, start, name) for name, _ in each]
         max_s = inf if args.duration is None else args.duration / 1e9
         if args.count is not None:
             max_s = args.count * interval_ns / 1e9
-        stats, status = [Stat(args, job, start, name) for name, _ in each], 0
+        status = 0
         with destination(args, lambda: stats[0].status) as out:
             for stat in stats:
                 stat.out = out

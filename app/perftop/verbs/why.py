@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         with lean():
             import asyncio
 
-            from perftop.output.why import report  # noqa: F401 - before the command runs
-        why, status = Why(args, job), 0
+            why = Why(args, job)
+        status = 0
         with destination(args, lambda: why.status) as why.out:
             status = asyncio.run(attend(why, argv))
         return status or why.status
