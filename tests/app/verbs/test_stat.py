@@ -1,13 +1,17 @@
-"""When `perftop stat` has what was asked for."""
+"""When `perftop stat` has what was asked for, and how it ends where nobody takes its numbers."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import subprocess
 from collections.abc import AsyncIterator
 
 import made
+import pytest
+from command import argv, here
+from waiting import MOST_S
 
 from perfprobe import wire
 from perftop import cli
@@ -37,3 +41,23 @@ def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> No
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     spans = [line["elapsed_s"] for line in lines if line["type"] == "interval"]
     assert [round(span, 3) for span in spans] == [0.2, 0.2]
+
+
+JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
+
+
+@pytest.mark.parametrize("verb", ["stat", "why"])
+def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
+    done = here(verb, "-o", "/dev/full", *JOB)
+    assert done.returncode == 3
+    assert "cannot write /dev/full: No space left on device" in done.stderr
+    full = here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
+    assert full.returncode == 1
+
+
+@pytest.mark.parametrize("verb", ["stat", "why"])
+def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> None:
+    with subprocess.Popen(argv(verb, *JOB), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.wait(MOST_S) == 3
