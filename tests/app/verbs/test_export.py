@@ -82,6 +82,15 @@ def test_a_part_is_as_if_only_it_had_been_asked_for(path: Path) -> None:
     assert lines[-1]["machine"]["util"]["mean"] == pytest.approx(mean, rel=1e-3)
 
 
+def test_episodes_of_other_cpus_are_left_out(tmp_path: Path) -> None:
+    """A drop of package 0, which begins after 8 s and ends after 12."""
+    found = messages("sim:turbo-drop,cpus=8,packages=2,seed=1", 14)
+    path = record(tmp_path / "recording", found)
+    kinds = [{x["type"] for x in command.lines(export(path, "jsonl", cpus=f"pkg{at}").decode())
+              if x["type"].startswith("episode")} for at in (0, 1)]  # fmt: skip
+    assert sorted(map(len, kinds)) == [0, 2]
+
+
 def test_metrics_by_key_or_by_column(path: Path) -> None:
     (first, *_) = rows(export(path, metrics=["ipc", "util_ratio", "smt", "cycles_count"]))
     states = [f"smt_{state}_ratio" for state in ("neither", "lp0", "lp1", "both")]

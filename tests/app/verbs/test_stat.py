@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import made
 import pytest
 from command import argv, here
+from simulated import messages
 from waiting import MOST_S
 
 from perfprobe import wire
@@ -41,6 +42,32 @@ def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> No
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     spans = [line["elapsed_s"] for line in lines if line["type"] == "interval"]
     assert [round(span, 3) for span in spans] == [0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("json_", "lines", "told"),
+    [
+        (False, True, ["episode"]),
+        (False, False, ["episode"]),
+        (True, True, ["episode-start", "episode"]),
+        (True, False, ["episode"]),
+    ],
+)
+def test_an_episode_that_still_runs_is_printed_once(
+    json_: bool, lines: bool, told: list[str]
+) -> None:
+    """As text when it begins, or at the end if only that is printed."""
+    hello, found = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
+    printer = Stat(cli._parsed(["stat", *(["--json"] if json_ else [])]))
+    printer.out, printer._lines = io.StringIO(), lines
+    printer.take([hello, *found])
+    printer.on_end()
+    printed = printer.out.getvalue().splitlines()
+    if json_:
+        kinds = [json.loads(line)["type"] for line in printed]
+    else:
+        kinds = ["episode" for line in printed if line.startswith("! ")]
+    assert [kind for kind in kinds if kind.startswith("episode")] == told
 
 
 JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")

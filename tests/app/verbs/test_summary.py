@@ -67,6 +67,13 @@ def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixtur
     assert line["lost_ratio"] == pytest.approx(SHARE, rel=0.02)
 
 
+def test_marks_before_the_part_begin_no_phase(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = phases(capsys, recording, *BY_MARK, "--from", "5s", "--to", "14s")
+    assert [*found] == ["solve", "store", "whole"]
+
+
 def test_percentiles_are_in_their_order(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
