@@ -8,11 +8,14 @@ from pathlib import Path
 import fake_ssh
 import pytest
 from command import here, lines, run
+from simulated import messages
 
 from perfprobe import wire
+from perftop import cli
 from perftop.base.errors import Failed
 from perftop.recording import file
-from perftop.verbs import run_headless
+from perftop.verbs import headless
+from perftop.verbs.record import Record
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
 
@@ -36,6 +39,20 @@ def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None
     again = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "exists already" in again.stderr
+
+
+def test_a_mark_is_set_in_all_of_them(tmp_path: Path) -> None:
+    records = [Record(cli._parsed(["record"]), tmp_path / name) for name in "ab"]
+    for record in records:
+        record.side_by_side = records
+        hello, found = messages("sim:idle,cpus=2", 2)
+        record.take([hello, found[0]])
+    records[0]._mark_all()
+    for record in records:
+        record.take([found[1]])
+        record.on_end()
+        with file.Recording(record._path) as recording:
+            assert [type(message) for message in recording.messages()].count(wire.Note) == 1
 
 
 def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
@@ -139,14 +156,14 @@ def test_other_verbs_take_one(verb: str) -> None:
 
 def test_names_of_machines_are_safe_as_names_of_files(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
-    found = run_headless.paths(tmp_path, wild)
+    found = headless.paths(tmp_path, wild)
     assert len({*found}) == len(wild)
     for path in found:
         assert path.parent == tmp_path
         assert path.name[0] not in ".-"
         assert len(path.name.encode()) < 100
     with pytest.raises(Failed, match="twice"):
-        run_headless.paths(tmp_path, ["a", "a"])
+        headless.paths(tmp_path, ["a", "a"])
     (tmp_path / "file").write_text("", encoding="ascii")
     with pytest.raises(Failed, match="directory"):
-        run_headless.paths(tmp_path / "file", ["a", "b"])
+        headless.paths(tmp_path / "file", ["a", "b"])

@@ -1,16 +1,22 @@
-"""When `perftop stat` has what was asked for."""
+"""When `perftop stat` has what was asked for, and how it ends where nobody takes its numbers."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import subprocess
 from collections.abc import AsyncIterator
 
 import made
+import pytest
+from command import argv, here
+from simulated import messages
+from waiting import MOST_S
 
 from perfprobe import wire
-from perftop.verbs.stat import Options, Stat
+from perftop import cli
+from perftop.verbs.stat import Stat
 
 MS = 1_000_000
 
@@ -28,10 +34,57 @@ def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> No
         raise AssertionError("it was not enough")
 
     out = io.StringIO()
-    options = Options([], 200 * MS, 100 * MS, duration_ns=400 * MS, json=True)
-    printer = Stat(options, out)
+    words = ["stat", "-i", "200ms", "--sample", "100ms", "--duration", "400ms", "--json"]
+    printer = Stat(cli._parsed(words))
+    printer.out = out
     asyncio.run(printer.consume(stream()))
-    printer.finish()
+    printer.on_end()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     spans = [line["elapsed_s"] for line in lines if line["type"] == "interval"]
     assert [round(span, 3) for span in spans] == [0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("json_", "lines", "told"),
+    [
+        (False, True, ["episode"]),
+        (False, False, ["episode"]),
+        (True, True, ["episode-start", "episode"]),
+        (True, False, ["episode"]),
+    ],
+)
+def test_an_episode_that_still_runs_is_printed_once(
+    json_: bool, lines: bool, told: list[str]
+) -> None:
+    """As text when it begins, or at the end if only that is printed."""
+    hello, found = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
+    printer = Stat(cli._parsed(["stat", *(["--json"] if json_ else [])]))
+    printer.out, printer._lines = io.StringIO(), lines
+    printer.take([hello, *found])
+    printer.on_end()
+    printed = printer.out.getvalue().splitlines()
+    if json_:
+        kinds = [json.loads(line)["type"] for line in printed]
+    else:
+        kinds = ["episode" for line in printed if line.startswith("! ")]
+    assert [kind for kind in kinds if kind.startswith("episode")] == told
+
+
+JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
+
+
+@pytest.mark.parametrize("verb", ["stat", "why"])
+def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
+    done = here(verb, "-o", "/dev/full", *JOB)
+    assert done.returncode == 3
+    assert "cannot write /dev/full: No space left on device" in done.stderr
+    full = here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
+    assert full.returncode == 1
+
+
+@pytest.mark.parametrize("verb", ["stat", "why"])
+def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> None:
+    with subprocess.Popen(argv(verb, *JOB), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.wait(MOST_S) == 3

@@ -14,9 +14,11 @@ from waiting import until
 
 from perftop.base.errors import Failed
 from perftop.process import retry
-from perftop.session.fleet.machine import Machine
-from perftop.verbs.fleet.command import names
-from perftop.verbs.fleet.live import LiveSource
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.machine import Machine, MachineEpisode
+from perftop.verbs import fleet
+from perftop.verbs.fleet import names
+from perftop.verbs.fleet_sources import LiveSource
 
 
 def test_a_file_names_a_host_a_line(tmp_path: Path) -> None:
@@ -57,6 +59,27 @@ def test_a_line_a_machine_and_who_does_not_answer_says_why(
     assert answers["answers"]
     assert answers["cpus"] == 4
     assert answers["busy"] == pytest.approx(1.0, abs=0.05)
+
+
+class Quiet:
+    """A source whose only machine had an episode."""
+
+    every_s, over, now = 0.01, False, 10.0
+
+    def __init__(self) -> None:
+        machine = Machine("n1")
+        machine.ended.append(MachineEpisode("n1", "steal", "hypervisor", 1.0, 2.0, 0.5, 1.0))
+        self.fleet = Fleet([machine])
+        machine.why = "gone"
+
+    async def run(self) -> None:
+        await asyncio.Future()
+
+
+def test_an_episode_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asyncio.run(fleet._print_lines(Quiet(), 3)) == 0  # type: ignore[arg-type]
+    kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds == ["machine", "episode", "machine", "machine"]
 
 
 def failed(machine: Machine) -> bool:
