@@ -15,7 +15,7 @@ from simulated import SAMPLE_NS, lasting
 from taped import written
 
 from perfprobe import wire
-from perftop.output.export.table import ALL_THERE
+from perftop.output.export.forms import ALL_THERE
 from perftop.verbs.export import Options, run
 
 Row = dict[str, str]

@@ -11,7 +11,7 @@ from perftop.model.metrics import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
-from perftop.output.waits import beside
+from perftop.output.why_report import beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint

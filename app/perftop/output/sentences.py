@@ -1,31 +1,82 @@
-"""One sentence about an episode: who loses how much to what. The same words serve the alert line,
-lists of episodes and reports.
-
-Phrases are data: a verb is written `present|past`, and braces name what is put in. Of several
-phrases of a kind the first one is used whose parts are all known and that fits.
-"""
+"""What episodes cost, to tell the worst first."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
 from perftop.base.times import brief, clock, length
-from perftop.model.episode import LOW_CLOCK
+from perftop.model.episode import LOW_CLOCK, Episode, rank
 from perftop.model.evidence import Cap, Level, Ran
 from perftop.model.running_tasks import task
-from perftop.output.episode_words import LEAST_HZ, where_briefly
+from perftop.output.evidence import LEAST_HZ, where_briefly
+from perftop.session.losses import OTHER, Cause
+from perftop.session.session import Session
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
     from perftop.model.episode import Episode
     from perftop.session.interval import Tasks
     from perftop.session.session import Session
+
+STOLEN = "steal", "hypervisor"
+"""Group of what the hypervisor takes, which two detectors tell."""
+
+
+def group(episode: Episode) -> tuple[str, str]:
+    """Episodes of one group are told in one sentence."""
+    stolen = episode.kind == "steal" or (episode.kind, episode.cause) == ("neighbour", STOLEN[1])
+    return STOLEN if stolen else (episode.kind, episode.cause)
+
+
+def cost(episodes: Iterable[Episode]) -> float:
+    """What they cost together, in CPUs; what a CPU loses in two of them counts once."""
+    lost: dict[int, float] = {}
+    for episode in episodes:
+        each = episode.lost_share
+        for cpu in episode.cpus:
+            lost[cpu] = max(lost.get(cpu, 0.0), each)
+    return sum(lost.values())
+
+
+def told_once(episodes: Sequence[Episode]) -> list[Episode]:
+    """These episodes without steal that a loss of the same CPUs to the hypervisor tells as well:
+    two detectors saw it, and nobody lost it twice."""
+    losses: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
+            for cpu in episode.cpus:
+                losses.setdefault(cpu, []).append(episode)
+    if not losses:
+        return list(episodes)
+    return [
+        episode
+        for episode in episodes
+        if episode.kind != STOLEN[0]
+        or not all(any(_covers(loss, episode) for loss in losses.get(c, ())) for c in episode.cpus)
+    ]
+
+
+def _covers(loss: Episode, steal: Episode) -> bool:
+    """Whether the loss lasted for half of the steal at least. One that runs has no end yet."""
+    if loss.end_ns is None or steal.end_ns is None:
+        return loss.end_ns is steal.end_ns
+    both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
+    return 2 * both_ns >= max(1, steal.end_ns - steal.start_ns)
+
+
+def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
+    """The groups of these episodes, the costliest first, each with its first episode in front."""
+    groups: dict[tuple[str, str], list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda e: (rank(e.kind), e.start_ns)):
+        groups.setdefault(group(episode), []).append(episode)
+    return sorted(groups.values(), key=lambda g: (-cost(g), rank(g[0].kind), g[0].start_ns))
+
 
 MOST = 76
 """Most characters of a sentence: with the four before it, it fills 80 columns."""
@@ -334,3 +385,114 @@ def lost(episode: Episode) -> str:
         return "once" if value == 1 else f"{value:.0f} times"
     whole = episode.kind == "neighbour" and episode.cause != "hypervisor" and value >= 0.1
     return (rough(value) if whole else f"{percent(value)} %") if value >= _LEAST_SHARE else ""
+
+
+SIGNS = {
+    "turbo-drop": "▼", "throttle": "■", "involuntary-halt": "║", "neighbour": "◐", "license": "◊",
+    "steal": "╳", "ramp": "╱",
+}  # fmt: skip
+"""Signs of the kinds of episodes, as on the screen."""
+OF_CYCLES = frozenset({"turbo-drop", "license", "ramp"})
+"""Kinds that cost cycles; the others cost time."""
+_TRY = {
+    "power-pl1": "the limit in /sys/class/powercap; the power cap in the BMC",
+    "power-pl2": "the limit in /sys/class/powercap; the power cap in the BMC",
+    "thermal": "cooling: fans, air flow, dust; or fewer busy cores",
+    "prochot": "the power supply and the BMC, which can pull PROCHOT",
+    "hwp": "cpupower frequency-set -g performance",
+    "policy": "cpupower frequency-info",
+    "license": "-mprefer-vector-width=256, if a compiler made that code",
+    "clock-change": "cpupower frequency-set -g performance",
+    "smm": "the setup of the firmware: USB legacy, power management",
+    "hypervisor": "another host or instance size; nothing in here helps",
+}
+_CAPS_phrases = {
+    "scaling_max_freq": "cpupower frequency-set -u CLOCK",
+    "turbo off": "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo",
+    "max_perf_pct": "100 into /sys/devices/system/cpu/*pstate/max_perf_pct",
+}
+"""Remedies for limits that somebody set, by the limit's name."""
+
+
+def hint(cause: Cause, worst: Episode | None) -> str:
+    """'' where we know nothing better."""
+    if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
+        return _CAPS_phrases.get(cap.by, _TRY["policy"])
+    if cause[1] == "sibling":
+        who = _first(worst)
+        return f"keep {who.comm}[{who.pid}] off these cores: taskset" if who else ""
+    if cause == ("neighbour", "memory"):
+        who = _first(worst)
+        return f"run {who.comm}[{who.pid}] at another time or on another package" if who else ""
+    return _TRY.get(cause[1], "")
+
+
+def subject(cause: Cause, worst: Episode | None) -> str:
+    """Short, in the middle of a sentence."""
+    kind, name = cause
+    if kind == "steal":
+        return "the hypervisor"
+    if kind == "ramp":
+        return "the climb of its clock"
+    if kind == "license":
+        return "wide SIMD code"
+    if kind == "neighbour":
+        who = _first(worst)
+        others = "others that press the memory" if name == "memory" else "others on its cores"
+        return who.comm if who else others
+    if name == OTHER:
+        return "halts" if kind == "involuntary-halt" else "a low clock"
+    return inside(CAUSES.get(name, UNKNOWN))
+
+
+def said(
+    session: Session, cause: Cause, cpus: Sequence[int], episodes: Sequence[Episode], loser: str,
+    *, over: bool,
+) -> str:  # fmt: skip
+    """The line behind the number. `loser`: name of the job, '' if none is watched."""
+    kind, name = cause
+    place = where_briefly(session.topology, cpus, cpus[0] if cpus else None, 12)
+    worst = max(episodes, key=lambda e: e.depth or 0.0, default=None)
+    who = subject(cause, worst)
+    if kind == "steal":
+        return f"the hypervisor {'ran' if over else 'runs'} others in place of {place}"
+    if kind == "ramp":
+        return f"the clock {'climbed' if over else 'climbs'} after a start of {place}"
+    if name == OTHER:
+        what = "halts without a told cause on" if kind == "involuntary-halt" else (
+            "a clock a little below its ceiling on")  # fmt: skip
+        return f"{what} {place}"
+    if kind in {"turbo-drop", "license"} and (clocks := _clocks(episodes)):
+        return f"{who} {'held' if over else 'holds'} {place} at {clocks}"
+    if name in {"sibling", "package", "memory"}:
+        what = "clock" if name == "package" else "IPC"
+        whose = f"{loser}'s {what} on {place}" if loser else f"the {what} of {place}"
+        depth = percent((worst.depth or 0.0) if worst else 0.0)
+        return f"{who} {'took' if over else 'takes'} {depth} % of {whose}"
+    verb = ("stopped" if over else "stops") if kind == "throttle" else (
+        "halted" if over else "halts")  # fmt: skip
+    depth = percent((worst.depth or 0.0) if worst else 0.0)
+    return f"{who} {verb} {place} for {depth} % of the time"
+
+
+def _clocks(episodes: Sequence[Episode]) -> str:
+    """Mean clock and ceiling, by length and CPUs."""
+    told = [
+        (len(e.cpus) * max(1, (e.end_ns or e.start_ns + 1) - e.start_ns), e.evidence)
+        for e in episodes
+        if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
+    ]
+    whole = sum(weight for weight, _ in told)
+    if not whole:
+        return ""
+    busy, ceiling = (
+        sum(weight * evidence[key] for weight, evidence in told) / whole
+        for key in ("busy_hz", "ceiling_hz")
+    )
+    return f"{busy / 1e9:.2f} of {ceiling / 1e9:.2f} GHz"
+
+
+def _first(episode: Episode | None) -> Ran | None:
+    told = episode.evidence.get("who", ()) if episode is not None else ()
+    found = (one for one in told if isinstance(one, Ran)) if isinstance(told, list) else ()
+    return next(iter(found), None)

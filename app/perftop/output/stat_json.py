@@ -17,7 +17,7 @@ from perftop.model.episode import Episode
 from perftop.model.job_threads import Moved
 from perftop.model.metrics import COUNTS
 from perftop.model.smt import STATES
-from perftop.output.episode_words import worded
+from perftop.output.evidence import worded
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session

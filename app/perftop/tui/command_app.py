@@ -36,7 +36,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
-    from perftop.output.live_measurement import Beside
+    from perftop.output.measurement import Beside
     from perftop.process.run_notes import RunNotes
     from perftop.session.session import Session
 
@@ -95,7 +95,7 @@ class AroundApp(PerfTopApp):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                from perftop.output.live_measurement import Beside
+                from perftop.output.measurement import Beside
                 from perftop.process.run_notes import RunNotes
 
                 self.measurement = Beside(self.tty.job, rest_s=self._pause_s)

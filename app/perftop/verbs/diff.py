@@ -10,11 +10,17 @@ from pathlib import Path
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
 from perftop.base.text import colours, utf8
 from perftop.output import stat_json
-from perftop.output.compare import json_line, text
+from perftop.output.compare import text
+from perftop.output.compare import text as json_line
 from perftop.output.compare.comparison import compare
-from perftop.output.compare.numbers import NUMBERS, of_event
-from perftop.output.compare.reading import Foreign, Reading, from_lines
-from perftop.output.compare.recorded import Recorded
+from perftop.output.compare.readings import (
+    NUMBERS,
+    Foreign,
+    Reading,
+    Recorded,
+    from_lines,
+    of_event,
+)
 from perftop.recording.file import GROWING
 from perftop.recording.source import opened
 
@@ -40,7 +46,7 @@ def run(
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
     if as_json:
         files = [str(path) for path in a], [str(path) for path in b]
-        told = [stat_json.text(json_line.line(found, files))]
+        told = [stat_json.text(json_line.diff_json(found, files))]
     else:
         told = text.lines(found, (_name(a), _name(b)), unicode=utf8(), colour=colours(sys.stdout))
     sys.stdout.write("".join(f"{line}\n" for line in told))

@@ -16,13 +16,10 @@ from perfprobe.frozen import frozen, replace
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
-from perftop.output.export.conversion import Conversion
+from perftop.output.export.conversion import Conversion, Form, Out
 from perftop.output.export.fields import Field, chosen, with_events
-from perftop.output.export.form import Form, Out
-from perftop.output.export.json_lines import JsonLines
+from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
 from perftop.output.export.openmetrics import OpenMetrics
-from perftop.output.export.parquet import Parquet, pyarrow
-from perftop.output.export.table import Delimited
 from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, ended, opened, same
 from perftop.session import filter as filters

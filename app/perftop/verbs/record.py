@@ -17,7 +17,7 @@ from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
 from perftop.model.episode import KINDS
-from perftop.output.live_measurement import Beside
+from perftop.output.measurement import Beside
 from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity

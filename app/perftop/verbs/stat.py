@@ -17,10 +17,11 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.model.episode import Episode
 from perftop.model.registry import EVENT, RARE
-from perftop.output import stat_columns, stat_json, stat_text
+from perftop.output import stat_json, stat_text
+from perftop.output import stat_table as stat_columns
 from perftop.output.export.fields import chosen, with_events
-from perftop.output.export.json_lines import only
-from perftop.output.live_measurement import Measurement
+from perftop.output.export.forms import only
+from perftop.output.measurement import Measurement
 from perftop.output.stat_table import SCREENFUL, StatTable
 from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity

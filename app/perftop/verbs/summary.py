@@ -13,8 +13,8 @@ from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
-from perftop.output.summary import text
-from perftop.output.summary.phase import Phase, json_line, phase
+from perftop.output import summary_text as text
+from perftop.output.summary_text import Phase, json_line, phase
 from perftop.recording.source import ended, opened
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session

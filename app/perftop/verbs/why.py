@@ -14,10 +14,11 @@ from perftop.base.errors import USAGE, complain, unwritten
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
-from perftop.output.live_measurement import Measurement
+from perftop.output import why_text as json_line
+from perftop.output import why_text as text
+from perftop.output.measurement import Measurement
 from perftop.output.run_summary import run_line
-from perftop.output.why import json_line, text
-from perftop.output.why.report import report
+from perftop.output.why_report import report
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import REST_S, Stream

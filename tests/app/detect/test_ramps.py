@@ -18,7 +18,7 @@ from perftop.detect.ramp_climb import BUSY, GAIN
 from perftop.detect.ramps import HOLD_NS, LONGEST_NS, REST_NS, UP, Clocks, Ramps
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import Sieve
-from perftop.output.episode_words import evidence
+from perftop.output.evidence import evidence
 
 GHZ = 1e9
 NAN = float("nan")

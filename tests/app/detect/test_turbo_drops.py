@@ -23,7 +23,7 @@ from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Dr
 from perftop.model.episode import Episode
 from perftop.model.evidence import Cap
 from perftop.model.sample_reader import Sieve
-from perftop.output.episode_words import worded
+from perftop.output.evidence import worded
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perftop.output.command_text import headline
+from perftop.output.stat_text import headline
 
 
 def line(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:

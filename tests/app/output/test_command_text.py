@@ -8,8 +8,8 @@ from typing import Any
 from examples import output
 from fakes import Machine, seen
 
-from perftop.output.command_text import block, headline
 from perftop.output.run_summary import summary_line
+from perftop.output.stat_text import block, headline
 from perftop.session.session import Session
 
 RUN = {

@@ -6,7 +6,7 @@ import pytest
 
 from perftop.draw.theme import EPISODES
 from perftop.model.episode import KINDS, Episode
-from perftop.output.episode_costs import cost, grouped, told_once
+from perftop.output.sentences import cost, grouped, told_once
 
 LOW = {"ceiling_hz": 3.5e9}
 

@@ -16,7 +16,7 @@ from perftop.detect.low_clock_causes import FLAGS, PCU
 from perftop.model.episode import Episode
 from perftop.model.evidence import Bit, Cap, Crowd, Host, Level, OutOf, Polled, Ran
 from perftop.output import run_summary, sentences, stat_text
-from perftop.output.episode_words import cause, depth, evidence, told, where, worded
+from perftop.output.evidence import cause, depth, evidence, told, where, worded
 from perftop.session.summary import Tally
 
 S = 1_000_000_000

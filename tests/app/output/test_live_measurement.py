@@ -13,7 +13,7 @@ from simulated import messages
 
 from perfprobe import wire
 from perftop.output import stat_text
-from perftop.output.live_measurement import Measurement
+from perftop.output.measurement import Measurement
 from perftop.process.command_window import BOOT_ID
 from perftop.session.session import Session
 from perftop.session.summary import Tally

@@ -8,8 +8,7 @@ import made
 from fakes import Machine, seen
 
 from perftop.model.machine_totals import NAMES
-from perftop.output.stat_columns import USUAL, columns, known
-from perftop.output.stat_table import StatTable
+from perftop.output.stat_table import USUAL, StatTable, columns, known
 from perftop.session.session import Session
 
 

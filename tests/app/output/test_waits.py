@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes import Machine, seen
 
-from perftop.output.waits import NOBODY, Queue, queue
+from perftop.output.why_report import NOBODY, Queue, queue
 from perftop.session.run_times import Times
 from perftop.session.session import Session
 

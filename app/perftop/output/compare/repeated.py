@@ -9,7 +9,7 @@ from statistics import median
 from perfprobe.frozen import frozen
 from perftop.base.statistics import apart, estimate, least_difference
 from perftop.base.text import safe
-from perftop.output.compare.numbers import NUMBERS, Numbers, known, numbers, told
+from perftop.output.compare.readings import NUMBERS, Numbers, known, numbers, told
 from perftop.output.stat_json import Line, number
 
 TIME = "run_s"
@@ -112,9 +112,6 @@ def _costs(run: Repeat) -> dict[tuple[str, str], float]:
     }
 
 
-# --- JSON -----------------------------------------------------------------------------------------
-
-
 def run_json(run: Repeat, at: int, place: Apart | None) -> Line:
     """A run: its numbers by stable keys, and of its summary what is not of single CPUs."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
@@ -156,9 +153,6 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
 def first_failed(every: Sequence[Repeat]) -> int:
     """Exit status of the first run that failed; 0: none did."""
     return next((one.status for one in every if one.status), 0)
-
-
-# --- text -----------------------------------------------------------------------------------------
 
 
 def lines(runs: Runs, argv: Sequence[str]) -> list[str]:

@@ -1,16 +1,67 @@
-"""A comparison as text: what differs in the machines, then a row a number."""
+"""Distributions of a number on both sides, as rows of eighth blocks on one axis."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from perftop.base.text import in_ascii, painted, printable, safe
-from perftop.output.compare.answer import answer, not_told, work
-from perftop.output.compare.comparison import NOISE, Comparison, Row
-from perftop.output.compare.numbers import NUMBERS
-from perftop.output.compare.pictures import pictures
+from perftop.base.text import EIGHTHS, columns, in_ascii, painted, printable, safe
+from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_told, work
+from perftop.output.compare.readings import NUMBERS, Reading
 from perftop.output.machine_state import label, shown
+from perftop.output.stat_json import Line, number
+
+BINS = 32
+STEPS = " .:-=+*#"
+"""What is drawn where only ASCII can be."""
+MOST = 3
+"""Numbers that are drawn: those that differ, and the run time."""
+FEWEST = 3
+"""Values on each side of which a picture is made."""
+TRIM = 0.005
+"""Share of the values at each end that the axis does not make room for."""
+
+
+def pictures(one: Comparison, *, unicode: bool) -> list[str]:
+    found: list[str] = []
+    rows = [row for row in one.rows if row.sure or row.number.key == "run_s"]
+    for row in rows:
+        sides = [_values(side, row.number.key, one.blocks) for side in (one.a, one.b)]
+        if min(map(len, sides)) >= FEWEST and len(found) < 2 * MOST:
+            found += _drawn(row, *sides, unicode=unicode)
+    return found
+
+
+def _values(readings: Sequence[Reading], key: str, samples: bool) -> list[float]:
+    """A value for each run, or, with `samples`, for each sample of the only run."""
+    if samples:
+        return readings[0].samples.get(key, [])
+    return [one.numbers[key] for one in readings if key in one.numbers]
+
+
+def _drawn(row: Row, a: Sequence[float], b: Sequence[float], *, unicode: bool) -> Iterator[str]:
+    low, high = _ends([*a, *b])
+    signs, number = EIGHTHS if unicode else STEPS, row.number
+    for at, (name, values) in enumerate((("A", a), ("B", b))):
+        label = f"{number.label:<{16 - len(number.unit)}}{number.unit}" if at == 0 else " " * 16
+        ends = [number.show(end, row.a) if at == 0 else "" for end in (low, high)]
+        yield f"  {label}{ends[0]:>8} {_bars(values, low, high, signs)} {ends[1]:<8}{name}"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(values)
+    cut = int(TRIM * len(ordered))
+    return ordered[cut], ordered[-1 - cut]
+
+
+def _bars(values: Sequence[float], low: float, high: float, signs: str) -> str:
+    """A cell a bin. What is beyond the ends counts in the last bin there."""
+    counts = [0] * BINS
+    for value in values:
+        place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
+        counts[min(max(place, 0), BINS - 1)] += 1
+    return columns(counts, signs)
+
 
 WIDTH, LABEL, NAME = 80, 18, 21
 SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
@@ -33,27 +84,31 @@ def lines(
 ) -> list[str]:  # fmt: skip
     """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
     first = found[0]
-    told = [_drawn(answer(found), "1", unicode, colour), ""]
-    told += [_drawn(line, "", unicode, colour) for line in _machines(first, names)]
+    told = [_drawn_text(answer(found), "1", unicode, colour), ""]
+    told += [_drawn_text(diff_json, "", unicode, colour) for diff_json in _machines(first, names)]
     for one in found:
-        told += ["", _drawn(_heading(one), "2", unicode, colour)]
+        told += ["", _drawn_text(_heading(one), "2", unicode, colour)]
         told += [_painted(row, unicode, colour) for row in one.rows]
         drawn = pictures(one, unicode=unicode)
         told += ["", *drawn] if drawn else []
     more = [*filter(None, [work(first)] if len(found) == 1 else [])]
     more += [_folded("not told", text) for text in not_told(found)]
     left = "\n".join(more).splitlines()
-    return told + (["", *(_drawn(line, "", unicode, colour) for line in left)] if more else [])
+    return told + (
+        ["", *(_drawn_text(diff_json, "", unicode, colour) for diff_json in left)] if more else []
+    )
 
 
 def _painted(row: Row, unicode: bool, colour: bool) -> str:
     """Dim where it says nothing; of what is worse, the verdict in red."""
     if row.verdict != "worse":
-        return _drawn(f"{_row(row)}   {_verdict(row)}", "" if row.sure else "2", unicode, colour)
-    return f"{_row(row)}   {_drawn(_verdict(row), '31', unicode, colour)}"
+        return _drawn_text(
+            f"{_row(row)}   {_verdict(row)}", "" if row.sure else "2", unicode, colour
+        )
+    return f"{_row(row)}   {_drawn_text(_verdict(row), '31', unicode, colour)}"
 
 
-def _drawn(text: str, code: str, unicode: bool, colour: bool) -> str:
+def _drawn_text(text: str, code: str, unicode: bool, colour: bool) -> str:
     """Names and values of it come from outside."""
     shown = printable(text if unicode else in_ascii(text)).rstrip()
     return painted(shown, code if colour else "")
@@ -121,3 +176,50 @@ def _verdict(row: Row) -> str:
     if row.cause is None or row.verdict == NOISE:
         return row.verdict
     return f"{row.verdict}: {SHORT.get(row.cause[1], row.cause[1])}"
+
+
+# --- A comparison as a line of JSON.
+
+
+def diff_json(found: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
+    """`diff`: `answer`, `state` of what differs in the machines, `same`, and by phase (`label`,
+    null of the whole) the numbers in base units: of each side, `difference` B - A with its 95 %
+    interval `low` to `high`, `chance` of it without a difference, for so many rows, `verdict`."""
+    first = found[0]
+    return {
+        "type": "diff",
+        "answer": answer(found),
+        "a": {"files": files[0]},
+        "b": {"files": files[1]},
+        "state": [
+            {"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}
+            for one in first.differing
+        ],
+        "same": first.same,
+        "phases": [
+            {
+                "label": one.label or None,
+                "runs_a": len(one.a),
+                "runs_b": len(one.b),
+                "numbers": {row.number.key: _row_json_line(row) for row in one.rows},
+                "only_a": one.only[0],
+                "only_b": one.only[1],
+            }
+            for one in found
+        ],
+        "not_told": list(not_told(found)),
+    }
+
+
+def _row_json_line(row: Row) -> Line:
+    told = row.difference
+    return {
+        "a": number(row.a),
+        "b": number(row.b),
+        "difference": number(row.b - row.a),
+        "low": None if told is None else number(told.mean - told.half),
+        "high": None if told is None else number(told.mean + told.half),
+        "chance": None if told is None else number(row.chance),
+        "verdict": row.verdict,
+        "cause": None if row.cause is None else row.cause[1],
+    }

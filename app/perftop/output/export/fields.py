@@ -1,5 +1,4 @@
-"""The columns of an exported table, which has one row for each CPU and interval. The set of columns
-is the same on every machine, and names include the units."""
+"""One interval of the exported CPUs, as lists of plain values; None where unknown."""
 
 from __future__ import annotations
 
@@ -12,14 +11,52 @@ from typing import Literal
 import numpy as np
 
 from perfprobe.frozen import frozen
+from perftop.base.arrays import Floats, Ints
 from perftop.base.errors import USAGE, Failed
 from perftop.model import machine_totals
 from perftop.model.metrics import COUNTS, METRICS, Metric
 from perftop.model.registry import EVENT, PER_KI, RARE
 from perftop.model.smt import STATES
-from perftop.output.export.interval_rows import IntervalRows
+from perftop.output.stat_json import number
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.shared_numbers import L3, PACKAGE, of_cpus
+
+
+class IntervalRows:
+    """The values of an interval. Lists have one entry for each of `rows`; a core's value is given
+    for each of its CPUs."""
+
+    def __init__(self, session: Session, interval: Interval) -> None:
+        self.session, self.interval, self.rows = session, interval, session.shown
+        self.cores: Ints = session.sieve.cores.of_cpu[self.rows]
+        """Position of the core of each row; -1: not known."""
+
+    def same(self, value: float) -> list[object]:
+        """A value of the whole machine, repeated for each row."""
+        return [number(value)] * len(self.rows)
+
+    def of_cpu(self, values: Floats | None) -> list[object]:
+        return [None] * len(self.rows) if values is None else _numbers(values[self.rows])
+
+    def of_core(self, values: Floats) -> list[object]:
+        return _numbers(np.append(values, np.nan)[self.cores])
+
+    def counts(self, key: str) -> list[object]:
+        moved = self.interval.counts.get(key)
+        if moved is None:
+            return [None] * len(self.rows)
+        return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
+
+    def methods(self) -> list[object]:
+        """The method that gave the SMT states of each row's core."""
+        found: Sequence[object] = [*self.interval.split.method, None]
+        return [found[core] for core in self.cores.tolist()]
+
+
+def _numbers(values: Floats) -> list[object]:
+    return [number(value) for value in values.tolist()]
+
 
 Scope = Literal["cpu", "core", "l3", "package", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]

@@ -1,28 +1,208 @@
-"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form."""
+"""The families of the endpoint: names, kinds and help. Dashboards and alerts rest on them."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.text import ranges
 from perftop.model.cores import Cores
 from perftop.model.memory import KEYS
 from perftop.output import stat_json
-from perftop.output.exporter import families as family
-from perftop.output.exporter.absent import Absent
-from perftop.output.exporter.core_time import KNOWN, CoreTime
-from perftop.output.exporter.happened import CAUSES, Happened
-from perftop.output.exporter.lines import Family, Grids, Labels, several, single
-from perftop.output.exporter.sums import COUNTS, MODES, Sums
-from perftop.output.exposition import END, Heading
+from perftop.output.exporter.sums import CAUSES, COUNTS, KNOWN, MODES, CoreTime, Happened, Sums
+from perftop.output.exposition import END, Heading, labels
+from perftop.session.missing import BOUNDS, UNREAD, lasting
 from perftop.session.session import Session
+
+SMT = Heading(
+    "perftop_smt_seconds", "counter",
+    "Time of cores by which of their threads ran. Unknown: doubted, or not told here. "
+    "All states sum to the time of the cores.",
+)  # fmt: skip
+CPU = Heading(
+    "perftop_cpu_seconds", "counter",
+    "Time of CPUs: at work, idle by the system's choice, idle but polling, halted although there "
+    "was work, taken by the hypervisor. Only what could be believed.",
+)  # fmt: skip
+CYCLES = Heading(
+    "perftop_cycles", "counter",
+    "Core cycles while not halted. These, instructions and reference cycles are of the same spans.",
+)  # fmt: skip
+INSTRUCTIONS = Heading("perftop_instructions", "counter", "Instructions retired.")
+REFERENCE = Heading(
+    "perftop_reference_cycles", "counter",
+    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz of them are a second.",
+)  # fmt: skip
+BELOW = Heading(
+    "perftop_below_ceiling_seconds", "counter",
+    "Time in which cores of the package ran below what turbo allows them, by cause.",
+)  # fmt: skip
+BELOW_CYCLES = Heading(
+    "perftop_below_ceiling_cycles", "counter",
+    "Cycles that the ceiling would have allowed in that time and that did not come.",
+)  # fmt: skip
+EPISODES = Heading(
+    "perftop_episodes", "counter", "Episodes that have begun; told some seconds later."
+)
+EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "How long episodes ran.")
+CEILING = Heading(
+    "perftop_ceiling_hertz", "gauge",
+    "What turbo allows for certain with as many active cores, mean over the cores.",
+)  # fmt: skip
+BASE = Heading("perftop_base_hertz", "gauge", "Base clock.")
+TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
+LIMIT = Heading("perftop_power_limit_watts", "gauge", "What the power is limited to.")
+TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
+ENERGY = Heading("perftop_energy_joules", "counter", "Energy of the package.")
+DRAM_ENERGY = Heading("perftop_dram_energy_joules", "counter", "Energy of the package's memory.")
+MEMORY = Heading(
+    "perftop_memory_bytes", "counter", "Bytes between the package and its memory, by direction."
+)
+SUSPECT = Heading(
+    "perftop_suspect_samples", "counter",
+    "Samples of CPUs in which a counter could not be believed, by reason.",
+)  # fmt: skip
+LOST = Heading("perftop_lost_samples", "counter", "Samples of the machine that came too late.")
+PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
+EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
+INFO = Heading("perftop", "info", "What measures here, for joins.")
+MISSING = Heading(
+    "perftop_missing", "gauge", "1 for each family, or part of one, that is not there; and why."
+)
+SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
+
+RINGS = {
+    CYCLES: {"cycles": "all", "kernel_cycles": "kernel"},
+    INSTRUCTIONS: {"instructions": "all", "kernel_instructions": "kernel"},
+    REFERENCE: {"ref": "all"},
+}
+"""The families of counts, with the ring of each counter."""
+
+
+Labels = Mapping[str, object]
+
+
+class Family(NamedTuple):
+    heading: Heading
+    lines: str
+    series: int
+    """Number of the lines."""
+
+
+class _Form(NamedTuple):
+    places: Sequence[Labels]
+    known: bytes
+    """Which values there are."""
+    text: str
+    """Text of all lines, with a place for each value."""
+
+
+class Grids:
+    """Families with a series for each place and name."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, _Form] = {}
+        """The form that each family had last, by its name."""
+
+    def family(
+        self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",
+        names: Sequence[str] = ("",),
+    ) -> Family:  # fmt: skip
+        """`places`: another object once they change; `values`: (names, places), NaN for what is not
+        known."""
+        flat = values.ravel()
+        known = np.isfinite(flat)
+        form = self._forms.get(heading.name)
+        if form is None or form.places is not places or form.known != known.tobytes():
+            more = [{label: name} if label else {} for name in names]
+            begins = [begin(heading, **place, **one) for one in more for place in places]
+            told = zip(begins, known.tolist(), strict=True)
+            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in told if there)
+            form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
+        return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
+
+
+def begin(heading: Heading, **of: object) -> str:
+    """A line up to its value."""
+    return f"{heading.sample}{labels(**of)} "
+
+
+def single(heading: Heading, value: float, **of: object) -> Family:
+    """A family of one series; of none if its value is not known."""
+    return several(heading, [(of, value)] if math.isfinite(value) else [])
+
+
+def several(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
+    """A family whose series come and stay."""
+    lines = [f"{begin(heading, **of)}{value:.15g}\n" for of, value in found]
+    return Family(heading, "".join(lines), len(lines))
+
+
+# --- Series that say what the page cannot tell, and why.
+
+FAMILY_KEYS = {
+    BELOW: "turbo_ceiling_hz busy_hz",
+    CEILING: "turbo_ceiling_hz",
+    BASE: "base_hz",
+    TSC: "tsc_hz",
+    LIMIT: "power_limit_w",
+    TEMPERATURE: "temperature_c",
+    ENERGY: "energy_j",
+    DRAM_ENERGY: "power_dram_w",
+    MEMORY: "memory_read_bytes_per_s",
+    PROBE: "probe_cpu_s",
+}
+"""Families that are there or not as a whole, with the keys of what they need."""
+QUOTED = re.compile(r'"[^"]*"')
+"""Quoted words of a reason. They may name somebody's program, which must not be told here."""
+MOST = 200
+"""Characters of a reason."""
+
+
+class Absent:
+    def __init__(self, session: Session, sums: Sums, core_time: CoreTime) -> None:
+        self._sums, self._core_time = sums, core_time
+        self._reasons = lasting(session)
+
+    def family(self, there: set[str]) -> Family:
+        """`there`: names of the samples that are on the page."""
+        told = [
+            ({"what": what, "why": QUOTED.sub("a program", why)[:MOST]}, 1)
+            for what, key, absent in self._parts(there)
+            if (why := self._why(key, absent=absent))
+        ]
+        return several(MISSING, told)
+
+    def _why(self, key: str, *, absent: bool) -> str:
+        """Why nobody has it, or else why some CPUs lack it; '' if all have it."""
+        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
+            if missing.cpus is not None:
+                return f"{missing.why} (CPUs {ranges(missing.cpus)})"
+            if absent:
+                return missing.why
+        return (BOUNDS if key == "smt" else UNREAD) if absent else ""
+
+    def _parts(self, there: set[str]) -> Iterator[tuple[str, str, bool]]:
+        """Families and parts of families, with the key of the reason, and whether it is absent."""
+        sums = self._sums
+        for at, (mode, key) in enumerate(MODES.items()):
+            yield f"{CPU.sample}:{mode}", key, not sums.told_seconds[at].any()
+        for heading, rings in RINGS.items():
+            for key, ring in rings.items():
+                part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
+                yield part, key, not sums.told_counts[COUNTS.index(key)].any()
+        yield SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()
+        for heading, key in FAMILY_KEYS.items():
+            yield heading.sample, key, heading.sample not in there
+
 
 Detail = Literal["package", "core", "cpu"]
 DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
@@ -75,35 +255,35 @@ class Page:
         found = [one for one in self._all() if one.series]
         missing = self._absent.family({one.heading.sample for one in found})
         found += [missing] if missing.series else []
-        return [*found, single(family.SERIES, sum(one.series for one in found) + 1)]
+        return [*found, single(SERIES, sum(one.series for one in found) + 1)]
 
     def _all(self) -> Iterator[Family]:
         session, sums, hello = self._session, self.sums, self._session.hello
-        yield single(family.INFO, 1, **self._info)
+        yield single(INFO, 1, **self._info)
         yield self._states()
-        yield self._of_cpus(family.CPU, "mode", list(MODES), sums.seconds, sums.told_seconds)
-        for heading, rings in family.RINGS.items():
+        yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.told_seconds)
+        for heading, rings in RINGS.items():
             at = [COUNTS.index(key) for key in rings]
             names = list(rings.values())
             yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.told_counts[at])
         yield from self._episodes()
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
-            (family.CEILING, self._ceilings()),
-            (family.BASE, np.full(len(self._known), base)),
-            (family.LIMIT, sums.gauges["power_limit_w"]),
-            (family.TEMPERATURE, sums.gauges["temperature_c"]),
-            (family.ENERGY, sums.told("energy_j")),
-            (family.DRAM_ENERGY, sums.told("energy_ram_j")),
+            (CEILING, self._ceilings()),
+            (BASE, np.full(len(self._known), base)),
+            (LIMIT, sums.gauges["power_limit_w"]),
+            (TEMPERATURE, sums.gauges["temperature_c"]),
+            (ENERGY, sums.told("energy_j")),
+            (DRAM_ENERGY, sums.told("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
         moved = np.array([sums.told(key) for key in KEYS])
-        yield self._grids.family(family.MEMORY, self._known, moved, "direction", ("read", "write"))
-        yield single(family.TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
-        yield several(family.SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield single(family.LOST, session.lost)
-        yield single(family.PROBE, session.probe_cpu_s())
-        yield single(family.EXPORTER, time.process_time())
+        yield self._grids.family(MEMORY, self._known, moved, "direction", ("read", "write"))
+        yield single(TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
+        yield several(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
+        yield single(LOST, session.lost)
+        yield single(PROBE, session.probe_cpu_s())
+        yield single(EXPORTER, time.process_time())
 
     @cached_property
     def _info(self) -> Labels:
@@ -142,11 +322,11 @@ class Page:
             self._cores = core_time.cores, at, places
         _, at, places = self._cores
         if not core_time.seconds[at].any():
-            return Family(family.SMT, "", 0)
+            return Family(SMT, "", 0)
         seconds = core_time.seconds[at]
         if self._detail == "package":
             seconds = self._states_by_package(core_time.cores.package[at], seconds)
-        return self._grids.family(family.SMT, places, seconds.T, "state", KNOWN)
+        return self._grids.family(SMT, places, seconds.T, "state", KNOWN)
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
         """(packages, KNOWN), the last of what is in no known package; NaN: it has no core."""
@@ -185,14 +365,14 @@ class Page:
         told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in told for cause in CAUSES}
         by_place = (
-            (family.BELOW, below | happened.below_s),
-            (family.BELOW_CYCLES, happened.below_cycles),
+            (BELOW, below | happened.below_s),
+            (BELOW_CYCLES, happened.below_cycles),
         )
         for heading, found in by_place:
             places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
             yield several(heading, places)
         counted = {key: float(count) for key, count in happened.count.items()}
-        for heading, each in (family.EPISODES, counted), (family.EPISODE_SECONDS, happened.seconds):
+        for heading, each in (EPISODES, counted), (EPISODE_SECONDS, happened.seconds):
             kinds = (({**packages[at], "kind": kind, "cause": cause}, n)
                      for (at, kind, cause), n in each.items())  # fmt: skip
             yield several(heading, kinds)

@@ -7,16 +7,21 @@ of the same spans: the modes of a CPU's time, and its cycles, instructions and r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
-from perftop.model.cores import packages
+from perftop.model.cores import Cores, packages
 from perftop.model.delta import Delta
 from perftop.model.doubt import Doubt
+from perftop.model.episode import Episode
 from perftop.model.metrics import INDEX
 from perftop.model.sample_reader import Sample
+from perftop.model.smt import STATES
+from perftop.session.happenings import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
@@ -105,3 +110,132 @@ class Sums:
     def told(self, key: str) -> Floats:
         """One of MOVED by package; NaN where nothing was ever told."""
         return np.where(self._told[key], self.moved[key], np.nan)
+
+
+KNOWN = (*STATES, "unknown")
+SLACK = 0.5
+"""Share of a sample by which a read may be late. What no read covers beyond that is unknown."""
+
+
+class CoreTime:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.cores: Cores = session.sieve.cores
+        self.seconds = np.zeros((len(self.cores.lists), len(KNOWN)))
+        """(cores, KNOWN)"""
+        self.gone = np.zeros((len(session.hello.packages) + 1, len(KNOWN)))
+        """The same of cores that are no longer listed, by package; last: of none."""
+        self._owed_s = np.zeros(len(self.cores.lists))
+        """Time by core since its last read, in s; later reads have it. Below 0: reads are ahead."""
+        self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
+        """What turbo allows each core for certain, in the newest sample."""
+
+    def take(self, sample: Sample, span_s: float) -> None:
+        if self.cores is not self._session.sieve.cores:
+            self._regroup(self._session.sieve.cores)
+        cores, counters = self.cores, self._session.counters
+        self.ceiling_hz = sample.ceilings.hz
+        on = cores.total(self._session.online.astype(float)) > 0
+        read_s = cores.most(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
+        read_s = np.where(on & np.isfinite(read_s), read_s, 0.0)
+        self._owed_s = np.where(on, self._owed_s + span_s - read_s, 0.0)
+        told = np.isfinite(sample.split.states)
+        known = np.where(told, sample.split.states, 0.0) * read_s[:, None]
+        self.seconds[:, :-1] += known
+        self.seconds[:, -1] += np.where(told.all(axis=1), 0.0, read_s - known.sum(axis=1))
+        slack_s = SLACK * self._session.hello.sample_ns / 1e9
+        lost = (read_s > 0) & (self._owed_s > slack_s)
+        self.seconds[lost, -1] += self._owed_s[lost]
+        self._owed_s[lost] = 0.0
+
+    def _regroup(self, now: Cores) -> None:
+        """Cores are others than they were. What a core had goes to the one that its CPUs are in."""
+        before, seconds, owed_s = self.cores, self.seconds, self._owed_s
+        self.cores, count = now, len(now.lists)
+        self.seconds, self._owed_s = np.zeros((count, len(KNOWN))), np.zeros(count)
+        for old, home in enumerate(now.find(before.lists)):
+            if home < 0:
+                self.gone[before.package[old]] += seconds[old]
+            else:
+                self.seconds[home] += seconds[old]
+                self._owed_s[home] = owed_s[old]
+
+
+DROP = "turbo-drop"
+CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "prochot", "vr",
+          "hwp", "hypervisor", "unknown")  # fmt: skip
+"""Causes of a clock below its ceiling."""
+Key = tuple[int, str, str]
+"""Position of the package, -1 for what is in none; kind and cause."""
+Place = tuple[int, str]
+"""Position of the package, and cause."""
+
+
+@frozen
+class _Waiting:
+    since_ns: int
+    time_ns: int
+    lost: Floats
+    """Cycles by core that its ceiling would have allowed and that did not come."""
+    cores: Cores
+
+
+class Happened:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
+        self._waiting: deque[_Waiting] = deque()
+        self._package = {cpu: at for at, cpus in enumerate(session.hello.packages) for cpu in cpus}
+        self.count: defaultdict[Key, int] = defaultdict(int)
+        self.seconds: defaultdict[Key, float] = defaultdict(float)
+        self.below_s: defaultdict[Place, float] = defaultdict(float)
+        """Time in which any core of a package was below its ceiling, by package and cause."""
+        self.below_cycles: defaultdict[Place, float] = defaultdict(float)
+
+    def take(self, sample: Sample, since_ns: int) -> None:
+        """Add a sample, which is the session's newest."""
+        session = self._session
+        cores = session.sieve.cores
+        self._waiting.append(_Waiting(since_ns, session.now_ns, _lost(sample, cores), cores))
+        while self._waiting and self._waiting[0].time_ns <= session.now_ns - self._late_ns:
+            self._settle(self._waiting.popleft())
+
+    def _settle(self, one: _Waiting) -> None:
+        below: dict[Place, float] = {}
+        for episode in self._session.episodes(one.since_ns - 1, one.time_ns):
+            seconds = episode.span_s(one.since_ns, one.time_ns)
+            begins = one.since_ns <= episode.start_ns < one.time_ns
+            cause = _cause(episode)
+            for package in self._packages(episode):
+                key = package, episode.kind, cause
+                self.seconds[key] += seconds
+                self.count[key] += begins
+                if episode.kind == DROP:
+                    below[package, cause] = max(below.get((package, cause), 0.0), seconds)
+            if episode.kind == DROP and seconds:
+                self._lose(episode, one)
+        for place, below_s in below.items():
+            self.below_s[place] += below_s
+
+    def _packages(self, episode: Episode) -> Iterator[int]:
+        yield from sorted({self._package.get(cpu, -1) for cpu in episode.cpus})
+
+    def _lose(self, episode: Episode, one: _Waiting) -> None:
+        mine = one.cores.of(episode.cpus)
+        for package in np.unique(one.cores.package[mine]).tolist():
+            cycles = float(one.lost[mine & (one.cores.package == package)].sum())
+            self.below_cycles[package, episode.cause] += cycles
+
+
+def _lost(sample: Sample, cores: Cores) -> Floats:
+    values, at = sample.values, INDEX["busy_hz"]
+    cycles, run_s = values.top[at], values.bottom[at]
+    known = np.isfinite(cycles) & np.isfinite(run_s)
+    ran, ran_s = (cores.total(np.where(known, part, 0.0)) for part in (cycles, run_s))
+    allowed = np.nan_to_num(sample.ceilings.low_hz) * ran_s
+    return np.asarray(np.maximum(0.0, allowed - ran))
+
+
+def _cause(episode: Episode) -> str:
+    """The cause of a suspect episode lists counters, in as many ways as they can be taken."""
+    return "counters" if episode.kind == "suspect" else episode.cause

@@ -10,7 +10,7 @@ from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.running_tasks import task
-from perftop.output.episode_costs import told_once
+from perftop.output.sentences import told_once
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE

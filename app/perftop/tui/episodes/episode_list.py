@@ -13,8 +13,7 @@ from perftop.base.times import when
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
-from perftop.output.episode_costs import told_once
-from perftop.output.sentences import Part, losers
+from perftop.output.sentences import Part, losers, told_once
 from perftop.session import episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -11,8 +11,8 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
-from perftop.output.episode_costs import cost, grouped
-from perftop.output.episode_words import cause, pieces, where_briefly
+from perftop.output.evidence import cause, pieces, where_briefly
+from perftop.output.sentences import cost, grouped
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style, past_sentences
 

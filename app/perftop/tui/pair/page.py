@@ -12,7 +12,7 @@ from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
-from perftop.output.compare.numbers import NUMBERS, Number
+from perftop.output.compare.readings import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.tui.pair.look import Look
 from perftop.tui.shared.page_widget import PageWidget

@@ -12,7 +12,7 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.model.episode import Episode
-from perftop.output.compare.course import Course
+from perftop.output.compare.readings import Course
 from perftop.session.session import Session
 
 SUMMARY_BYTES = 1 << 16

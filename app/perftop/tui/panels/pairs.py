@@ -14,7 +14,7 @@ from perftop.draw.strips import foreign
 from perftop.model.episode import Episode
 from perftop.model.evidence import Crowd, Host, Ran
 from perftop.model.job_threads import Watching
-from perftop.output.episode_words import told, worded
+from perftop.output.evidence import told, worded
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style

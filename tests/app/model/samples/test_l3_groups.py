@@ -9,7 +9,7 @@ import pytest
 from perfprobe.wire import Cpu
 from perftop.model.evidence import Took
 from perftop.model.l3_groups import DEFAULT, L3Groups
-from perftop.output.episode_words import evidence
+from perftop.output.evidence import evidence
 
 S = 1_000_000_000
 TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]

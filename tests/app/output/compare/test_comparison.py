@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from summaries import line
 
-from perftop.output.compare import json_line, text
-from perftop.output.compare.answer import answer, not_told
-from perftop.output.compare.comparison import ALONE, NOISE, Comparison, compare
-from perftop.output.compare.pictures import pictures
-from perftop.output.compare.reading import Reading, reading
+from perftop.output.compare import text
+from perftop.output.compare import text as json_line
+from perftop.output.compare.comparison import ALONE, NOISE, Comparison, answer, compare, not_told
+from perftop.output.compare.readings import Reading, reading
+from perftop.output.compare.text import pictures
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
 STATE = {"power_limit_w": 250.0, "kernel": "6.8.0-45", "governor": "performance", "cpus": "64"}
@@ -116,7 +116,7 @@ def test_one_run_each_is_no_evidence() -> None:
     found = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
     assert {*verdicts(found).values()} == {ALONE}
     assert "may be chance" in answer([found])
-    assert json_line.line([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
+    assert json_line.diff_json([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 
 
 def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> None:

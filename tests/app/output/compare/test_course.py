@@ -6,8 +6,8 @@ import exported
 import pytest
 
 from perfprobe import wire
-from perftop.output.compare import course
-from perftop.output.compare.course import Course
+from perftop.output.compare import readings as course
+from perftop.output.compare.readings import Course
 from perftop.session.session import Session
 
 

@@ -10,13 +10,18 @@ import pytest
 import simulated
 from played import played
 
-from perftop.output.compare.answer import not_told
-from perftop.output.compare.comparison import compare
-from perftop.output.compare.numbers import MOST_EVENTS, known, number_of, numbers, told
-from perftop.output.compare.reading import Reading, reading
-from perftop.output.compare.recorded import Recorded
-from perftop.output.summary.phase import phase
-from perftop.output.summary.text import lines
+from perftop.output.compare.comparison import compare, not_told
+from perftop.output.compare.readings import (
+    MOST_EVENTS,
+    Reading,
+    Recorded,
+    known,
+    number_of,
+    numbers,
+    reading,
+    told,
+)
+from perftop.output.summary_text import lines, phase
 from perftop.session.session import Session
 
 EVENTS = "branches,cache-misses"

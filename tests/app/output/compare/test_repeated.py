@@ -8,7 +8,7 @@ import pytest
 from examples import output
 from summaries import line
 
-from perftop.output.compare.numbers import numbers
+from perftop.output.compare.readings import numbers
 from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
 
 TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]

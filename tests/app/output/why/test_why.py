@@ -14,10 +14,11 @@ from truths import PLAYED_S, SMALL, found
 from perftop.draw import theme
 from perftop.model.episode import Episode
 from perftop.output import stat_json
-from perftop.output.why import json_line, text
-from perftop.output.why.answer import answer
-from perftop.output.why.phrases import SIGNS
-from perftop.output.why.report import MOST_TOLD, TOLD, Report, _length_s, report
+from perftop.output import why_text as json_line
+from perftop.output import why_text as text
+from perftop.output.sentences import SIGNS
+from perftop.output.why_report import MOST_TOLD, TOLD, Report, _length_s, report
+from perftop.output.why_text import answer
 from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.session import Session
 

@@ -1,5 +1,6 @@
 """The measurement of a session, from its first frame to the end of its command, if it has one; and
-its summary."""
+its summary.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `perftop why` found as text for a terminal of 80 columns."""
+"""The answer of `perftop why` in one sentence."""
 
 from __future__ import annotations
 
@@ -8,10 +8,76 @@ from typing import Literal, NamedTuple
 from perftop.base.format import many, percent, plain, rough
 from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.base.times import clock, length
-from perftop.output.why.answer import answer
-from perftop.output.why.phrases import SIGNS
-from perftop.output.why.report import MOST_TOLD, Finding, Report, all_the_time
+from perftop.output.sentences import SIGNS
+from perftop.output.stat_json import Line, number
+from perftop.output.why_report import MOST_TOLD, Finding, Report, all_the_time
+from perftop.session.losses import STEAL, WAIT
 from perftop.session.session import Session
+
+MOST = 78
+UNTOLD = "Waits for a CPU were not told."
+
+
+def answer(session: Session, report: Report) -> str:
+    whole = report.sums.lost_ratio
+    guest = session.hello.virtualisation is not None
+    machine = "this guest" if guest else "this machine"
+    who = report.job or machine
+    blind = not session.evaluator.chosen["busy_hz"]
+    unseen = " Its clock cannot be seen." if blind else ""
+    if report.job and not session.run_times.threads:
+        named = not (session.neighbours.watching.name or "").isdecimal()
+        what = f"No process named {who} was seen" if named else f"{who} ended before it was seen"
+        return _fitting([f"{what}, so nothing is known of it."])
+    if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
+        return f"It is not known whether {who} had work: how busy CPUs were cannot be read."
+    if not isfinite(whole):
+        idle = f"{who} wanted no CPU time" if report.job else f"{machine} had no work"
+        return _fitting([f"{_first(idle)}, so nothing could be lost.{unseen}"])
+    if not report.told:
+        if not session.run_times.waits_told:
+            return _fitting([f"Nothing that was seen holds {who} back. {UNTOLD}"])
+        text = f"Nothing holds {who} back: all causes together cost {percent(whole)} % of its time."
+        return _fitting([text + unseen, text])
+    first, share, second = report.told[0], 0.0, None
+    for one in report.told:
+        if one.by == first.by:
+            share += one.share
+        elif second is None:
+            second = one
+    if first.cause == STEAL and report.job is None:
+        alone = f"The hypervisor takes {_much(share)} of {machine}'s time."
+        return _fitting([alone + unseen, alone])
+    if first.cause == WAIT and report.job is None:
+        alone = f"{_first(machine)}'s tasks wait for a CPU {_much(share)} of their time"
+        most = f"{alone}, most of all {first.by}."
+        return _fitting([most + unseen, most, alone + "."])
+    alone = f"{_first(who)} loses {_much(share)} of its {first.unit} to {first.by}"
+    tries = [f"{alone}.{unseen}", f"{alone}."]
+    if second is not None:
+        what = "" if second.unit == first.unit else f" of its {second.unit}"
+        tries = [f"{alone} and {_much(second.share)}{what} to {second.by}.", *tries]
+    return _fitting(tries)
+
+
+def brief(finding: Finding) -> str:
+    """How the costliest cause is named where there is room for a few words."""
+    return f"{finding.by} {_much(finding.share)}"
+
+
+def _much(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
+
+
+def _first(text: str) -> str:
+    """A sentence begins with a capital letter; the name of a program stays as it is."""
+    return text[0].upper() + text[1:] if text.startswith("this ") else text
+
+
+def _fitting(tries: list[str]) -> str:
+    """The first that fits into a line; else the last."""
+    return next((text for text in tries if len(text) <= MOST), tries[-1])
+
 
 WIDTH, WIDEST = 78, 80
 """Columns of the table, and of all lines."""
@@ -31,7 +97,7 @@ class Part(NamedTuple):
     role: Role = "text"
 
 
-Line = list[Part]
+TextLine = list[Part]
 
 
 def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
@@ -40,7 +106,7 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
     return [_drawn(line, colour=colour, unicode=unicode) for line in found]
 
 
-def _drawn(line: Line, *, colour: bool, unicode: bool) -> str:
+def _drawn(line: TextLine, *, colour: bool, unicode: bool) -> str:
     text = ""
     for part in line:
         shown = printable(part.text)
@@ -49,11 +115,11 @@ def _drawn(line: Line, *, colour: bool, unicode: bool) -> str:
     return text if colour else text.rstrip()
 
 
-def _body(session: Session, report: Report) -> list[Line]:
+def _body(session: Session, report: Report) -> list[TextLine]:
     told = report.told
     if not told:
         return [*_healthy(session, report), [], *_ends(session, report)]
-    found: list[Line] = [[Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")]]
+    found: list[TextLine] = [[Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")]]
     for one in told[:MOST_TOLD]:
         found += _finding(one, report.elapsed_s)
     if more := told[MOST_TOLD:]:
@@ -63,7 +129,7 @@ def _body(session: Session, report: Report) -> list[Line]:
     return [*found, [], *out, *_ends(session, report)]
 
 
-def _finding(one: Finding, elapsed_s: float) -> list[Line]:
+def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
     role: Role = "lost" if one.running else "text"
     number = f"{percent(one.share):>4} %"
     end = _for(one, elapsed_s)
@@ -94,8 +160,8 @@ def _evidence(one: Finding) -> list[str]:
     )  # fmt: skip
 
 
-def _healthy(session: Session, report: Report) -> list[Line]:
-    found: list[Line] = []
+def _healthy(session: Session, report: Report) -> list[TextLine]:
+    found: list[TextLine] = []
     if report.checks:
         found.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
@@ -137,8 +203,8 @@ def _works(session: Session, report: Report) -> str:
     return told if len(told) <= WIDTH else told.replace(" of a core", "")
 
 
-def _ends(session: Session, report: Report) -> list[Line]:
-    found: list[Line] = []
+def _ends(session: Session, report: Report) -> list[TextLine]:
+    found: list[TextLine] = []
     unseen = [f"{what}: {why}" + (f" ({fix})" if fix else "")
               for what, why, fix in report.not_seen[:MOST_UNSEEN]]  # fmt: skip
     for i, text in enumerate(unseen):
@@ -167,9 +233,65 @@ def _seen(session: Session, report: Report) -> str:
     return ", ".join(parts)
 
 
-def _labelled(label: str, text: str, *, dim: bool) -> list[Line]:
+def _labelled(label: str, text: str, *, dim: bool) -> list[TextLine]:
     lines = folded(text, WIDEST - LABEL, break_on_hyphens=False)
     return [
         [Part(f"{label if i == 0 else '':<{LABEL}}", "dim"), Part(line, "dim" if dim else "text")]
         for i, line in enumerate(lines or [""])
     ]
+
+
+def line(session: Session, report: Report, run: Line | None) -> Line:
+    """`run`: of the command, as in the summary of `stat`."""
+    return {
+        "type": "why",
+        "answer": answer(session, report),
+        "job": report.job,
+        "lost_ratio": number(report.sums.lost_ratio),
+        "wanted_s": number(report.sums.whole_s),
+        "causes": [_cause(one) for one in report.findings],
+        "looked_for": [
+            {"key": check.key, "lost_ratio": number(check.share), "text": check.looked_for,
+             "found": check.found}
+            for check in report.checks
+        ],
+        "not_seen": [
+            {"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen
+        ],
+        "seen": _seen_json_line(session, report),
+        "run": run,
+    }  # fmt: skip
+
+
+def _cause(one: Finding) -> Line:
+    return {
+        "kind": one.cause[0],
+        "cause": one.cause[1],
+        "lost_ratio": number(one.share),
+        "lost_s": number(one.lost_s),
+        "for_s": None if one.for_s is None else number(one.for_s),
+        "running": one.running,
+        "cpus": one.cpus,
+        "text": one.said,
+        "confidence": one.confidence,
+        "evidence": one.evidence,
+        "details": one.details,
+        "try": one.hint or None,
+    }
+
+
+def _seen_json_line(session: Session, report: Report) -> Line:
+    hello = session.hello
+    end = session.unix(session.now_ns)
+    return {
+        "host": hello.host,
+        "source": hello.source,
+        "virtualisation": hello.virtualisation,
+        "cpus": [session.topology[row].cpu for row in session.shown],
+        "start": end - report.elapsed_s,
+        "end": end,
+        "elapsed_s": number(report.elapsed_s),
+        "samples": report.samples,
+        "suspect": report.suspect,
+        "lost": session.lost,
+    }
