@@ -20,7 +20,7 @@ from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
 from perftop.commands.arguments import GENERAL, check_command, split, with_verb
 from perftop.docs import page
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 
 TEXTS = {"README": ROOT / "README.md"} | {
     topic: ROOT / "app/perftop/docs" / f"{topic}.md" for topic in page.topics()

@@ -23,9 +23,7 @@ MAY_IMPORT = {
     "docs": "base",
     "process": "base wire perfprobe.native.batches",
     "model": "base wire",
-    "detect/engine": "base model",
-    "detect/neighbours": "base model detect/engine",
-    "detect": "base model detect/engine detect/neighbours",
+    "detect": "base model",
     "session": "base model detect wire",
     "session/fleet": "base model detect session wire",
     "recording": "base model session wire",
@@ -64,8 +62,8 @@ MAY_IMPORT = {
     "instruments/selftest": "wire native kernel sources instruments",
     "perfprobe": "wire cpu native kernel sources instruments",
 }
-EVERYWHERE = ["frozen"]
-"""How values are declared, in both programs."""
+EVERYWHERE = ["frozen", "perftop.draw.columns"]
+"""How values are declared, in both programs; how tables are printed, in text and on the screen."""
 HEADLESS = "model detect session recording output process verbs"
 """Folders that draw no screen: they work without Textual and Rich."""
 PATHS = {

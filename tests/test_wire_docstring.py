@@ -25,8 +25,10 @@ from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
-from perftop.model import counter_limits, counters, scopes
-from perftop.model.metrics import METRICS
+from perftop.model import counters
+from perftop.model import counters as scopes
+from perftop.model import differences as counter_limits
+from perftop.model.numbers import METRICS
 from perftop.session.history import History
 from perftop.session.session import Session
 

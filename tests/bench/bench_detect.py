@@ -12,7 +12,7 @@ from collections import Counter
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine import Seen
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000

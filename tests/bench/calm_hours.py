@@ -15,7 +15,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Doubt
 from perftop.recording.source import opened
 from perftop.session.session import MOST_TOGETHER, Session
 

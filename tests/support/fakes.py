@@ -15,7 +15,7 @@ from played import played
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
 from perftop.base.errors import Failed
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Doubt
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

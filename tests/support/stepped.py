@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import Detector
 from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import Detector, Seen
 from perftop.detect.halts import Halts
-from perftop.detect.neighbours.neighbours import Neighbours
+from perftop.detect.neighbours import Neighbours
 from perftop.detect.ramps import Ramps
 from perftop.detect.simd_licenses import Licenses
 from perftop.detect.smis import Smis

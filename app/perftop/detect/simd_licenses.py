@@ -5,15 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS
-from perftop.detect.engine.share_episodes import Shown, Spells
+from perftop.detect.engine import PAUSE_NS, Detector, Seen, Shown, Spells
 from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
-from perftop.model.evidence import Level
-from perftop.model.metrics import INDEX
+from perftop.model.episode import Episode, Level
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve, Verdicts
 
 START, END = ACTS, ACTS / 2

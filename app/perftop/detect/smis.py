@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import gap_ns
+from perftop.detect.engine import Detector, Seen, gap_ns
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import Sieve, Verdicts
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import Spells
-from perftop.detect.engine.standstill import TICK_S
+from perftop.detect.engine import Detector, Seen, Spells
+from perftop.detect.standstill import TICK_S
 from perftop.model.episode import Episode
-from perftop.model.metrics import INDEX
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sieve
 
 START, END = 0.04, 0.02

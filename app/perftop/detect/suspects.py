@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perftop.detect.engine.episode_log import Detector
-from perftop.model.doubt import Doubt
+from perftop.detect.engine import Detector
+from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 Found = Mapping[int, set[tuple[str, Doubt]]]

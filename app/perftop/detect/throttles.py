@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS
-from perftop.detect.engine.share_episodes import Shown, Spells
-from perftop.detect.engine.standstill import Standstill
-from perftop.detect.engine.thermal import HOT, Modulation, Thermal
+from perftop.detect.engine import PAUSE_NS, Detector, Seen, Shown, Spells
 from perftop.detect.low_clock_causes import ACTS
+from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
-from perftop.model.evidence import KERNEL
+from perftop.model.episode import KERNEL, Episode
 from perftop.model.sample_reader import Sieve
 
 CAUSES = (*HOT, "modulation")

@@ -12,18 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine.counted_shares import Facts, Tally
-from perftop.detect.engine.detector_input import Seen, ran
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
-from perftop.detect.engine.share_episodes import Running, Shown
-from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
+from perftop.detect.engine import PAUSE_NS, Detector, Patience, Running, Seen, Shown, gap_ns, ran
+from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
-from perftop.model.episode import Episode
-from perftop.model.evidence import BASE_CLOCK, Cap
+from perftop.model.episode import BASE_CLOCK, Cap, Episode
 from perftop.model.sample_reader import Sieve, Verdicts
 from perftop.model.turbo import CAPS
 
@@ -46,7 +40,7 @@ MOST = 0.75
 """Minimum share of a group's running time in cores that drop; from there the whole group drops."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Clocks:
     """One sample; arrays by position of the core."""
 
@@ -58,7 +52,7 @@ class Clocks:
     """Everything that was counted in the sample."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Look:
     """What a sample shows where something may drop, by position of the core."""
 

@@ -21,9 +21,9 @@ from perftop.base.arrays import Floats
 
 MARGIN = 0.005
 """Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
-LEAST_SHARE = 0.02
+MIN_COUNTED_SHARE = 0.02
 """Minimum counted share of the span; below it skew and quantisation dominate."""
-LEAST_EVIDENCE = 3
+MIN_SAMPLES = 3
 """Minimum number of samples for a decision; a single one may be disturbed."""
 DISTURBED_SHARE = 0.1
 """Share of the samples seen that late reads and other programs may turn to a wrong candidate."""
@@ -81,7 +81,7 @@ class Calibration:
 
     def _best(self) -> _Candidate:
         most = max([candidate.explains for candidate in self.candidates])
-        room = max(LEAST_EVIDENCE - 1.0, DISTURBED_SHARE * self.seen)
+        room = max(MIN_SAMPLES - 1.0, DISTURBED_SHARE * self.seen)
         return next(c for c in self.candidates if c.explains >= most - room)
 
     @property
@@ -117,11 +117,11 @@ class Calibration:
         self.seen += told.seen
         self.strange += told.strange
         best = self._best()
-        self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
+        self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.strange
         if self.seen + self.strange > MEMORY:
             self._fade()
             best = self._best()
-        refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
+        refused = self.strange >= MIN_SAMPLES and self.strange > best.tight
         self.chosen = None if refused and not self._settled else best
 
     def _fade(self) -> None:
@@ -154,5 +154,5 @@ def factor_bounds(
             high = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
             low = counted = np.maximum(r, other)
         low, high = np.maximum(low - blur, 0) / x, (high + blur) / x
-        enough = (counted > LEAST_SHARE) & (x > 0)
+        enough = (counted > MIN_COUNTED_SHARE) & (x > 0)
     return np.where(enough, low, np.nan), np.where(enough, high, np.nan)

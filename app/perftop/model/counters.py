@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
+from perfprobe.frozen import replace
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.block_places import Places
-from perftop.model.counter_limits import TIMES, times
-from perftop.model.delta import Delta
-from perftop.model.differences import Differences
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Delta, Doubt, Places
+from perftop.model.differences import TIMES, Differences, times
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class BlockCounter:
     """A counter, its block and its first column there."""
 
@@ -163,3 +162,85 @@ class Counters:
     def forget(self, cpu_row: int) -> None:
         """Drop the baseline of a CPU that went offline; its counters may restart."""
         self._differences.forget(cpu_row)
+
+
+OF: dict[wire.Scope, frozenset[str]] = {
+    "core": frozenset({
+        "neither_s", "lp0_s", "lp1_s", "both_s", "core_c3", "core_c6", "core_c7", "core_thermal",
+        "core_throttles", "core_power_limits", "core_throttled_s", "energy_core_j",
+    }),
+    "package": frozenset({
+        "package_thermal", "package_throttles", "package_power_limits", "package_throttled_s",
+        "limit_reasons", "plr_reasons", "power_throttled_s", "energy_j", "energy_ram_j",
+        "memory_read_bytes", "memory_write_bytes", "power_limit_w", "power_limit2_w",
+        "temperature_c", "ceiling_hz", "e_ceiling_hz", "turbo_disabled", "pstate_limit",
+        "tdp_base_hz", "hsmp_limits", "hsmp_prochot", "pcu_ticks", "pcu_transition", "pcu_os",
+        "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current", "pcu_prochot_internal",
+        "pcu_prochot_external", "pcu_avx256", "pcu_avx512",
+    }),
+    "machine": frozenset({
+        "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",
+        "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
+    }),
+}  # fmt: skip
+_SCOPES = {key: scope for scope, keys in OF.items() for key in keys}
+
+
+def placed(hello: wire.Hello) -> wire.Hello:
+    """Hello in which a counter that stands in a block of another scope has a key that nothing asks
+    for: it has too many rows, or too few. Its values keep their place in frames."""
+    return replace(hello, blocks=[_placed(block) for block in hello.blocks])
+
+
+def _placed(block: wire.Block) -> wire.Block:
+    counters = [
+        counter if _SCOPES.get(counter.key, "cpu") == block.scope
+        else replace(counter, key=f"{block.scope} {counter.key}")
+        for counter in block.counters
+    ]  # fmt: skip
+    return replace(block, counters=counters)
+
+
+class Quantities:
+    """Inputs of formulas over a span: how far each counter moved, by key and then by CPU, and
+    elapsed time."""
+
+    def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
+        self._counters, self._delta = counters, delta
+        self.base_hz = base_hz
+        rate = counters.hello.tsc_hz
+        self.tsc_hz = rate.hz if rate else float("nan")
+        self._moved: dict[str, Floats] = {}
+        self._seconds: dict[str, Floats] = {}
+        """Elapsed seconds by block."""
+
+    def __getitem__(self, key: str) -> Floats:
+        moved = self._moved.get(key)
+        if moved is None:
+            moved = self._counters.moved(self._delta, key)
+            assert moved is not None, key
+            self._moved[key] = moved
+        return moved
+
+    @cached_property
+    def tsc_s(self) -> Floats:
+        """Seconds between the two reads of a row, by the TSC."""
+        return self._counters.tsc_ticks(self._delta) / self.tsc_hz
+
+    @cached_property
+    def ref_s(self) -> Floats:
+        """Seconds not halted; reference cycles count at the rate of the TSC."""
+        return self["ref"] / self.tsc_hz
+
+    def share(self, key: str) -> Floats:
+        """A counter of seconds as a share of its own span."""
+        return self[key] / self.seconds(key)
+
+    def seconds(self, key: str) -> Floats:
+        """Elapsed seconds of the span in which `key` was counted."""
+        block = self._counters.columns[key].block
+        elapsed = self._seconds.get(block)
+        if elapsed is None:
+            elapsed = self._delta.tables[block].ticks / self._counters.stamp_hz
+            self._seconds[block] = elapsed
+        return elapsed

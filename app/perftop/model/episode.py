@@ -1,24 +1,22 @@
-"""Episodes: events with a start and an end on certain CPUs."""
+"""Episodes: states with a start and an end on certain CPUs. Their evidence as detectors give it:
+numbers whose keys name their unit, and the types below. `output.episode_words` words them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-KINDS = (
-    "turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi", "ramp",
-    "suspect", "offline", "online",
-)  # fmt: skip
-"""All kinds, the worst first."""
-LOW_CLOCK = frozenset({"turbo-drop", "license"})
+from perftop.model.kinds import KINDS
+
+LOW_CLOCK = frozenset(key for key, kind in KINDS.items() if kind.depth == "hz")
 """Kinds that are a clock below its ceiling; their depth is what it lacks, in Hz."""
-_SHARES = frozenset({"throttle", "involuntary-halt", "neighbour", "steal"})
-"""Kinds whose depth is the share of the time, or of the work, that is lost."""
+_ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
     """Place of a kind among all, the worst first; unknown kinds come last."""
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+    return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
 
 
 @dataclass(slots=True)
@@ -37,11 +35,12 @@ class Episode:
     @property
     def lost_share(self) -> float:
         """Share of each CPU's work that is lost, 0 to 1; 0 where that is not known."""
-        depth = self.depth or 0.0
-        if self.kind in _SHARES:
+        depth, kind = self.depth or 0.0, KINDS.get(self.kind)
+        measure = kind.depth if kind else ""
+        if measure == "share":
             return depth
         ceiling_hz = self.evidence.get("ceiling_hz", 0)
-        return depth / ceiling_hz if self.kind in LOW_CLOCK and ceiling_hz else 0.0
+        return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
         """Seconds of it that lie between two moments."""
@@ -52,3 +51,75 @@ class Episode:
         """What it has cost by then, in seconds of CPUs: depth times length times CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
+
+
+BASE_CLOCK = "base"
+"""The ceiling is the base clock, because no turbo table is known."""
+KERNEL = "kernel"
+"""Only the kernel reported it, after its end."""
+
+
+class Bit(NamedTuple):
+    """A bit of a register, and how many polls found it set."""
+
+    number: int
+    part: str | None
+    """Name of the bit; None: the stream has no name for it."""
+    times: float
+
+
+class Polled(NamedTuple):
+    """The bits that polls found set."""
+
+    bits: tuple[Bit, ...]
+    polls: float
+    """Number of reads of the register; 0: the source has no such register."""
+
+
+class Level(NamedTuple):
+    """A SIMD level, and the share of the core's cycles spent at it."""
+
+    number: int
+    share: float
+
+
+class Cap(NamedTuple):
+    """A limit that somebody set: its name in samples.turbo.CAPS, and its clock in Hz."""
+
+    by: str
+    hz: float
+
+
+class OutOf(NamedTuple):
+    """A number and the highest value it can have."""
+
+    number: float
+    highest: float
+
+
+class Ran(NamedTuple):
+    """A task that ran on a CPU."""
+
+    pid: int
+    comm: str
+    cpu: int
+
+
+class Crowd(NamedTuple):
+    """Threads of the watched job that share a CPU."""
+
+    threads: int
+    cpu: int
+
+
+class Host(NamedTuple):
+    """The hypervisor of this guest; its name is None if it is not known."""
+
+    name: str | None
+
+
+class Took(NamedTuple):
+    """A group of resctrl, and what it moved from and to memory."""
+
+    group: str
+    bytes_per_s: float

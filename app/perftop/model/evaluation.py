@@ -1,16 +1,73 @@
-"""The metrics of one stream: which variant serves which CPU, and the values over a span."""
+"""Metrics of one stream: which variant serves which CPU, and the values over a span.
+
+A metric is a ratio of two sums (see `model.numbers`); both are kept, for a sample, an interval or
+several samples along a leading axis, so that any span and any group of CPUs is evaluated alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.counters import Counters
+from perftop.base.text import printable
+from perftop.model.counters import Counters, Quantities
 from perftop.model.delta import Delta
-from perftop.model.metrics import Metric, Quantities, Variant
-from perftop.model.registry import STATIC, Registry, of_hello
+from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Metric, Variant
+
+COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
+"""Units of plain counts."""
+
+
+class Registry:
+    """The metrics of one stream: those of METRICS, then two for each of its chosen events, then
+    those that few CPUs have. So a position in METRICS is the same position in every stream."""
+
+    def __init__(self, hello: wire.Hello | None = None) -> None:
+        blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
+        every = {counter.key: counter for block in blocks for counter in block.counters}
+        chosen = [c for key, c in every.items() if key.startswith(EVENT) and c.kind == "counter"]
+        self.events = {metric.key: metric for c in chosen for metric in _event_metrics(c)}
+        self.events |= {
+            key: metric
+            for key, metric in RARE.items()
+            if every.keys() >= {*metric.variants[0].needs}
+        }
+        """Metrics that not every stream has."""
+        self.counters = tuple(counter.key for counter in chosen)
+        """Keys of the chosen events."""
+        self.metrics: dict[str, Metric] = METRICS | self.events
+        self.index = {key: i for i, key in enumerate(self.metrics)}
+        self.low = np.array([metric.low for metric in self.metrics.values()])
+        self.high = np.array([metric.high for metric in self.metrics.values()])
+        self.added = np.array([metric.added for metric in self.metrics.values()])
+
+
+STATIC = Registry()
+"""The metrics that every stream has."""
+
+
+def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
+    """A chosen event per second and per thousand instructions."""
+    key = counter.key
+    label = printable(key.removeprefix(EVENT))
+    about = printable(counter.name) or label
+    about = f"{about[:1].upper()}{about[1:]}"
+    yield Metric(
+        key, label, "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s",
+        f"{about}, per second.",
+        (Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key)),),
+        added=True,
+    )  # fmt: skip
+    yield Metric(
+        key + PER_KI, label + PER_KI, "1", f"{about}, per thousand instructions.",
+        (Variant((key, "instructions"), "1000 count / instructions",
+                 lambda q: 1000.0 * q[key], lambda q: q["instructions"]),),
+        digits=2, of_running=True,
+    )  # fmt: skip
 
 
 class Evaluator:
@@ -21,55 +78,44 @@ class Evaluator:
         self._counters = counters
         self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
         self._cpus = len(hello.topology)
-        self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
-        """The variants of each metric with the CPUs that each serves (a mask by position)."""
-        self.registry = of_hello(hello)
+        self.registry = Registry(hello)
         self.metrics = self.registry.metrics
         """All metrics of this stream."""
+        self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
+        """The variants of each metric with the CPUs that each serves (a mask by position)."""
+        self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
-            self.chosen[metric.key] = self._choose(metric)
-        nobody = np.zeros(self._cpus, bool)
-        self._masks: dict[str, Bools] = {
-            key: np.asarray(np.any([nobody, *(mask for _, mask in chosen)], axis=0))
-            for key, chosen in self.chosen.items()
-        }
+            self.chosen[metric.key] = chosen = []
+            unserved = np.ones(self._cpus, bool)
+            for variant in metric.variants:
+                if variant.needs_tsc and not counters.has_tsc:
+                    continue
+                mask = np.logical_and.reduce([unserved, *map(counters.has, variant.needs)])
+                if mask.any():
+                    chosen.append((variant, mask))
+                    unserved = unserved & ~mask
+            self._masks[metric.key] = ~unserved
         self._formulas = [
             (
-                self.registry.index[key],
-                variant.numerator,
-                variant.denominator,
-                None if mask.all() else mask,
+                self.registry.index[key], variant.numerator, variant.denominator,
+                slice(None) if mask.all() else mask,
             )
             for key, chosen in self.chosen.items()
             for variant, mask in chosen
             if variant.numerator is not None and variant.denominator is not None
-        ]
-
-    def _choose(self, metric: Metric) -> list[tuple[Variant, Bools]]:
-        left = np.ones(self._cpus, bool)
-        chosen = []
-        for variant in metric.variants:
-            if variant.needs_tsc and not self._counters.has_tsc:
-                continue
-            mask = left.copy()
-            for key in variant.needs:
-                mask &= self._counters.has(key)
-            if mask.any():
-                chosen.append((variant, mask))
-                left &= ~mask
-        return chosen
+        ]  # fmt: skip
 
     def origin(self, key: str) -> str | None:
         """The formulas and counters of a metric on this stream; None if it is not available."""
-        parts = [f"{v.origin} ({self._sources(v.needs)})" for v, _ in self.chosen[key]]
+        parts, columns = [], self._counters.columns
+        for variant, _ in self.chosen[key]:
+            counters = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
+            parts.append(f"{variant.origin} ({', '.join(counters)})")
         return " | ".join(parts) or None
 
-    def _sources(self, needs: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(self._counters.columns[k].counter.origin for k in needs))
-
     def serves(self, key: str, row: int) -> bool:
-        """This CPU has the counters for the metric."""
-        return bool(self.mask(key)[row])
+        """Whether this CPU has the counters for the metric."""
+        return bool(self._masks[key][row])
 
     def mask(self, key: str) -> Bools:
         """The CPUs that have the counters for the metric, by position."""
@@ -78,8 +124,7 @@ class Evaluator:
     def needs(self, key: str) -> set[str]:
         """Counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].made_of or (key,)
-        variants = [variant for one in keys for variant, _ in self.chosen[one]]
-        return {need for variant in variants for need in variant.needs}
+        return {need for part in keys for variant, _ in self.chosen[part] for need in variant.needs}
 
     def lacking(self, key: str) -> str | None:
         """The first missing counter of a metric that no CPU has; None if some CPU has the
@@ -95,18 +140,14 @@ class Evaluator:
         samples = delta.doubts.shape[:-2]
         top, bottom = np.full((2, *samples, len(self.metrics), self._cpus), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for i, numerator, denominator, mask in self._formulas:
-                if mask is None:
-                    top[..., i, :] = numerator(q)
-                    bottom[..., i, :] = denominator(q)
-                else:
-                    top[..., i, mask] = numerator(q)[..., mask]
-                    bottom[..., i, mask] = denominator(q)[..., mask]
+            for i, numerator, denominator, cpus in self._formulas:
+                top[..., i, cpus] = numerator(q)[..., cpus]
+                bottom[..., i, cpus] = denominator(q)[..., cpus]
         return Values(top, bottom, registry=self.registry)
 
 
 class Values:
-    """Metrics over one span, by CPU, and over any group of CPUs; or, with a leading axis, over each
+    """Metrics over one span, by CPU and over any group of CPUs; or, with a leading axis, over each
     of several samples."""
 
     def __init__(
@@ -136,8 +177,8 @@ class Values:
     def group(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> Floats:
-        """Metrics for a group of CPUs: all, or those at two or more places in the registry. One
-        alone would be added up in another order, to another last digit."""
+        """Metrics for a group of CPUs: all, or those at two or more places in the registry. A
+        single one would be added up in another order, to another last digit."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
         known = np.isfinite(top) & np.isfinite(bottom)
         if np.count_nonzero(known) < known.size:
@@ -155,3 +196,89 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
     np.maximum(values, low, out=values)
     np.minimum(values, high, out=values)
     return values
+
+
+LOST_RATIO = "lost_ratio"
+LOSS_PARTS = "steal", "involuntary", "clock"
+WORKS = 0.5
+"""Minimum share of a sample that a CPU wants. One that wants less has time to spare, and its clock
+follows what it needs."""
+
+
+class Lost(NamedTuple):
+    """Seconds that working CPUs did not get, by position of the CPU, or, with a leading axis, of
+    each of several samples. 0 for CPUs that do not work, NaN where a counter failed.
+
+    A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
+    idle. A sample counts for a CPU that wants at least WORKS of it. Each moment of the wanted time
+    goes to one part, in this order:
+
+    1. steal: the hypervisor ran something else.
+    2. involuntary: of what is left, the core was halted.
+    3. clock: it ran, in run = wanted - steal - involuntary, slower than its ceiling allows. The
+       seconds that are missing are run * (1 - clock / ceiling).
+
+        lost_ratio = (steal + involuntary + clock) / wanted
+
+    All parts are seconds, so they are added up over CPUs and over samples before the division. As
+    clock is at most run, the sum of the parts is at most wanted. A part that the stream never has
+    is left out of the sum. A part that it has, but not for this sample, makes the whole sample
+    unknown for this CPU.
+
+    What a task loses while its CPU works for others (waiting, a sibling) is no loss of the CPU; it
+    is added in `session.losses`.
+    """
+
+    wanted_s: Floats
+    parts_s: Floats
+    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks: a single sample may be
+    a little below 0."""
+
+
+def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
+    """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: unknown."""
+    top, bottom = values.top, values.bottom
+    span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
+    spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
+    wanted = np.minimum(np.maximum(1 - spare, 0.0), 1.0)
+    works = wanted >= WORKS
+    parts = np.zeros((*wanted.shape[:-1], len(LOSS_PARTS), wanted.shape[-1]))
+    steal, halted, clock = (parts[..., at, :] for at in range(len(LOSS_PARTS)))
+    # A CPU that never has a part keeps its 0.
+    np.minimum(values["steal"], wanted, out=steal, where=evaluator.mask("steal"))
+    left = wanted - steal
+    # Clipping each sample to the metric's range, 0 and more, would make a loss of noise.
+    at = INDEX["involuntary"]
+    halt = ratio(top[..., at, :], bottom[..., at, :], -wanted, np.minimum(wanted, left))
+    np.copyto(halted, halt, where=evaluator.mask("involuntary"))
+    below = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
+    np.copyto(clock, below, where=evaluator.mask("busy_hz") & ~np.isnan(ceiling_hz))
+    clock *= left - np.maximum(halted, 0.0)
+    parts *= span_s[..., None, :]
+    np.copyto(parts, 0.0, where=~works[..., None, :])
+    return Lost(np.where(works, wanted * span_s, 0.0), parts)
+
+
+def write_lost(values: Values, lost: Lost) -> None:
+    """Write `lost_ratio` into values that lack it; 0 of 0 s where it is unknown."""
+    at, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
+    top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
+    known = np.isfinite(top) & np.isfinite(bottom)
+    top, bottom = np.where(known, top, 0.0), np.where(known, bottom, 0.0)
+    values.top[..., at, :], values.bottom[..., at, :] = top, bottom
+    values.all[..., at, :] = ratio(top, bottom, metric.low, metric.high)
+
+
+RESTS, WAKES = 0.01, 0.02
+"""Busy share below which a CPU comes to rest, and from which on it is awake again. In between it
+stays what it was, so that its numbers do not flicker."""
+
+
+def resting(util: Floats, before: Bools | None = None) -> Bools:
+    """Mask of the CPUs at rest: they run so seldom that a number per running time, such as clock or
+    IPC, describes a few wake-ups only. `before`: the mask of the interval before; without it CPUs
+    between both shares are awake. A CPU whose share is unknown is not at rest."""
+    found: Bools = util < RESTS
+    if before is not None and len(before) == len(util):
+        found |= before & (util < WAKES)
+    return np.asarray(found)

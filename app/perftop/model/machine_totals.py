@@ -5,16 +5,16 @@ interrupts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.memory import KEYS, Best
+from perftop.model.memory import TRAFFIC_KEYS, Best
 
-MEMORY = {f"{key}_per_s": key for key in KEYS}
+MEMORY = {f"{key}_per_s": key for key in TRAFFIC_KEYS}
 """Traffic of packages with their memory, with the counter of each."""
 SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w", "power_dram_w": "energy_ram_j",
         **MEMORY}  # fmt: skip
@@ -37,9 +37,9 @@ WORKS = 0.5
 """Share of the time for which a CPU works that cannot but miss its caches."""
 TRACED = *SHARES, "load_1", *RATES
 """Names of the numbers whose past is kept sample by sample."""
-SHARED = (*KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
+SHARED = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 """Counters of packages and of L3s whose past is kept, too."""
-NAMES = SUMS | {OF_BEST: KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
+NAMES = SUMS | {OF_BEST: TRAFFIC_KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
 """All names, with the counter of each."""
 OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST
 """Names of the numbers that each package has."""
@@ -120,7 +120,7 @@ class Totals:
         return told
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Narrow:
     """Counters of one column each, one behind the other."""
 

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import field, frozen
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model import memory
 from perftop.model.cores import Cores
-from perftop.model.counters import Counters
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt, held_on
-from perftop.model.evaluation import Evaluator, Values
-from perftop.model.gates import Gates
-from perftop.model.lost import Lost, Reckoner, fill
+from perftop.model.counters import Counters, placed
+from perftop.model.delta import Delta, Doubt, held_on
+from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
+from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import Totals
-from perftop.model.metrics import INDEX
-from perftop.model.scopes import placed
-from perftop.model.sibling_gates import SiblingGates
+from perftop.model.numbers import INDEX
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -51,7 +47,7 @@ class Highest(NamedTuple):
     involuntary: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Verdicts:
     """Samples that were computed together; all parts have a leading axis for them."""
 
@@ -116,7 +112,7 @@ class Sample:
         return self.among.once(make)[self.at]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class State:
     """The state of a sieve between two frames; not to be changed."""
 
@@ -151,7 +147,6 @@ class Sieve:
         of the probe."""
         self._started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.reckoner = Reckoner(self.evaluator)
         self.memory = memory.Best(self.counters)
         self.totals = Totals(self.counters, self.memory)
 
@@ -262,8 +257,8 @@ class Sieve:
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
-        fill(values, lost)
+        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
+        write_lost(values, lost)
         highest, cores = _highest(values), self.cores
         return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
 

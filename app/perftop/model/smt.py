@@ -21,7 +21,6 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.calibration import calibrations
 from perftop.model.cores import Cores
@@ -105,7 +104,7 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Group:
     """Cores with the same number of threads online."""
 

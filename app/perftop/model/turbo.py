@@ -8,17 +8,19 @@ mean, whatever the order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.cores import Cores, extended
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.turbo_tables import Corners, Steps, tables
+from perftop.model.differences import MAX_HZ
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
@@ -33,7 +35,7 @@ TRACE = 0.001
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Ceilings:
     """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
     several samples; NaN where unknown."""
@@ -49,7 +51,7 @@ class Ceilings:
         return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Caps:
     """The lowest limit that somebody set, by position of the core."""
 
@@ -57,7 +59,7 @@ class Caps:
     by: Ints  # place in CAPS
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Domain:
     """The cores of a package that share a table; the active ones among them select its step."""
 
@@ -109,8 +111,6 @@ class Turbo:
         for column in self._gauges:
             mine = self._counters.has(column.counter.key)[first] & (package >= 0)
             self._exact.append((column.counter.key, np.flatnonzero(mine), package[mine]))
-
-    # --- what turbo allows
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """`util`: by position of the CPU, the share of the span in which it ran."""
@@ -199,8 +199,6 @@ class Turbo:
             slept = slept + by_core
         return np.asarray(1 - slept)
 
-    # --- other limits
-
     def caps(self, delta: Delta) -> Caps:
         """The lowest limit that somebody set; a switch counts as on if it was on for most of the
         span."""
@@ -251,3 +249,81 @@ def _common(shares: Floats, runs: Floats) -> Floats:
     below = np.searchsorted(ordered, runs)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     return np.asarray(sums[below] + runs * (len(ordered) - below))
+
+
+MOST_TABLES, MOST_STEPS = 256, 64
+"""Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
+table of its own."""
+MOST_CORES = 1 << 16
+UPPER = "cpufreq"
+"""Start of the origin of a table that does not tell how many cores may run that fast."""
+Points = list[tuple[float, float]]
+Corners = tuple[list[float], list[float]]
+"""Numbers of active cores, ascending, and Hz, with straight lines between the points."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """A turbo table; its clocks never rise with the number of active cores."""
+
+    cores: Ints  # most active cores of each step; the last step is for more, too
+    hz: Floats
+    cpus: Bools  # mask by position of the CPUs with this table
+    origin: str = ""
+
+    def at(self, active: int) -> float:
+        return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
+
+    def below(self, least: int, most: int) -> Corners:
+        """Corners of the greatest convex function nowhere above the table, from `least` to `most`
+        cores."""
+        begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
+        corners = lowest([(n, self.at(n)) for n in dict.fromkeys([least, *begins, most])])
+        return [n for n, _ in corners], [hz for _, hz in corners]
+
+    def above(self, least: int, most: int) -> Corners:
+        """Corners of the least concave function nowhere below the table, from `least` to `most`
+        cores."""
+        ends = [c for c in self.cores.tolist() if least <= c < most]
+        corners = lowest([(n, -self.at(n)) for n in dict.fromkeys([least, *ends, most])])
+        return [n for n, _ in corners], [-hz for _, hz in corners]
+
+
+def lowest(points: Points) -> Points:
+    """The lower convex hull of points from left to right."""
+    hull: Points = []
+    for x, y in points:
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x1) < (y - y1) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((x, y))
+    return hull
+
+
+def tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
+    """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
+    that origins `cpufreq` give, in Hz by position of the CPU. NaN: not known."""
+    numbers = np.array(cpus)
+    free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
+    steps = []
+    for turbo in found[:MOST_TABLES]:
+        mine = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
+        if not _sound(turbo.steps):
+            continue
+        if turbo.origin.startswith(UPPER):
+            bounds[mine] = np.fmax(bounds[mine], turbo.steps[0].hz)
+        elif (mine & free).any():
+            cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)
+            ours = mine & free
+            steps.append(Steps(np.array(cores, int), np.array(hz, float), ours, turbo.origin))
+            free &= ~mine
+    return steps, bounds
+
+
+def _sound(steps: Sequence[wire.Step]) -> bool:
+    if not 0 < len(steps) <= MOST_STEPS:
+        return False
+    ordered = all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
+    return ordered and all(0 < s.cores <= MOST_CORES and 0 < s.hz <= MAX_HZ for s in steps)

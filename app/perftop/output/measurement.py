@@ -9,7 +9,7 @@ from math import isnan
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import Watching
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bracket, Start, is_here

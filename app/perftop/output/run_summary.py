@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from perftop.model.episode import LOW_CLOCK, Episode
-from perftop.model.metrics import INDEX
+from perftop.model.episode import Episode
+from perftop.model.kinds import kind_of
+from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
-from perftop.output.why_report import beside
+from perftop.output.why import run_beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
@@ -162,7 +163,7 @@ def _job(
 
 def _behind(session: Session, footprint: Footprint) -> list[Line]:
     """The strangers that ran longest on the command's CPUs."""
-    ran = beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
+    ran = run_beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
     told = sorted(ran.items(), key=lambda one: -one[1])[:MOST_BEHIND]
     return [{"pid": pid, "comm": comm, "ran_s": number(run_s)} for (pid, comm), run_s in told]
 
@@ -187,7 +188,7 @@ def _totals(session: Session, whole: Interval) -> Line:
     episodes = session.episodes(session.run.start_ns, session.now_ns)
     low_s = sum(
         one.span_s(session.run.start_ns, session.now_ns) * working(session, whole, one)
-        for one in episodes if one.kind in LOW_CLOCK
+        for one in episodes if kind_of(one).depth == "hz"
     )  # fmt: skip
     known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
     found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}

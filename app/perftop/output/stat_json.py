@@ -14,10 +14,10 @@ from perfprobe import wire
 from perftop.base.text import escaped
 from perftop.model import machine_totals
 from perftop.model.episode import Episode
-from perftop.model.job_threads import Moved
-from perftop.model.metrics import COUNTS
+from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
-from perftop.output.evidence import worded
+from perftop.model.tasks import Moved
+from perftop.output.sentences import evidence_json
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
@@ -244,6 +244,6 @@ def episode_line(session: Session, episode: Episode) -> Line:
         "end": None if end is None else session.unix(end),
         "depth": episode.depth,
         "cause": episode.cause,
-        "evidence": worded(episode.evidence),
+        "evidence": evidence_json(episode.evidence),
         "confidence": episode.confidence,
     }

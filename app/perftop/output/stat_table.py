@@ -1,104 +1,55 @@
-"""Which numbers the tables of `stat` have, and their text."""
+"""The intervals of `stat` as tables for people: which numbers they have, and their lines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from math import nan
+from collections.abc import Sequence
+from math import isnan, nan
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.base.format import clock, percent, plain, prefixed, rough
+from perftop.base.format import GHZ, percent, prefixed, rough
 from perftop.base.text import safe
 from perftop.base.times import when
+from perftop.draw.columns import Column, line, plain
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.registry import EVENT
+from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.output.stat_json import estimates, multiplexed
-from perftop.session.columns import Tabular, by_key, counted, possible
+from perftop.session.columns import Tabular, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import PACKAGE, of_cpus
+from perftop.session.shared_numbers import of_cpus
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
 """Columns that nobody has to ask for: the most useful metrics that fit into a line."""
-STATE_WIDTH = 8
-"""Characters of the widest range: 100..100."""
-Show = Callable[[float], str]
-SHOWS: dict[str, Show] = {
-    "ratio": percent,
-    "Hz": clock,
-    "GB/s": lambda rate: plain(rate / 1e9),
-    "B": prefixed,
-}
-UNITS = {"ratio": "%", "Hz": "GHz", "1/s": "/s"}
-_WHOLE = {
-    "power_w": ("power", "W"), "power_dram_w": ("dram", "W"),
-    "power_limit_w": ("limit", "W"), "temperature_c": ("temp", "°C"),
-    "pressure_cpu": ("p cpu", "ratio"), "pressure_memory": ("p mem", "ratio"),
-    "pressure_io": ("p io", "ratio"), "interrupts_hz": ("intr", "/s"),
-    "context_switches_hz": ("ctxt", "/s"), "load_1": ("load 1", ""), "load_5": ("load 5", ""),
-    "load_15": ("load 15", ""), "memory_of_best": ("mem", "ratio"),
-    **dict(zip(MEMORY, (("mem rd", "GB/s"), ("mem wr", "GB/s")), strict=True)),
-}  # fmt: skip
-"""Heading and unit of the numbers that only the machine has."""
-_SHARED = {
-    **{key: (f"p {_WHOLE[name][0]}", _WHOLE[name][1]) for key, name in PACKAGE.items()},
-    "l3_memory_bytes_per_s": ("L3 mem", "GB/s"), "l3_local_bytes_per_s": ("L3 local", "GB/s"),
-    "l3_occupancy_bytes": ("L3 used", "B"),
-}  # fmt: skip
-"""The same of the numbers that a CPU shares with its package or its L3."""
+SCREENFUL = 24
+"""Lines between two headings where the height of the terminal is not known."""
+NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
+"""Columns of a CPU's name, of a time, of a state's widest range (100..100) and of any number; all
+but the first two with their gap."""
+SHARE_WIDTH = len(" (100 %)")
+MAX_NAME, MAX_TASK = 15, 24
+MAX_CACHES = 8
+"""L3s that are listed, those that move most."""
 
 
-@frozen
-class Shown:
-    """A column, but for the states of cores."""
-
-    key: str
-    label: str
-    unit: str
-    of_machine: bool = False
-
-    @property
-    def title(self) -> tuple[str, str]:
-        return self.label, UNITS.get(self.unit, "" if self.unit == "1" else self.unit)
-
-    @property
-    def width(self) -> int:
-        return max(5, len(self.label))
-
-    def text(self, value: float) -> str:
-        return SHOWS.get(self.unit, prefixed if self.unit.endswith("/s") else plain)(value)
-
-    def of_cpus(self, session: Session, interval: Interval) -> Floats:
-        """Values by position of the CPU."""
-        if self.of_machine:
-            return np.full(len(session.topology), nan)
-        if self.key in _SHARED:
-            return of_cpus(session, interval, self.key)
-        return counted(self.key, session, interval)
-
-    def of_all(self, session: Session, interval: Interval) -> str:
-        """Text of the machine's value; '' for what only a CPU has."""
-        if self.of_machine:
-            return self.text(interval.machine.get(self.key, nan))
-        if self.key not in session.evaluator.metrics:
-            return ""
-        return self.text(interval.values.over(self.key, session.shown))
+# --- the numbers
 
 
-def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
-    """The columns asked for by key, else the usual ones that this stream can tell."""
+def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
+    """The numbers asked for by key, else the usual ones that this stream can have. The states of
+    cores are not among them: see `has_states`."""
+    chosen = session.evaluator.chosen
     if asked is None:
-        there = [key for key in USUAL if session.evaluator.chosen[key]]
-        chosen = session.evaluator.chosen
-        there += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
-        return tuple(_column(session, key) for key in there)
-    left = dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})
-    return tuple(_column(session, key) for key in left)
+        keys = [key for key in USUAL if chosen[key]]
+        keys += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
+    else:
+        keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
+    known = NUMBERS | session.evaluator.registry.events
+    return tuple(known[key] for key in keys)
 
 
 def has_states(asked: Sequence[str] | None) -> bool:
@@ -107,27 +58,53 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def known(key: str) -> bool:
     """Whether a table can have it."""
-    return possible(key) or key in _WHOLE or key in _SHARED or key == "smt"
+    return possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
 
-def _column(session: Session, key: str) -> Shown:
-    if key in _WHOLE:
-        return Shown(key, *_WHOLE[key], of_machine=True)
-    if key in _SHARED:
-        return Shown(key, *_SHARED[key])
-    column = by_key(session)[key]
-    return Shown(key, column.label, column.unit)
+def shown_unit(number: Number) -> str:
+    """The unit below its label; that of rates is not in their values."""
+    return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
 
 
-# --- The intervals of `stat` as tables for people.
+def shown(number: Number, value: float | None) -> str:
+    """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
+    value = nan if value is None else value
+    return prefixed(value) if number.unit == "B" else number.text(value, GHZ)
 
-SCREENFUL = 24
-"""Lines between two headings where no terminal says how high it is."""
-NAME_WIDTH, TIME_WIDTH = 5, 10
-MOST_NAME, MOST_TASK = 15, 24
-SHARE_WIDTH = len(" (100 %)")
-MOST_CACHES = 8
-"""L3s that are told, those that move most."""
+
+def of_each(number: Number, session: Session, interval: Interval) -> Floats:
+    """Values by position of the CPU; NaN for what only the machine has."""
+    if number.scope == "machine":
+        return np.full(len(session.topology), nan)
+    if number.scope in {"package", "l3"}:
+        return of_cpus(session, interval, number.key)
+    return counted(number.key, session, interval)
+
+
+def of_all(number: Number, session: Session, interval: Interval) -> str:
+    """Text of the machine's value; '' for what only a CPU has."""
+    if number.scope == "machine":
+        return shown(number, interval.machine.get(number.key))
+    if number.key not in session.evaluator.metrics:
+        return ""
+    return shown(number, interval.values.over(number.key, session.shown))
+
+
+def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
+    """A column for the name of a line, for each number and for each state of a core."""
+    found = [Column("", "", name_width)]
+    found += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    return found + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+
+
+def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
+    """A line of a table; cells after the last column stand as they are."""
+    cells = [*cells, *[""] * (len(columns) - len(cells))]
+    runs = line(columns, [(cell, "") for cell in cells[: len(columns)]])
+    return plain([*runs, ("".join(cells[len(columns) :]), "")])
+
+
+# --- the table
 
 
 class StatTable:
@@ -139,96 +116,74 @@ class StatTable:
         height: int = SCREENFUL,
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
-        self.columns, self._states = columns(session, asked), has_states(asked)
+        self.columns = columns(session, asked)
+        self._states = len(STATES) if has_states(asked) else 0
         self._tasks = asked is not None and "task" in asked
-        self._told = Tabular(session)
-        self._left = 0
+        self._tabular = Tabular(session)
+        width = TIME_WIDTH if brief else NAME_WIDTH
+        self._placed = table_columns(width, self.columns, self._states)
+        self._lines_left = 0
         """Lines until a heading is due."""
         self._estimated: set[str] = set()
         """Keys of the events that took turns until now."""
 
     def lines(self, interval: Interval) -> list[str]:
-        self._widen(interval)
-        head, rows = ([], [self._alone(interval)]) if self._brief else self._parts(interval)
-        titles: list[str] = []
-        if self._left < len(head) + len(rows):
-            titles = self._titles()
-            self._left = self._height - len(titles)
-        self._left -= len(head) + len(rows)
-        return [*head, *titles, *rows]
-
-    def _widen(self, interval: Interval) -> None:
-        """Makes room for shares of time, under a new heading, once an event takes turns."""
-        found = {key for row in self._session.shown for key in estimates(interval, row)}
+        session = self._session
+        found = {key for row in session.shown for key in estimates(interval, row)}
         if not self._brief and found - self._estimated:
+            # An event takes turns now: make room for shares of time, under a new heading.
             self._estimated |= found
-            self._left = 0
+            wider = [n.key in self._estimated for n in self.columns]
+            placed = table_columns(NAME_WIDTH, self.columns, self._states)
+            for at, more in enumerate(wider, start=1):
+                width = placed[at].width + SHARE_WIDTH * more
+                placed[at] = Column(placed[at].key, placed[at].heading, width)
+            self._placed, self._lines_left = placed, 0
+        everyone = [of_all(number, session, interval) for number in self.columns]
+        if self._brief:
+            split = interval.split
+            cores = [i for i in session.shown_cores() if i < len(split.states)]
+            states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
+            above, rows = [], [[when(interval.time), *everyone, *states]]
+        else:
+            above = _above(session, interval)
+            rows = [["all", *everyone], *self._rows(interval)]
+        titles: list[str] = []
+        if self._lines_left < len(above) + len(rows):
+            units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
+            labels = [column.heading for column in self._placed[1:]]
+            labels += [f"{'task':>{STATE_WIDTH}}"] * self._tasks
+            names = ["time" if self._brief else "cpu", *labels], ["", *units]
+            titles = [table_line(self._placed, cells) for cells in names]
+            self._lines_left = self._height - len(titles)
+        self._lines_left -= len(above) + len(rows)
+        return [*above, *titles, *(table_line(self._placed, cells) for cells in rows)]
 
-    def _parts(self, interval: Interval) -> tuple[list[str], list[str]]:
-        """The time with the packages; then the machine and each CPU, with a core's states in the
-        row of its first one."""
-        session, shown = self._session, self.columns
-        length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
-        head = ["", length + _suspects(interval) + _turns(interval)]
-        head += _packages(session, interval) + _caches(session, interval)
-        head += _watched(session, interval)
-        rows = [self._row("all", self._of_all(interval))]
+    def _rows(self, interval: Interval) -> list[list[str]]:
+        """A row for each CPU; the states of a core are in the row of its first CPU."""
+        session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
-        each = [column.of_cpus(session, interval) for column in shown]
+        values = [of_each(number, session, interval) for number in self.columns]
         for row in session.shown:
             cpu = session.topology[row].cpu
+            name = f"~{cpu}" if row in interval.suspect else str(cpu)
             if not interval.online[row]:
-                rows.append(self._row(str(cpu), ["off"]))
+                rows.append([str(cpu), "off"])
                 continue
             shares = estimates(interval, row)
-            cells = ["" if column.of_machine
-                     else column.text(float(values[row])) + _share(shares.get(column.key))
-                     for column, values in zip(shown, each, strict=True)]  # fmt: skip
+            cells = [name]
+            for number, each in zip(self.columns, values, strict=True):
+                cell = "" if number.scope == "machine" else shown(number, float(each[row]))
+                if number.key in shares:  # for which share of the time it was counted
+                    cell += f" ({rough(shares[number.key])})"
+                cells.append(cell)
             core = first.get(cpu) if self._states else None
-            split = of_states(interval, core) if core is not None else []
+            cells += [""] * self._states if core is None else of_states(interval, core)
             if self._tasks:
-                task = safe(self._told.task(row, interval), MOST_TASK)
-                split = [*(split or [""] * (len(STATES) * self._states)), f" {task}"]
-            mark = "~" if row in interval.suspect else ""
-            rows.append(self._row(f"{mark}{cpu}", cells, split))
-        return head, rows
-
-    def _alone(self, interval: Interval) -> str:
-        split = interval.split
-        cores = [i for i in self._session.shown_cores() if i < len(split.states)]
-        shares = [percent(split.mean(state, cores)) for state in STATES if self._states]
-        return self._row(when(interval.time), self._of_all(interval), shares)
-
-    def _of_all(self, interval: Interval) -> list[str]:
-        session = self._session
-        return [column.of_all(session, interval) for column in self.columns]
-
-    def _titles(self) -> list[str]:
-        titles = [column.title for column in self.columns]
-        states = [*(STATES if self._states else ()), *[" task"] * self._tasks]
-        what = "time" if self._brief else "cpu"
-        return [
-            self._row(what, [label for label, _ in titles], states),
-            self._row("", [unit for _, unit in titles], ["%"] * (len(STATES) * self._states)),
-        ]
-
-    def _row(self, name: str, cells: Sequence[str], states: Sequence[str] = ()) -> str:
-        widths = [c.width + SHARE_WIDTH * (c.key in self._estimated) for c in self.columns]
-        return row(name, cells, states, widths, TIME_WIDTH if self._brief else NAME_WIDTH)
-
-
-def _share(share: float | None) -> str:
-    """Behind the number of an event that took turns: for which share of the time it counted."""
-    return "" if share is None else f" ({rough(share)})"
-
-
-def row(
-    name: str, cells: Sequence[str], states: Sequence[str], widths: Sequence[int], width: int
-) -> str:
-    """A line of a table; `width`: of the name."""
-    parts = [f"{cell:>{room}}" for cell, room in zip(cells, widths, strict=False)]
-    parts += [f"{state:>{STATE_WIDTH}}" for state in states]
-    return f"{name:>{width}} {' '.join(parts)}".rstrip()
+                task = f"  {safe(self._tabular.task(row, interval), MAX_TASK)}"
+                cells.append(f"{task:>{STATE_WIDTH}}")
+            rows.append(cells)
+        return rows
 
 
 def of_states(interval: Interval, core: int) -> list[str]:
@@ -241,76 +196,57 @@ def of_states(interval: Interval, core: int) -> list[str]:
     ]
 
 
-def _watched(session: Session, interval: Interval) -> list[str]:
-    moved, name = interval.watched, session.neighbours.watching.name
-    if moved is None or name is None:
-        return []
-    if not session.neighbours.watching.threads:
-        return [f"job {safe(name, MOST_NAME)}: no thread of it is seen"]
-    waited = "" if math.isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
-    times = "once" if moved.involuntary == 1 else f"{moved.involuntary} times"
-    ran = f"job {safe(name, MOST_NAME)}: ran {moved.run_s:.2f} s{waited}"
-    return [f"{ran}, was preempted {times}"]
+# --- lines above the table
 
 
-def _suspects(interval: Interval) -> str:
-    n = len(interval.suspect)
-    return f"  ~ {n} CPUs with suspect samples, left out" if n else ""
+def _above(session: Session, interval: Interval) -> list[str]:
+    """The time, with how far the interval can be believed; then the packages, the L3s that move
+    most and the watched job, as far as they are known."""
+    time = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
+    if interval.suspect:
+        time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
+    if shares := multiplexed(interval):
+        least = percent(min(shares.values()))
+        time += f"  counters shared: counted {least} % of the time at least, and scaled"
+    found = ["", time]
 
-
-def _turns(interval: Interval) -> str:
-    shares = multiplexed(interval)
-    if not shares:
-        return ""
-    least = percent(min(shares.values()))
-    return f"  counters shared: counted {least} % of the time at least, and scaled"
-
-
-# --- lines of packages and of their L3s, above the table
-
-
-def _packages(session: Session, interval: Interval) -> list[str]:
-    """A line for each package: its power and its traffic to memory, as far as they are known."""
-    found = []
     for at, cpus in enumerate(session.hello.packages):
-        values = {name: float(found[at]) for name, found in interval.packages.items()}
-        told = [_power(values), _memory(values)]
-        if any(told):
+        values = {name: float(values[at]) for name, values in interval.packages.items()}
+        power, limit, dram, share = (
+            values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
+        )
+        parts = []
+        if not isnan(power):
+            of = "" if isnan(limit) else f" of {limit:.0f}"
+            more = "" if isnan(dram) else f" and {dram:.1f} W for memory"
+            parts.append(f"{power:.1f}{of} W{more}")
+        elif not isnan(dram):
+            parts.append(f"{dram:.1f} W for memory")
+        read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
+        if not isnan(read + written):
+            best = "" if isnan(share) else f", {percent(share)} % of the best seen"
+            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best}")
+        if parts:
             number = session.topology[session.position[cpus[0]]].package
-            found.append(f"package {number}: {' · '.join(filter(None, told))}")
-    return found
+            found.append(f"package {number}: {' · '.join(parts)}")
 
+    traffic = interval.caches.get("memory_bytes_per_s")
+    held = interval.caches.get("occupancy_bytes")
+    if traffic is not None:
+        rows = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+        rows.sort(key=lambda at: -float(traffic[at]))
+        for at in sorted(rows[:MAX_CACHES]):
+            used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
+            found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
 
-def _power(values: Mapping[str, float]) -> str:
-    power, limit = (values.get(name, math.nan) for name in ("power_w", "power_limit_w"))
-    dram = values.get("power_dram_w", math.nan)
-    if math.isnan(power):
-        return "" if math.isnan(dram) else f"{dram:.1f} W for memory"
-    of = "" if math.isnan(limit) else f" of {limit:.0f}"
-    more = "" if math.isnan(dram) else f" and {dram:.1f} W for memory"
-    return f"{power:.1f}{of} W{more}"
-
-
-def _memory(values: Mapping[str, float]) -> str:
-    rates = [values.get(name, math.nan) for name in MEMORY]
-    if any(map(math.isnan, rates)):
-        return ""
-    text = "memory {:.1f} GB/s read, {:.1f} written".format(*(rate / 1e9 for rate in rates))
-    share = values.get(OF_BEST, math.nan)
-    return text if math.isnan(share) else f"{text}, {percent(share)} % of the best seen"
-
-
-def _caches(session: Session, interval: Interval) -> list[str]:
-    """The L3s that move most, and how much of each is in use."""
-    traffic, held = (
-        interval.caches.get(name) for name in ("memory_bytes_per_s", "occupancy_bytes")
-    )
-    if traffic is None:
-        return []
-    known = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
-    known.sort(key=lambda at: -float(traffic[at]))
-    found = []
-    for at in sorted(known[:MOST_CACHES]):
-        used = "" if held is None or math.isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
-        found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+    moved, watching = interval.watched, session.neighbours.watching
+    if moved is not None and watching.name is not None:
+        job = f"job {safe(watching.name, MAX_NAME)}:"
+        if not watching.threads:
+            return [*found, f"{job} no running thread found"]
+        waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
+        count = moved.involuntary
+        times = "was never preempted" if not count else (
+            f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
+        found.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
     return found

@@ -23,7 +23,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import evidence
+from perftop.model import episode as evidence
 from perftop.model.episode import Episode
 from perftop.recording import index_cache
 from perftop.recording.parts import AnyRecording

@@ -12,7 +12,7 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import DAMAGED, Failed
-from perftop.model.readings import heads
+from perftop.model.differences import heads
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
 from perftop.session.file_episodes import FileEpisodes

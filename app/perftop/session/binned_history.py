@@ -10,8 +10,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
 from perftop.model.counters import BlockCounter
-from perftop.model.evaluation import ratio
-from perftop.model.registry import STATIC
+from perftop.model.evaluation import STATIC, ratio
 from perftop.model.smt import STATES, bounds
 from perftop.session.history_chunk import Chunk
 from perftop.session.sample_history import CEILING, WEIGHT, Shared, Times

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 
 HALF = 0.5
 """Sums of busy shares are rounded to whole CPUs: 15.5 of 16 are all."""

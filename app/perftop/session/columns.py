@@ -7,31 +7,30 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
-from perftop.model.metrics import METRICS, Column
-from perftop.model.registry import EVENT, RARE
+from perftop.model.numbers import EVENT, METRICS, RARE, Number
 from perftop.model.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 _STATES = (
-    Column(
+    Number(
         "both", "both", "ratio", "Both threads of its core were active.", title="both active",
-        of_core=True,
+        scope="core",
     ),
-    Column(
+    Number(
         "lp0", "lp0 only", "ratio", "Only the first thread of its core was active.",
-        of_core=True,
+        scope="core",
     ),
-    Column(
+    Number(
         "lp1", "lp1 only", "ratio", "Only the second thread of its core was active.",
-        of_core=True,
+        scope="core",
     ),
-    Column("neither", "neither", "ratio", "No thread of its core was active.", of_core=True),
+    Number("neither", "neither", "ratio", "No thread of its core was active.", scope="core"),
 )  # fmt: skip
-_CEILING = Column("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
-_SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.")
-_TASK = Column("task", "task", "", "Which task used the CPU most.")
-ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
+_CEILING = Number("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
+_SMI = Number("smi", "SMI", "1/s", "System management interrupts per second.")
+_TASK = Number("task", "task", "", "Which task used the CPU most.")
+ALL: tuple[Number, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
 BY_KEY = {column.key: column for column in ALL}
 
 
@@ -43,7 +42,7 @@ def possible(key: str) -> bool:
 _FIRST = ("util", "busy_hz")
 
 
-def by_key(session: Session) -> dict[str, Column]:
+def by_key(session: Session) -> dict[str, Number]:
     """All columns of a stream. Its chosen events stand behind the first of those that every stream
     may have: who asks for them wants to see them."""
     events = session.evaluator.registry.events
@@ -53,7 +52,7 @@ def by_key(session: Session) -> dict[str, Column]:
     return first | events | BY_KEY
 
 
-def measured(column: Column, session: Session, interval: Interval) -> Floats:
+def measured(column: Number, session: Session, interval: Interval) -> Floats:
     """A metric or an SMT state, by position of the CPU."""
     if not column.of_core:
         return interval.values[column.key]
@@ -72,7 +71,7 @@ def counted(key: str, session: Session, interval: Interval) -> Floats:
     return count / interval.elapsed_s
 
 
-def shown(column: Column, session: Session, interval: Interval) -> Floats:
+def shown(column: Number, session: Session, interval: Interval) -> Floats:
     """Values as in `measured`; NaN also where a CPU at rest has a number per running time."""
     values = measured(column, session, interval)
     if not column.of_running:
@@ -139,7 +138,7 @@ class Tabular:
         self._counted = tuple(column for key, column in self.by_key.items() if key in keys)
         self._told = (*self._counted, _TASK)
 
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[Number, ...]:
         """What this stream can tell, as far as is known by now."""
         return self._told if self._session.tasks else self._counted
 
@@ -163,7 +162,7 @@ class Tabular:
         return counted(key, self._session, interval)
 
     def arranged(
-        self, rows: Ints, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool
+        self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """The highest first, names from a to z; what is not known last, whichever way. Equal as
         shown is equal: rows do not change places for what nobody sees."""

@@ -17,8 +17,7 @@ from perfprobe.frozen import frozen
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
-from perftop.model.metrics import METRICS
-from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE
 from perftop.model.smt import STATES
 from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from perfprobe import wire
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import Detector
 from perftop.model.episode import Episode
 from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes

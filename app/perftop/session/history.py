@@ -15,10 +15,10 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
-from perftop.model import scopes
+from perftop.model import counters as scopes
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
-from perftop.model.running_tasks import Look
 from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.tasks import Look
 from perftop.session.binned_history import Binned
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import Chunk

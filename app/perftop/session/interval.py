@@ -11,16 +11,12 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.counters import Counters
-from perftop.model.delta import Delta
-from perftop.model.doubt import Doubt, listed
-from perftop.model.evaluation import Values
-from perftop.model.job_threads import Moved
-from perftop.model.lost import KEY
-from perftop.model.metrics import COUNTS, INDEX
-from perftop.model.rest import resting
-from perftop.model.running_tasks import Look
+from perftop.model.delta import Delta, Doubt, listed
+from perftop.model.evaluation import LOST_RATIO, Values, resting
+from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import Sample, Sieve
 from perftop.model.smt import Split
+from perftop.model.tasks import Look, Moved
 from perftop.model.turbo import Ceilings
 
 ALWAYS = 0.99
@@ -113,7 +109,7 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        values, place = sample.among.values, (sample.at, INDEX[KEY])
+        values, place = sample.among.values, (sample.at, INDEX[LOST_RATIO])
         top, bottom = values.top[place], values.bottom[place]
         if self._lost is None:
             self._lost = np.array([top, bottom])
@@ -138,7 +134,7 @@ class Span:
         parts = np.array([values.top, values.bottom])
         if self._good is not None:
             parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good)
-        parts[:, INDEX[KEY]] = self._lost
+        parts[:, INDEX[LOST_RATIO]] = self._lost
         top, bottom = parts
         return Values(top, bottom, registry=values.registry)
 

@@ -6,7 +6,7 @@ ended between two scans of the probe was never looked at.
 
 from __future__ import annotations
 
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import Watching
 from perftop.session.run_times import MOST_THREADS, Key, Looks, moved, trim
 
 LEAST_SHARE = 0.01

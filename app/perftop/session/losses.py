@@ -27,7 +27,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.model.episode import Episode
-from perftop.model.lost import PARTS, Lost
+from perftop.model.evaluation import LOSS_PARTS, Lost
 
 Cause = tuple[str, str]
 """Kind and cause of the episodes that took the time."""
@@ -126,7 +126,7 @@ class Losses:
         if not self._held:
             return
         wanted_s = np.array([one.wanted_s for one in self._held])
-        stolen_s = np.array([one.parts_s[PARTS.index("steal")] for one in self._held])
+        stolen_s = np.array([one.parts_s[LOSS_PARTS.index("steal")] for one in self._held])
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             mine = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
@@ -187,10 +187,10 @@ class Losses:
     def _causes(
         self, wanted_s: Floats, parts_s: Floats, times: Floats, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        steal = parts_s[:, PARTS.index("steal")]
+        steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL, steal.sum(axis=0)
         for part, kinds in _NAMED.items():
-            left = parts_s[:, PARTS.index(part)].copy()
+            left = parts_s[:, LOSS_PARTS.index(part)].copy()
             for episode in sorted(episodes, key=lambda e: _place(kinds, e.kind)):
                 if episode.kind in kinds and left.any():
                     mask = self._mask(episode, times)

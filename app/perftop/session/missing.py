@@ -9,10 +9,10 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import printable, ranges
-from perftop.model import lost, machine_totals
-from perftop.model.doubt import Doubt, listed
-from perftop.model.metrics import COUNTS, METRICS
-from perftop.model.registry import EVENT, PER_KI, RARE
+from perftop.model import evaluation as lost
+from perftop.model import machine_totals
+from perftop.model.delta import Doubt, listed
+from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -195,7 +195,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     needs = {key} if metric is None else session.evaluator.needs(key)
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
-    if key == lost.KEY:
+    if key == lost.LOST_RATIO:
         return IDLE
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.of_running and halted:

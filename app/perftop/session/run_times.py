@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.model.job_threads import Thread, Watching
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look, Thread, Watching
 
 MOST_THREADS = 1 << 14
 """Threads of the job that are remembered, those looked at last."""

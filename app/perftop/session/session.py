@@ -19,10 +19,9 @@ from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects
 from perftop.model.calibration import Calibration
 from perftop.model.differences import asleep_ns
-from perftop.model.job_threads import Moved
-from perftop.model.running_tasks import Look
 from perftop.model.sample_reader import Sample, Sieve
 from perftop.model.smt import core_lists
+from perftop.model.tasks import Look, Moved
 from perftop.session import marks
 from perftop.session.busy_cpus import BusyCpus
 from perftop.session.happenings import MOST_MARKS, Happenings

@@ -10,9 +10,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX
-from perftop.model.registry import STATIC, Registry
+from perftop.model.evaluation import STATIC, Registry, Values
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, Together
 from perftop.model.smt import METHODS, STATES, Split
 

@@ -16,8 +16,8 @@ from perfprobe.frozen import frozen, replace
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
-from perftop.output.export.conversion import Conversion, Form, Out
 from perftop.output.export.fields import Field, chosen, with_events
+from perftop.output.export.form import Conversion, Form, Out
 from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.recording.file import UNCHECKED

@@ -14,7 +14,7 @@ from pathlib import Path
 from perfprobe import wire
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain, unwritten
-from perftop.output.exporter.http import Door
+from perftop.output.exporter.http import Server
 from perftop.output.exporter.page import Detail, Page
 from perftop.process.probe_stream import Stream
 from perftop.process.unix_socket import at_path, bound, inherited, refused
@@ -43,7 +43,7 @@ class Exporter:
     ) -> None:  # fmt: skip
         self._sockets, self._detail = sockets, detail
         self._file = text_file
-        self._door = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
+        self._door = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._session: Session | None = None
         self._page: Page | None = None
         self._since_ns: int | None = None

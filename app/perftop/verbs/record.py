@@ -16,9 +16,8 @@ from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
-from perftop.model.episode import KINDS
+from perftop.model.kinds import CAUSES, KINDS
 from perftop.output.measurement import Beside
-from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job

@@ -16,7 +16,7 @@ from perftop.base import errors
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.model.episode import Episode
-from perftop.model.registry import EVENT, RARE
+from perftop.model.numbers import EVENT, RARE
 from perftop.output import stat_json, stat_text
 from perftop.output import stat_table as stat_columns
 from perftop.output.export.fields import chosen, with_events

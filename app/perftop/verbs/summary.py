@@ -13,8 +13,8 @@ from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
-from perftop.output import summary_text as text
-from perftop.output.summary_text import Phase, json_line, phase
+from perftop.output import summary as text
+from perftop.output.summary import Phase, phase, phase_json
 from perftop.recording.source import ended, opened
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
@@ -100,7 +100,7 @@ def _late(message: wire.Message, until_ns: int) -> bool:
 def _print(session: Session, phases: list[Phase], *, as_json: bool) -> None:
     whole = phase(session, WHOLE)
     if as_json:
-        lines = [stat_json.text(json_line(one)) for one in (*phases, whole)]
+        lines = [stat_json.text(phase_json(one)) for one in (*phases, whole)]
     else:
         lines = [printable(line) for line in text.lines(session, phases, whole)]
         lines = lines if utf8() else [in_ascii(line) for line in lines]

@@ -18,7 +18,7 @@ from perftop.output import why_text as json_line
 from perftop.output import why_text as text
 from perftop.output.measurement import Measurement
 from perftop.output.run_summary import run_line
-from perftop.output.why_report import report
+from perftop.output.why import report
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import REST_S, Stream
@@ -113,7 +113,7 @@ class Why:
         found = report(session, first_ns, name, past=past)
         if self._options.json:
             run = None if bracket is None else run_line(session, bracket)
-            self._print([stat_json.text(json_line.line(session, found, run))])
+            self._print([stat_json.text(json_line.why_json(session, found, run))])
             return
         self._print(text.lines(session, found, colour=colours(self._out), unicode=utf8()))
 

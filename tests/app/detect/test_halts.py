@@ -10,7 +10,7 @@ from paced import BUSY, IDLE, STEAL, Paced, S, flags
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
-from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
+from perftop.detect.engine import GAP_NS, PAUSE_NS
 from perftop.detect.halts import END, START
 
 KIND = "involuntary-halt"

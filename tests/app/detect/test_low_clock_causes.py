@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from perfprobe.wire import Block, Counter
-from perftop.detect.engine.counted_shares import Facts, Tally
-from perftop.detect.low_clock_causes import COUNTED, RULES, Case, evidence, verdict
+from perftop.detect.low_clock_causes import COUNTED, RULES, Case, Facts, Tally, evidence, verdict
 from perftop.model.counters import Counters
-from perftop.model.evidence import Bit, Cap, OutOf, Polled
+from perftop.model.episode import Bit, Cap, OutOf, Polled
 from perftop.model.sample_reader import Sieve
 
 PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]

@@ -13,12 +13,11 @@ from fakes import Does, Machine
 from stepped import S, Stepped
 from turning import Turning
 
-from perftop.detect.engine.hysteresis import GAP_NS
-from perftop.detect.ramp_climb import BUSY, GAIN
-from perftop.detect.ramps import HOLD_NS, LONGEST_NS, REST_NS, UP, Clocks, Ramps
+from perftop.detect.engine import GAP_NS
+from perftop.detect.ramps import GAIN, HOLD_NS, LONGEST_NS, MIN_WORK, REST_NS, UP, Clocks, Ramps
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import Sieve
-from perftop.output.evidence import evidence
+from perftop.output.sentences import evidence
 
 GHZ = 1e9
 NAN = float("nan")
@@ -171,7 +170,7 @@ def test_nor_has_one_that_falls_asleep_again() -> None:
     assert not walk.climbing()
 
 
-@pytest.mark.parametrize(("util", "ramps"), [(BUSY + 0.01, 1), (BUSY - 0.01, 0)])
+@pytest.mark.parametrize(("util", "ramps"), [(MIN_WORK + 0.01, 1), (MIN_WORK - 0.01, 0)])
 def test_nor_has_one_that_works_little(util: float, ramps: int) -> None:
     walk = Walk().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
     assert len(walk.ended) == ramps

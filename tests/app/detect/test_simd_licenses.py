@@ -8,7 +8,7 @@ import made
 import pytest
 from paced import CEILING, Paced, S
 
-from perftop.detect.engine.hysteresis import GAP_NS
+from perftop.detect.engine import GAP_NS
 from perftop.detect.simd_licenses import END, START
 
 KIND = "license"

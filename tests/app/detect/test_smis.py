@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stepped import S, Stepped
 
-from perftop.detect.engine.hysteresis import GAP_NS
+from perftop.detect.engine import GAP_NS
 from perftop.detect.smis import QUIET_NS, Smis
 from perftop.model.sample_reader import Sieve
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine import Detector
 from perftop.detect.suspects import CLEAN_NS, READ, Found, Suspects
-from perftop.model.doubt import Doubt
+from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS

@@ -8,7 +8,7 @@ import made
 import pytest
 from paced import CEILING, IDLE, NS, STEAL, Paced, S, flags
 
-from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
+from perftop.detect.engine import GAP_NS, PAUSE_NS
 from perftop.detect.throttles import END, START
 
 KIND = "throttle"

@@ -9,8 +9,7 @@ from nights import by_day
 from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
 
 from perfprobe import wire
-from perftop.model.episode import Episode
-from perftop.model.evidence import Ran
+from perftop.model.episode import Episode, Ran
 
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [

@@ -17,13 +17,11 @@ from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
-from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
+from perftop.detect.engine import GAP_NS, PAUSE_NS, Detector
 from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
-from perftop.model.episode import Episode
-from perftop.model.evidence import Cap
+from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import Sieve
-from perftop.output.evidence import worded
+from perftop.output.sentences import evidence_json
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
@@ -294,7 +292,7 @@ def test_a_session_tells_it_with_its_evidence() -> None:
     session, _ = seen(Machine(ceiling_hz=3.62e9))
     (episode,) = session.detector.running
     assert episode.depth == pytest.approx(0.62e9)
-    told = worded(episode.evidence)
+    told = evidence_json(episode.evidence)
     assert json.loads(json.dumps(told)) == told
     assert told == {
         "limit reason": "not told by this source",

@@ -15,7 +15,7 @@ from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
 from perftop.docs import completion
 from perftop.docs.command_line import names, verbs
-from perftop.model.episode import KINDS
+from perftop.model.kinds import KINDS
 from perftop.output.export.fields import MEASURES
 
 TRIED = {

@@ -18,7 +18,7 @@ from passes import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import evidence
+from perftop.model import episode as evidence
 from perftop.model.episode import Episode
 from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache

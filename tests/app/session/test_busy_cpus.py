@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 from perftop.session.busy_cpus import BusyCpus
 
 LD = Look({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})

@@ -17,7 +17,7 @@ from perfprobe.wire import Cpu, Note
 from perftop.base import format as text_of
 from perftop.base.text import ranges
 from perftop.model.evaluation import Values
-from perftop.model.metrics import INDEX, METRICS
+from perftop.model.numbers import INDEX, METRICS
 from perftop.session.filter import HELP, MOST, FilterError, parse
 from perftop.session.interval import Interval
 from perftop.session.session import Session

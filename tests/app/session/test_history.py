@@ -18,7 +18,7 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import Sieve
 from perftop.session.history import History, edges
 from perftop.session.session import Session

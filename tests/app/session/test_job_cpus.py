@@ -6,7 +6,7 @@ import pytest
 from fakes import Does, Machine, seen
 
 from perfprobe import wire
-from perftop.model.job_threads import Watching
+from perftop.model.tasks import Watching
 from perftop.output import run_summary
 from perftop.session import job_cpus
 from perftop.session.job_cpus import Footprint

@@ -11,7 +11,7 @@ from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
 from perftop.model.episode import Episode
-from perftop.model.lost import PARTS, Lost
+from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.session.losses import LATE_NS, MOST_OPEN, OTHER, STEAL, WAIT, Cause, Losses, Sums
 
 SECOND = 1_000_000_000
@@ -77,7 +77,7 @@ def sample(
 ) -> None:  # fmt: skip
     """A tenth of a second in which both CPUs work, and lose the same."""
     parts = {"steal": steal_s, "involuntary": halted_s, "clock": clock_s}
-    lost = Lost(np.full(2, 0.1), np.array([np.full(2, parts[part]) for part in PARTS]))
+    lost = Lost(np.full(2, 0.1), np.array([np.full(2, parts[part]) for part in LOSS_PARTS]))
     ran = None if run_s is None else np.full(2, run_s)
     since_ns = number * SAMPLE_NS
     losses.take(lost, since_ns, since_ns + SAMPLE_NS, np.full(2, waited_s), ran)

@@ -12,8 +12,8 @@ from made import counter, frame
 from played import TICKS, play
 
 from perfprobe import wire
-from perftop.model.doubt import Doubt
-from perftop.model.metrics import METRICS
+from perftop.model.delta import Doubt
+from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.session.missing import lasting
 from perftop.session.session import Session

@@ -12,7 +12,7 @@ from turbos import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
-from perftop.model.evidence import BASE_CLOCK, Cap
+from perftop.model.episode import BASE_CLOCK, Cap
 from perftop.output import stat_json
 from perftop.session.missing import lasting
 from perftop.session.session import Session

@@ -9,7 +9,7 @@ from numbers_said import fed, press
 from painted import Told, shown
 
 from perfprobe import wire
-from perftop.model.rest import RESTS
+from perftop.model.evaluation import RESTS
 
 SPANS = 8
 

@@ -16,7 +16,7 @@ from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.output.stat_json import episode_line, interval_line
 
 SIZE = (240, 70)

@@ -14,7 +14,7 @@ from painted import shown
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ, rough
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text
 from perftop.output.run_summary import summary_line

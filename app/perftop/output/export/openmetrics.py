@@ -18,9 +18,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
-from perftop.model.registry import EVENT
-from perftop.output.export.conversion import Form, Out
+from perftop.model.numbers import EVENT
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
+from perftop.output.export.form import Form, Out
 from perftop.output.exposition import END, Heading, labels
 from perftop.session.interval import Interval
 from perftop.session.session import Session

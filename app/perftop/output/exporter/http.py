@@ -109,7 +109,7 @@ def _quality(text: str) -> float:
     return found if 0 <= found <= 1 else 0.0
 
 
-class Door:
+class Server:
     """All connections, the oldest first."""
 
     def __init__(self, render: Render) -> None:
@@ -135,7 +135,7 @@ class Door:
 
 
 class Caller(asyncio.Protocol):
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Server) -> None:
         self._door = door
         self._head = b""
         self._answered = False

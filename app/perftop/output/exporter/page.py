@@ -1,4 +1,7 @@
-"""The families of the endpoint: names, kinds and help. Dashboards and alerts rest on them."""
+"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form.
+
+Dashboards and alerts depend on the names, kinds and labels of its families.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,32 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import ranges
 from perftop.model.cores import Cores
-from perftop.model.memory import KEYS
+from perftop.model.memory import TRAFFIC_KEYS
 from perftop.output import stat_json
-from perftop.output.exporter.sums import CAUSES, COUNTS, KNOWN, MODES, CoreTime, Happened, Sums
+from perftop.output.exporter.sums import (
+    CAUSES,
+    CORE_STATES,
+    COUNTS,
+    MODES,
+    CoreTime,
+    EpisodeSums,
+    Sums,
+)
 from perftop.output.exposition import END, Heading, labels
 from perftop.session.missing import BOUNDS, UNREAD, lasting
 from perftop.session.session import Session
 
+# --- the families
+
 SMT = Heading(
     "perftop_smt_seconds", "counter",
-    "Time of cores by which of their threads ran. Unknown: doubted, or not told here. "
+    "Time of cores by which of their threads ran. Unknown: doubted, or not measured here. "
     "All states sum to the time of the cores.",
 )  # fmt: skip
 CPU = Heading(
     "perftop_cpu_seconds", "counter",
     "Time of CPUs: at work, idle by the system's choice, idle but polling, halted although there "
-    "was work, taken by the hypervisor. Only what could be believed.",
+    "was work, taken by the hypervisor. Only what can be trusted.",
 )  # fmt: skip
 CYCLES = Heading(
     "perftop_cycles", "counter",
@@ -50,7 +63,7 @@ BELOW_CYCLES = Heading(
     "Cycles that the ceiling would have allowed in that time and that did not come.",
 )  # fmt: skip
 EPISODES = Heading(
-    "perftop_episodes", "counter", "Episodes that have begun; told some seconds later."
+    "perftop_episodes", "counter", "Episodes that have begun; counted some seconds later."
 )
 EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "How long episodes ran.")
 CEILING = Heading(
@@ -68,7 +81,7 @@ MEMORY = Heading(
 )
 SUSPECT = Heading(
     "perftop_suspect_samples", "counter",
-    "Samples of CPUs in which a counter could not be believed, by reason.",
+    "Samples of CPUs in which a counter could not be trusted, by reason.",
 )  # fmt: skip
 LOST = Heading("perftop_lost_samples", "counter", "Samples of the machine that came too late.")
 PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
@@ -85,8 +98,24 @@ RINGS = {
     REFERENCE: {"ref": "all"},
 }
 """The families of counts, with the ring of each counter."""
-
-
+NEEDS = {
+    BELOW: "turbo_ceiling_hz busy_hz",
+    CEILING: "turbo_ceiling_hz",
+    BASE: "base_hz",
+    TSC: "tsc_hz",
+    LIMIT: "power_limit_w",
+    TEMPERATURE: "temperature_c",
+    ENERGY: "energy_j",
+    DRAM_ENERGY: "power_dram_w",
+    MEMORY: "memory_read_bytes_per_s",
+    PROBE: "probe_cpu_s",
+}
+"""Families that are there or not as a whole, with the keys of what they need."""
+QUOTED = re.compile(r'"[^"]*"')
+"""Quoted words of a reason. They may name a program, which is never exported."""
+MAX_REASON = 200
+Detail = Literal["package", "core", "cpu"]
+DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
 Labels = Mapping[str, object]
 
 
@@ -95,6 +124,13 @@ class Family(NamedTuple):
     lines: str
     series: int
     """Number of the lines."""
+
+
+def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
+    """A family whose series come and stay; of none whose value is NaN."""
+    lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in found
+             if not math.isnan(value)]  # fmt: skip
+    return Family(heading, "".join(lines), len(lines))
 
 
 class _Form(NamedTuple):
@@ -106,7 +142,8 @@ class _Form(NamedTuple):
 
 
 class Grids:
-    """Families with a series for each place and name."""
+    """Families with a series for each place and name. Most keep their labels, so all but their
+    values is made once."""
 
     def __init__(self) -> None:
         self._forms: dict[str, _Form] = {}
@@ -123,129 +160,55 @@ class Grids:
         form = self._forms.get(heading.name)
         if form is None or form.places is not places or form.known != known.tobytes():
             more = [{label: name} if label else {} for name in names]
-            begins = [begin(heading, **place, **one) for one in more for place in places]
-            told = zip(begins, known.tolist(), strict=True)
-            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in told if there)
+            begins = [f"{heading.sample}{labels(**place, **one)} "
+                      for one in more for place in places]  # fmt: skip
+            lines = zip(begins, known.tolist(), strict=True)
+            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in lines if there)
             form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
 
-def begin(heading: Heading, **of: object) -> str:
-    """A line up to its value."""
-    return f"{heading.sample}{labels(**of)} "
-
-
-def single(heading: Heading, value: float, **of: object) -> Family:
-    """A family of one series; of none if its value is not known."""
-    return several(heading, [(of, value)] if math.isfinite(value) else [])
-
-
-def several(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
-    """A family whose series come and stay."""
-    lines = [f"{begin(heading, **of)}{value:.15g}\n" for of, value in found]
-    return Family(heading, "".join(lines), len(lines))
-
-
-# --- Series that say what the page cannot tell, and why.
-
-FAMILY_KEYS = {
-    BELOW: "turbo_ceiling_hz busy_hz",
-    CEILING: "turbo_ceiling_hz",
-    BASE: "base_hz",
-    TSC: "tsc_hz",
-    LIMIT: "power_limit_w",
-    TEMPERATURE: "temperature_c",
-    ENERGY: "energy_j",
-    DRAM_ENERGY: "power_dram_w",
-    MEMORY: "memory_read_bytes_per_s",
-    PROBE: "probe_cpu_s",
-}
-"""Families that are there or not as a whole, with the keys of what they need."""
-QUOTED = re.compile(r'"[^"]*"')
-"""Quoted words of a reason. They may name somebody's program, which must not be told here."""
-MOST = 200
-"""Characters of a reason."""
-
-
-class Absent:
-    def __init__(self, session: Session, sums: Sums, core_time: CoreTime) -> None:
-        self._sums, self._core_time = sums, core_time
-        self._reasons = lasting(session)
-
-    def family(self, there: set[str]) -> Family:
-        """`there`: names of the samples that are on the page."""
-        told = [
-            ({"what": what, "why": QUOTED.sub("a program", why)[:MOST]}, 1)
-            for what, key, absent in self._parts(there)
-            if (why := self._why(key, absent=absent))
-        ]
-        return several(MISSING, told)
-
-    def _why(self, key: str, *, absent: bool) -> str:
-        """Why nobody has it, or else why some CPUs lack it; '' if all have it."""
-        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
-            if missing.cpus is not None:
-                return f"{missing.why} (CPUs {ranges(missing.cpus)})"
-            if absent:
-                return missing.why
-        return (BOUNDS if key == "smt" else UNREAD) if absent else ""
-
-    def _parts(self, there: set[str]) -> Iterator[tuple[str, str, bool]]:
-        """Families and parts of families, with the key of the reason, and whether it is absent."""
-        sums = self._sums
-        for at, (mode, key) in enumerate(MODES.items()):
-            yield f"{CPU.sample}:{mode}", key, not sums.told_seconds[at].any()
-        for heading, rings in RINGS.items():
-            for key, ring in rings.items():
-                part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
-                yield part, key, not sums.told_counts[COUNTS.index(key)].any()
-        yield SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()
-        for heading, key in FAMILY_KEYS.items():
-            yield heading.sample, key, heading.sample not in there
-
-
-Detail = Literal["package", "core", "cpu"]
-DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
+# --- the page
 
 
 class Page:
     def __init__(self, session: Session, detail: Detail = "package") -> None:
         self._session, self._detail = session, detail
-        self.sums, self.core_time = Sums(session), CoreTime(session)
-        self.happened = Happened(session)
-        self._absent = Absent(session, self.sums, self.core_time)
+        self._sums, self._core_time = Sums(session), CoreTime(session)
+        self._episodes = EpisodeSums(session)
+        self._reasons = lasting(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known: Sequence[Labels] = self._packages[:]
         self._packages.append({})
         """Labels by position; the last are of what is in no known package, whose position is -1."""
-        of = self.sums.package % len(self._packages)
+        of = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(of == at) for at in range(len(self._packages))]
         """CPUs by package, as positions."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
-        """The cores shown, with their labels; made anew when cores were regrouped."""
+        """The cores shown, with their labels; replaced when cores were regrouped."""
         self._grids = Grids()
         self._highest: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew takes back some ns now and then; a
         counter must not."""
-        self._made: dict[bool, bytes] = {}
+        self._texts: dict[bool, bytes] = {}
 
     def take(self, since_ns: int) -> None:
         """Add the session's newest sample, which began at `since_ns`."""
         sample = self._session.sample
         if sample is not None:
-            self.sums.take(sample)
-            self.core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
-            self.happened.take(sample, since_ns)
-            self._made.clear()
+            self._sums.take(sample)
+            self._core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
+            self._episodes.take(sample, since_ns)
+            self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
         """The whole page, as of the newest sample."""
-        if openmetrics not in self._made:
+        if openmetrics not in self._texts:
             parts: list[str] = []
             for heading, lines, _ in self.families():
                 parts += [heading.openmetrics if openmetrics else heading.text, lines]
-            self._made[openmetrics] = "".join([*parts, END * openmetrics]).encode()
-        return self._made[openmetrics]
+            self._texts[openmetrics] = "".join([*parts, END * openmetrics]).encode()
+        return self._texts[openmetrics]
 
     @property
     def series(self) -> int:
@@ -253,37 +216,65 @@ class Page:
 
     def families(self) -> list[Family]:
         found = [one for one in self._all() if one.series]
-        missing = self._absent.family({one.heading.sample for one in found})
+        missing = self._missing({one.heading.sample for one in found})
         found += [missing] if missing.series else []
-        return [*found, single(SERIES, sum(one.series for one in found) + 1)]
+        count = sum(one.series for one in found) + 1
+        return [*found, series_of(SERIES, [({}, count)])]
+
+    def _missing(self, there: set[str]) -> Family:
+        """What is not on the page, and why. `there`: names of the samples that are."""
+        sums = self._sums
+        parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[at].any())
+                 for at, (mode, key) in enumerate(MODES.items())]  # fmt: skip
+        for heading, rings in RINGS.items():
+            for key, ring in rings.items():
+                part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
+                parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
+        parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
+        parts += [(one.sample, key, one.sample not in there) for one, key in NEEDS.items()]
+        found = []
+        for what, key, absent in parts:
+            if why := self._why(key, absent=absent):
+                reason = QUOTED.sub("a program", why)[:MAX_REASON]
+                found.append(({"what": what, "why": reason}, 1.0))
+        return series_of(MISSING, found)
+
+    def _why(self, key: str, *, absent: bool) -> str:
+        """Why no CPU has it, or else why some CPUs lack it; '' if all have it."""
+        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
+            if missing.cpus is not None:
+                return f"{missing.why} (CPUs {ranges(missing.cpus)})"
+            if absent:
+                return missing.why
+        return (BOUNDS if key == "smt" else UNREAD) if absent else ""
 
     def _all(self) -> Iterator[Family]:
-        session, sums, hello = self._session, self.sums, self._session.hello
-        yield single(INFO, 1, **self._info)
+        session, sums, hello = self._session, self._sums, self._session.hello
+        yield series_of(INFO, [(self._info, 1.0)])
         yield self._states()
-        yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.told_seconds)
+        yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.known_seconds)
         for heading, rings in RINGS.items():
             at = [COUNTS.index(key) for key in rings]
             names = list(rings.values())
-            yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.told_counts[at])
-        yield from self._episodes()
+            yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.known_counts[at])
+        yield from self._of_episodes()
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
             (CEILING, self._ceilings()),
             (BASE, np.full(len(self._known), base)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
-            (ENERGY, sums.told("energy_j")),
-            (DRAM_ENERGY, sums.told("energy_ram_j")),
+            (ENERGY, sums.moved("energy_j")),
+            (DRAM_ENERGY, sums.moved("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
-        moved = np.array([sums.told(key) for key in KEYS])
+        moved = np.array([sums.moved(key) for key in TRAFFIC_KEYS])
         yield self._grids.family(MEMORY, self._known, moved, "direction", ("read", "write"))
-        yield single(TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
-        yield several(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield single(LOST, session.lost)
-        yield single(PROBE, session.probe_cpu_s())
-        yield single(EXPORTER, time.process_time())
+        yield series_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
+        yield series_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
+        yield series_of(LOST, [({}, session.lost)])
+        yield series_of(PROBE, [({}, session.probe_cpu_s())])
+        yield series_of(EXPORTER, [({}, time.process_time())])
 
     @cached_property
     def _info(self) -> Labels:
@@ -297,25 +288,25 @@ class Page:
 
     @cached_property
     def _cpus(self) -> Sequence[Labels]:
-        rows = zip(self.sums.package.tolist(), self._session.hello.topology, strict=True)
+        rows = zip(self._sums.package.tolist(), self._session.hello.topology, strict=True)
         return [{**self._packages[at], "cpu": row.cpu} for at, row in rows]
 
     def _of_cpus(
-        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, told: Bools
+        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, known: Bools
     ) -> Family:
         """Sums by CPU, (names, CPUs), shown by package or by CPU."""
         places = self._cpus
         if self._detail != "cpu":
             places = self._packages
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
-            told = np.stack([told[:, cpus].any(axis=1) for cpus in self._members], axis=1)
+            known = np.stack([known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
         highest = np.maximum(sums, self._highest.get(heading.name, 0.0))
         self._highest[heading.name] = highest
-        values = np.where(told, highest, np.nan)
+        values = np.where(known, highest, np.nan)
         return self._grids.family(heading, places, values, label, names)
 
     def _states(self) -> Family:
-        core_time = self.core_time
+        core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             at = self._session.shown_cores()
             places = self._packages if self._detail == "package" else self._named(at)
@@ -326,20 +317,20 @@ class Page:
         seconds = core_time.seconds[at]
         if self._detail == "package":
             seconds = self._states_by_package(core_time.cores.package[at], seconds)
-        return self._grids.family(SMT, places, seconds.T, "state", KNOWN)
+        return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
-        """(packages, KNOWN), the last of what is in no known package; NaN: it has no core."""
-        found = np.full(self.core_time.gone.shape, np.nan)
+        """(packages, CORE_STATES), the last of what is in no known package; NaN: it has no core."""
+        found = np.full(self._core_time.gone.shape, np.nan)
         for package in np.unique(of):
-            gone = self.core_time.gone[package]
+            gone = self._core_time.gone[package]
             found[package] = seconds[of == package].sum(axis=0) + gone
         return found
 
     def _named(self, at: Sequence[int]) -> Sequence[Labels]:
         """The kernel gives some cores the same number, or none: these have the name of their first
         CPU."""
-        session, cores = self._session, self.core_time.cores
+        session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in at]
         alike = Counter((row.package, row.core) for row in rows)
         return [
@@ -353,29 +344,25 @@ class Page:
         ]
 
     def _ceilings(self) -> Floats:
-        hz, of = self.core_time.ceiling_hz, self.core_time.cores.package
+        hz, of = self._core_time.ceiling_hz, self._core_time.cores.package
         known = [(of == package) & np.isfinite(hz) for package in range(len(self._known))]
         return np.array([hz[cores].mean() if cores.any() else np.nan for cores in known])
 
-    def _episodes(self) -> Iterator[Family]:
-        happened, packages = self.happened, self._packages
+    def _of_episodes(self) -> Iterator[Family]:
+        sums, packages = self._episodes, self._packages
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
-        known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
-        told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
-        below = {(at, cause): 0.0 for at in told for cause in CAUSES}
-        by_place = (
-            (BELOW, below | happened.below_s),
-            (BELOW_CYCLES, happened.below_cycles),
-        )
-        for heading, found in by_place:
+        known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
+        with_ceiling = np.unique(self._sums.package[known & session.sieve.turbo.cpus]).tolist()
+        below = {(at, cause): 0.0 for at in with_ceiling for cause in CAUSES}
+        for heading, found in (BELOW, below | sums.below_s), (BELOW_CYCLES, sums.below_cycles):
             places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
-            yield several(heading, places)
-        counted = {key: float(count) for key, count in happened.count.items()}
-        for heading, each in (EPISODES, counted), (EPISODE_SECONDS, happened.seconds):
+            yield series_of(heading, places)
+        counted = {key: float(count) for key, count in sums.count.items()}
+        for heading, each in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):
             kinds = (({**packages[at], "kind": kind, "cause": cause}, n)
                      for (at, kind, cause), n in each.items())  # fmt: skip
-            yield several(heading, kinds)
+            yield series_of(heading, kinds)
 
 
 def _package(session: Session, cpus: Sequence[int]) -> Labels:

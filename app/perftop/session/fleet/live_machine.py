@@ -7,7 +7,7 @@ from math import inf, isfinite
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.model.running_tasks import task
+from perftop.model.tasks import task
 from perftop.session.fleet import numbers
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.missing import lasting

@@ -11,8 +11,8 @@ from textual.binding import BindingType
 from perftop.base.times import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
-from perftop.model.memory import KEYS
-from perftop.model.registry import PER_KI
+from perftop.model.memory import TRAFFIC_KEYS
+from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
@@ -136,5 +136,5 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
 def _shared(session: Session, place: Place) -> tuple[str, ...]:
     """What of the traffic to memory is counted where the core is."""
     columns, (package, l3) = session.counters.columns, shared_rows(session, place)
-    found = [TRAFFIC] if package is not None and columns.keys() >= {*KEYS} else []
+    found = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
     return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

@@ -17,7 +17,7 @@ from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.model.memory import READ
-from perftop.model.registry import PER_KI
+from perftop.model.numbers import PER_KI
 from perftop.session.columns import doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session

@@ -13,8 +13,7 @@ from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, merged
 from perftop.model.episode import Episode
-from perftop.output.evidence import depth, where
-from perftop.output.sentences import STOLEN, Part, cost, group, sentence
+from perftop.output.sentences import STOLEN, Part, cost, depth, group, sentence, where
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.session import Session
 from perftop.tui.panels import happened

@@ -11,7 +11,7 @@ from perftop.base.format import MISSING
 from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
-from perftop.output.evidence import cause as cause_words
+from perftop.output.sentences import cause as cause_words
 from perftop.session.fleet.fleet import Fleet, Happening, Sight
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import FIELDS

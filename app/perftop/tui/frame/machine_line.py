@@ -15,7 +15,7 @@ from perftop.draw import bars, theme
 from perftop.draw.strips import Run, gapped, number, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.session.columns import ceiling_over, spread
 from perftop.session.interval import Interval
 from perftop.session.session import Session

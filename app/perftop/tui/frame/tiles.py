@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.draw import theme
 from perftop.draw.strips import Run, number, shed, width
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.tui.frame.machine_line import extent
 from perftop.tui.shared.column_ring import Ring
 

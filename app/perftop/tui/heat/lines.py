@@ -10,8 +10,8 @@ import numpy as np
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, width
-from perftop.model.metrics import INDEX, METRICS
-from perftop.model.running_tasks import task
+from perftop.model.numbers import INDEX, METRICS
+from perftop.model.tasks import task
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.sheet import AWAKE
@@ -58,7 +58,7 @@ class Peers:
             self._rows[kind, : len(rows)] = rows
             self._there[kind, : len(rows)] = True
 
-    def judge(self, field: Column, values: Floats, interval: Interval) -> list[Outlier]:
+    def judge(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
         """The outliers, furthest first; if there is none, only the furthest core. `values` are by
         position of the CPU."""
         known = self._there
@@ -89,7 +89,7 @@ class Peers:
         ]
 
 
-def _least(field: Column, usual: Floats) -> Floats:
+def _least(field: Number, usual: Floats) -> Floats:
     """Minimum distance from each median, in the field's unit; less is noise among equals."""
     if field.unit == "ratio":
         return np.full(len(usual), 0.01 if field.small else 0.2)

@@ -9,7 +9,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit
 from perftop.draw.heat_ramp import OFF
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -23,7 +23,7 @@ from perftop.tui.shared.trouble import Troubles, number
 class Heat:
     """One field at one moment; lists are by position of the CPU."""
 
-    field: Column
+    field: Number
     others: list[str]
     """Names of the fields that the metric key shows next, in order."""
     unit: ClockUnit

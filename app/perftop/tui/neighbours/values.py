@@ -9,11 +9,10 @@ from math import nan
 import numpy as np
 
 from perfprobe.frozen import frozen
-from perftop.detect.neighbours.work import BUSY, JOB_BUSY
+from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw.strips import foreign
-from perftop.model.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.model.machine_totals import OF_BEST
-from perftop.model.running_tasks import task
+from perftop.model.tasks import KEPT_NS, Moved, Thread, Watching, task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
@@ -138,7 +137,7 @@ class Neighbourhood:
         values, rows = self._interval.values, sorted(self._shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched = self.watching.name is not None
-        least = JOB_BUSY if watched else BUSY
+        least = MIN_JOB_BUSY if watched else MIN_BUSY
         busy = int((work >= least).sum())
         what = "CPU" if busy == 1 else "CPUs"
         told_of = [f"{busy} {what} busy {100 * least:.0f} % of the time or more"]

@@ -14,8 +14,8 @@ from perftop.draw import bars, theme
 from perftop.draw.strips import Run, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.metrics import INDEX
-from perftop.output.evidence import depth
+from perftop.model.numbers import INDEX
+from perftop.output.sentences import depth
 from perftop.session.columns import ceiling_over
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style

@@ -14,7 +14,7 @@ from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
 from perftop.draw.moving import Moving
 from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE
 from perftop.session.interval import Tasks
 from perftop.tui.overview.layout import BEFORE, SLOTS

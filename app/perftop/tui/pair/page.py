@@ -8,11 +8,12 @@ from math import isfinite
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.format import GHZ
 from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
-from perftop.output.compare.readings import NUMBERS, Number
+from perftop.model.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.tui.pair.look import Look
 from perftop.tui.shared.page_widget import PageWidget
@@ -124,9 +125,9 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
         area = charts.area(each / top, tall, AREA.get(number.key, "user"), ascii_=look.ascii)
         drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
-            title = f"{number.label} {number.unit}" if side == low == 0 else ""
+            title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
             name = "AB"[side] if low == 0 else ""
-            value = number.show(now[side]) if low == 0 else ""
+            value = number.text(now[side], GHZ) if low == 0 else ""
             key = "faint" if low == 0 and not isfinite(now[side]) else "text"
             lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{name:<3}", "bright"), *runs,
                            (f"{value:>{RIGHT - 1}} ", key)], "calm"))  # fmt: skip
@@ -137,9 +138,9 @@ def _top(number: Number, values: list[Floats]) -> float:
     """The end of the scale of both, in base units."""
     known = np.concatenate([each[np.isfinite(each)] for each in values])
     highest = float(known.max()) if len(known) else 1.0
-    if number.points and highest > 0.1:
+    if number.unit == "ratio" and highest > 0.1:
         return 1.0
-    return max(highest, LEAST if number.points else 1e-9) * ABOVE
+    return max(highest, LEAST if number.unit == "ratio" else 1e-9) * ABOVE
 
 
 def _events(look: Look) -> list[Line]:

@@ -9,12 +9,11 @@ from typing import Any
 
 from perfprobe.frozen import frozen
 from perftop.base.times import length
-from perftop.detect.neighbours.losses import KIND
+from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
-from perftop.model.episode import Episode
-from perftop.model.evidence import Crowd, Host, Ran
-from perftop.model.job_threads import Watching
-from perftop.output.evidence import told, worded
+from perftop.model.episode import Crowd, Episode, Host, Ran
+from perftop.model.tasks import Watching
+from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
@@ -82,7 +81,7 @@ class Pairs:
         now_ns = self._interval.time_ns
         for episode in (*self._session.running, *self._session.ended):
             over = episode.end_ns is not None and episode.end_ns <= now_ns
-            if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
+            if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
                 yield episode
 
     def _pair(self, episode: Episode, cpu: int) -> Pair:
@@ -159,7 +158,9 @@ def _rest(evidence: Mapping[str, Any]) -> str:
     """Evidence without names and IPC, which have columns of their own."""
     plain = {"who", "self", "ipc", "ipc_alone"}
     rest = {key: value for key, value in evidence.items() if key not in plain}
-    return foreign(" · ".join(told(key, value) for key, value in worded(rest).items()))
+    return foreign(
+        " · ".join(evidence_piece(key, value) for key, value in evidence_json(rest).items())
+    )
 
 
 def _number(value: object) -> float:

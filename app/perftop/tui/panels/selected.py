@@ -9,7 +9,7 @@ from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
 from perftop.model.episode import Episode
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session import columns
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
@@ -127,7 +127,7 @@ def _task(interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
 
 
 def _cells(
-    session: Session, interval: Interval, metric: Column, cpus: list[int], size: int,
+    session: Session, interval: Interval, metric: Number, cpus: list[int], size: int,
     clock: ClockUnit, hit: set[int],
 ) -> Iterator[Run]:  # fmt: skip
     """A metric of each CPU; red on those that are `hit`."""

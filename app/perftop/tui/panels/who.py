@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from perfprobe.frozen import frozen
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped

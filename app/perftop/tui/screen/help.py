@@ -18,7 +18,7 @@ from textual.widgets import Static
 from perftop.base.text import plain
 from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign, width
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
 from perftop.session.missing import missing_text
 from perftop.session.session import Session

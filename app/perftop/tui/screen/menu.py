@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.columns import Tabular
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import Canvas
@@ -153,7 +153,7 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
     return Menu("sort by", told, chosen, ascii_=choice.ascii)
 
 
-def full_name(column: Column, clock: ClockUnit) -> str:
+def full_name(column: Number, clock: ClockUnit) -> str:
     """The long name of a number, with its unit."""
     if column.rate:
         return f"{column.words} {column.unit.removesuffix('/s').removeprefix('1')} per second"

@@ -11,8 +11,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
-from perftop.model.metrics import Column
-from perftop.model.registry import PER_KI
+from perftop.model.numbers import PER_KI, Number
 from perftop.session.columns import by_key
 from perftop.session.session import Session
 
@@ -35,7 +34,7 @@ def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
     return GHZ if known and math.isnan(unit.per_hz) else unit
 
 
-def unit_in(field: Column, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
+def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
     """The unit of a field's values; rates go up to `most`."""
     if field.rate:
         return rate_unit(most)
@@ -64,7 +63,7 @@ class Scale:
         return inside and self.high - self.low <= _SLACK * (other.high - other.low)
 
 
-def fields(session: Session) -> list[Column]:
+def fields(session: Session) -> list[Number]:
     """The fields that this stream has, in the order in which a key goes through them."""
     known = [key for key, chosen in session.evaluator.chosen.items() if chosen]
     if any(len(core) == 2 for core in session.cores):
@@ -75,7 +74,7 @@ def fields(session: Session) -> list[Column]:
     return [columns[key] for key in keys]
 
 
-def chosen_field(session: Session, metric: str) -> tuple[Column, list[str]]:
+def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     """The field with this key, else the first one; and the names of those that come after it."""
     known = fields(session)
     at = next((i for i, field in enumerate(known) if field.key == metric), 0)
@@ -88,7 +87,7 @@ def _end(top: float) -> float:
     return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
 
 
-def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
+def scale(field: Number, values: Floats, before: Scale | None = None) -> Scale:
     """A scale that shows differences between CPUs: shares from 0, clocks from the slowest to the
     fastest one. `before`, the scale in use, is kept while it still fits."""
     there = values[np.isfinite(values)]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import inf, isnan, nan
 
 from perftop.base.format import clock_unit
-from perftop.model.registry import EVENT
-from perftop.model.running_tasks import task
+from perftop.model.numbers import EVENT
+from perftop.model.tasks import task
 from perftop.session.columns import BY_KEY, Tabular, by_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfprobe.frozen import frozen
 from perftop.draw.strips import fit
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 
 
 @frozen
@@ -21,7 +21,7 @@ class Placed:
     """Position among columns of the same key."""
     scale: float = 1.0
     digits: int = 0
-    column: Column | None = None
+    column: Number | None = None
     """What it shows; None: only its key says."""
 
     def text(self, text: str) -> str:

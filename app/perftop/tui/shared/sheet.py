@@ -15,7 +15,7 @@ from math import nan
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session

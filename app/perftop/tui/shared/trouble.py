@@ -14,8 +14,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools
 from perftop.base.format import rough
-from perftop.model.episode import Episode
-from perftop.model.evidence import Host
+from perftop.model.episode import Episode, Host
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfprobe.frozen import frozen, replace
 from perftop.base.format import ClockUnit
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.tui.shared.placed_column import Placed
 
 BEFORE = 2
@@ -62,7 +62,7 @@ class Page:
     """Like `values`: the event took turns on the counters."""
 
 
-def slot(column: Column, clock: ClockUnit) -> Placed:
+def slot(column: Number, clock: ClockUnit) -> Placed:
     title = column.name(clock)
     if not column.unit:
         return Placed(column.key, title, NAME + 2, left=True)

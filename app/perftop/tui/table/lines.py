@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, number, rate
-from perftop.model.metrics import Column, Metric
+from perftop.model.numbers import Metric, Number
 from perftop.tui.shared.trouble import Trouble
 from perftop.tui.table.layout import BEFORE, Page, TableLayout
 
@@ -78,7 +78,7 @@ def _values(
         yield doubted(told) if page.doubted[slot.key][i] else told
 
 
-def _key(column: Column, value: float, awake: bool, *, idle: bool) -> str:
+def _key(column: Number, value: float, awake: bool, *, idle: bool) -> str:
     if idle and not value >= column.stands_out:
         return "faint"
     if isinstance(column, Metric) and (column.of_running or column.unit == "Hz"):

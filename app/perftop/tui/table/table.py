@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ
 from perftop.draw import strips
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
@@ -41,7 +41,7 @@ class Table(Paneled, Cursor):
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
-        self._known: tuple[Column, ...] = ()
+        self._known: tuple[Number, ...] = ()
         self._page = layout.Page({})
         self._plan = layout.TableLayout((), (), 0, 0, 0)
         self._left = 0
@@ -104,7 +104,7 @@ class Table(Paneled, Cursor):
         slots = [layout.slot(column, self._clock) for column in self._columns()]
         return layout.plan(layout.names(self._page), slots, left, self.width)
 
-    def _columns(self) -> list[Column]:
+    def _columns(self) -> list[Number]:
         """The columns the user chose, in that order; all if none of them is known here."""
         by_key = {column.key: column for column in self._known}
         chosen = [by_key[key] for key in self.choice.columns if key in by_key]

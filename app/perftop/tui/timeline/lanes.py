@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
 from perftop.draw.strips import Run
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.tui.shared.fields import Scale, scale
@@ -30,7 +30,7 @@ class Lanes:
     looked up together, which costs little more than one alone."""
 
     def __init__(
-        self, session: Session, field: Column, axis: Axis, places: Sequence[Place], *, ascii_: bool
+        self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
     ) -> None:
         self._session, self._field, self.axis, self._places = session, field, axis, places
         self._ascii = ascii_

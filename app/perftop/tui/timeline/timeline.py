@@ -16,7 +16,7 @@ from perftop.draw import strips, theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.model.episode import Episode
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -38,7 +38,7 @@ TALL = 24
 class Past(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
 
-    _field: Column
+    _field: Number
     _unit: ClockUnit
     _others: list[str]
     """Names of the fields that the metric key shows next, in order."""

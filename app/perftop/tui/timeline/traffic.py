@@ -7,7 +7,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts
 from perftop.draw.strips import Run, fit, number
-from perftop.model.memory import KEYS
+from perftop.model.memory import TRAFFIC_KEYS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.fields import Scale
@@ -22,7 +22,7 @@ MOST = 4
 
 def count(session: Session, height: int) -> int:
     """Number of lines: it depends on the machine and the room alone, so that nothing moves."""
-    counted = session.counters.columns.keys() >= {*KEYS}
+    counted = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
     packages = len(session.hello.packages)
     return 0 if not counted or height < TALL else packages if packages <= MOST else 1
 
@@ -55,10 +55,10 @@ def lines(
 
 def _past(session: Session, axis: Axis) -> Floats:
     """(bins, packages): bytes per second."""
-    read, write = (session.past.shared(key, axis.edges) for key in KEYS)
+    read, write = (session.past.shared(key, axis.edges) for key in TRAFFIC_KEYS)
     return np.asarray(read + write)
 
 
 def _now(interval: Interval) -> Floats:
-    read, write = (interval.packages[f"{key}_per_s"] for key in KEYS)
+    read, write = (interval.packages[f"{key}_per_s"] for key in TRAFFIC_KEYS)
     return np.asarray(read + write)

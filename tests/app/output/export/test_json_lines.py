@@ -16,7 +16,7 @@ from exported import counted, export, messages, record
 from simulated import SAMPLE_NS
 
 from perfprobe import wire
-from perftop.output.export.conversion import Command
+from perftop.output.export.form import Command
 from perftop.session.session import Session
 from perftop.verbs import stat
 

@@ -11,7 +11,7 @@ import pytest
 from waiting import until
 
 from perftop.output.exporter import http
-from perftop.output.exporter.http import Door, answer, wants_openmetrics
+from perftop.output.exporter.http import Server, answer, wants_openmetrics
 
 BODY = {True: b"# EOF\n", False: b"old\n"}
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -27,9 +27,9 @@ PROMETHEUS = (
 @asynccontextmanager
 async def served(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
-) -> AsyncIterator[tuple[Door, int]]:
+) -> AsyncIterator[tuple[Server, int]]:
     """A server on a port of its own."""
-    door = Door(render)
+    door = Server(render)
     server = await asyncio.get_running_loop().create_server(door.caller, "127.0.0.1", 0)
     async with server:
         yield door, server.sockets[0].getsockname()[1]

@@ -12,7 +12,7 @@ from fakes import Does, Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.model.metrics import Column
+from perftop.model.numbers import Number
 from perftop.session.columns import BY_KEY, measured
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.fields import fields, scale
@@ -20,12 +20,12 @@ from perftop.tui.shared.fields import fields, scale
 CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
 
 
-def judged(machine: Machine, field: Column) -> list[Outlier]:
+def judged(machine: Machine, field: Number) -> list[Outlier]:
     session, interval = seen(machine)
     return Peers(session).judge(field, measured(field, session, interval), interval)
 
 
-def far(machine: Machine, field: Column) -> list[int]:
+def far(machine: Machine, field: Number) -> list[int]:
     return [found.core for found in judged(machine, field) if found.far]
 
 

@@ -13,7 +13,7 @@ from simulated import messages
 from perftop.base.text import plain
 from perftop.draw import strips, theme
 from perftop.model.episode import Episode
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout

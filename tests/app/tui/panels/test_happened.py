@@ -10,8 +10,7 @@ from made import hello
 
 from perftop.base.times import clock
 from perftop.draw import strips
-from perftop.model.episode import Episode
-from perftop.model.evidence import Ran
+from perftop.model.episode import Episode, Ran
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened

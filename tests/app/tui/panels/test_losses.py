@@ -6,8 +6,7 @@ import pytest
 from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips
-from perftop.model.episode import Episode
-from perftop.model.evidence import Host, Ran
+from perftop.model.episode import Episode, Host, Ran
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import losses

@@ -12,7 +12,7 @@ from fakes import NO_PMU, Does, Machine, guest, seen
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
-from perftop.model.running_tasks import Look
+from perftop.model.tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import who

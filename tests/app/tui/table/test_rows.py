@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perftop.base.format import clock_unit
 from perftop.draw import strips, theme
-from perftop.model.metrics import METRICS
+from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.session import columns
 from perftop.tui.shared.placed_column import Placed

@@ -14,7 +14,7 @@ from waiting import until
 
 from perfprobe import wire
 from perftop.draw.strips import Run, text
-from perftop.model.memory import KEYS
+from perftop.model.memory import TRAFFIC_KEYS
 from perftop.process.probe_stream import Stream
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -42,7 +42,7 @@ def test_each_package_has_a_line_with_its_past_and_its_rate(packages: int) -> No
     assert len(lines) == traffic.count(session, 50) == packages
     for at, (package, line) in enumerate(lines):
         assert package == at
-        moved = sum(interval.packages[f"{key}_per_s"][at] for key in KEYS)
+        moved = sum(interval.packages[f"{key}_per_s"][at] for key in TRAFFIC_KEYS)
         assert f"{moved / 1e9:.1f}" in text(line)
         assert len(text(line)) == 20 + 60 + 10
         assert len(shades(line)) > 1  # it was less before others came
@@ -97,5 +97,5 @@ def test_a_core_has_the_past_of_its_package() -> None:
     track.look(axis := time_axis.fitted(session.now_ns, 5, 20))
     past = session.history
     assert past is not None
-    read, write = (past.shared(key, axis.edges)[:, 1] for key in KEYS)
+    read, write = (past.shared(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)
     assert track.traffic().tolist() == pytest.approx((read + write).tolist(), nan_ok=True)

@@ -27,7 +27,7 @@ from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.programmer import Programmer
 from perfprobe.sources.msr import source
 from perfprobe.sources.msr.source import open_msr
-from perftop.model.counter_limits import MAX_HZ, MAX_IPC
+from perftop.model.differences import MAX_HZ, MAX_IPC
 
 pytestmark = [
     pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),

@@ -1,0 +1,303 @@
+"""Tasks: which run on each CPU, and the threads of the watched job. Records come from outside:
+they are checked here, and names are made safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, nan
+from typing import Any, NamedTuple
+
+MOST_COMM = 64
+"""Characters kept of a name: as many as the kernel uses for its own threads."""
+MOST_TASKS = 3
+"""Tasks kept of a CPU."""
+_UNTOLD = (None,) * MOST_TASKS
+"""What tasks did besides running, where nobody told."""
+
+
+class Task(NamedTuple):
+    pid: int
+    comm: str
+    share: float
+    """Share of the CPU's time, 0 to 1."""
+
+    def __str__(self) -> str:
+        return f"{self.comm} ({self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A record of who runs where, as the wire has it: by CPU as text. Unchecked."""
+
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """The task that ran most: pid, name and share."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The tasks that ran most, a list of such entries."""
+    waits: Mapping[str, Any] | None = None
+    """Their shares of waiting and switches a second; None if the stream does not tell them."""
+    _told: dict[str, list[Task]] = field(default_factory=dict, init=False)
+    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False)
+    """What `told` and `on` have found so far, as a look is shown for many refreshes."""
+
+    @classmethod
+    def of(cls, records: Mapping[str, object]) -> Look | None:
+        """The look that these records of a frame are of; None if they are of none."""
+        tasks = records.get("tasks")
+        if not isinstance(tasks, dict):
+            return None
+        others, waits = records.get("others"), records.get("waits")
+        return cls(
+            tasks,
+            others if isinstance(others, dict) else {},
+            waits if isinstance(waits, dict) else None,
+        )
+
+    def told(self, cpu: str) -> list[Task]:
+        """The tasks that ran most on this CPU, in descending order."""
+        if cpu not in self._told:
+            self._told[cpu] = [one for one in map(task, self._records(cpu)) if one is not None]
+        return self._told[cpu]
+
+    def on(self, cpu: str) -> list[Ran]:
+        """As `told`, with what they did besides running."""
+        if cpu not in self._ran:
+            waits = self.waits.get(cpu) if self.waits else None
+            known = [*waits[:MOST_TASKS], *_UNTOLD] if isinstance(waits, list) else _UNTOLD
+            found = zip(map(task, self._records(cpu)), known, strict=False)
+            self._ran[cpu] = [Ran(one, *_waited(wait)) for one, wait in found if one is not None]
+        return self._ran[cpu]
+
+    def _records(self, cpu: str) -> list[Any]:
+        others = self.others.get(cpu)
+        return others[:MOST_TASKS] if isinstance(others, list) and others else [self.tasks.get(cpu)]
+
+
+class Ran(NamedTuple):
+    """A task on a CPU, and what it did besides running there; NaN if that is not known."""
+
+    task: Task
+    wait: float
+    """Share of the time that it waited for a CPU, 0 to 1."""
+    switches: float
+    """How often a second it gave up or lost its CPU."""
+
+
+def _waited(known: object) -> tuple[float, float]:
+    match known:
+        case [wait, switches, *_]:
+            return _number(wait, 1.0), _number(switches, inf)
+    return nan, nan
+
+
+def _number(value: object, most: float) -> float:
+    """A number from 0 to `most`; NaN if it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
+        return min(float(value), most)
+    return nan
+
+
+class Company:
+    """The last record of the tasks on each CPU, and the time that it covers."""
+
+    def __init__(self) -> None:
+        self._look = Look()
+        self._firsts: dict[int, tuple[int, str] | None] = {}
+        """What `firsts` has found in this record, by CPU."""
+        self.since_ns = self.time_ns = 0
+        """Raw times between which the tasks ran; both 0: there is no record yet."""
+
+    def take(self, records: Mapping[str, object], time_ns: int) -> bool:
+        """Take the records of a frame; return whether they have one of tasks."""
+        look = Look.of(records)
+        if look is None:
+            return False
+        self._look, self._firsts = look, {}
+        self.since_ns, self.time_ns = self.time_ns, time_ns
+        return True
+
+    def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
+        """Pid and name of the task that ran most on each of these CPUs; None: not known. The name
+        is as it came: only for comparison."""
+        known = self._firsts
+        news = [cpu for cpu in cpus if cpu not in known]
+        for cpu, record in zip(news, map(self._look.tasks.get, map(str, news)), strict=True):
+            match record:
+                case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
+                    known[cpu] = pid, name
+                case _:
+                    known[cpu] = None
+        return [known[cpu] for cpu in cpus]
+
+    def on(self, cpu: int) -> list[Task]:
+        """The tasks that ran most on this CPU, in descending order."""
+        return self._look.told(str(cpu))
+
+
+def task(record: object) -> Task | None:
+    """The task in a wire record of pid, name and share; None if the record is not valid."""
+    match record:
+        case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
+            return Task(pid, shown(name), min(1.0, max(0.0, float(share))))
+    return None
+
+
+def shown(name: str) -> str:
+    """A task's name made safe and short; a task may name itself with a control sequence."""
+    cut = name[:MOST_COMM]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
+
+
+MOST_THREADS = 1024
+"""Threads kept of a record; a probe sends fewer."""
+KEPT_NS = 2_000_000_000
+"""How far back differences reach: longer than the probe takes to look at all threads."""
+MOST_POINTS = 256
+"""Points kept of a thread; the limit matters if samples are short."""
+
+
+class _Point(NamedTuple):
+    """Sums since the start of a thread, at one moment."""
+
+    time_ns: int
+    run_ns: int
+    wait_ns: int | None
+    voluntary: int
+    involuntary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a thread, or several together, did over some time."""
+
+    elapsed_s: float = 0.0
+    run_s: float = 0.0
+    wait_s: float = 0.0
+    """Seconds ready to run but not running; NaN where the kernel does not tell."""
+    voluntary: int = 0
+    """Number of times it went to sleep ..."""
+    involuntary: int = 0
+    """... and of times it was preempted."""
+
+    @property
+    def wait(self) -> float:
+        """Waiting as a share of running and waiting; NaN if it did neither, or the kernel does not
+        tell."""
+        wanted_s = self.run_s + self.wait_s
+        return self.wait_s / wanted_s if wanted_s > 0 else nan
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(
+            max(self.elapsed_s, other.elapsed_s),
+            self.run_s + other.run_s,
+            self.wait_s + other.wait_s,
+            self.voluntary + other.voluntary,
+            self.involuntary + other.involuntary,
+        )
+
+
+@dataclass(slots=True)
+class Thread:
+    tid: int
+    pid: int = 0
+    comm: str = ""
+    cpu: int = -1
+    """CPU on which it ran last."""
+    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+
+    def over(self, span_ns: int) -> Moved:
+        """What it did in the last `span_ns`, or since the oldest point if that is later."""
+        last = self.points[-1]
+        first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
+                     self.points[0])  # fmt: skip
+        known = last.wait_ns is not None and first.wait_ns is not None
+        waited_ns = (last.wait_ns or 0) - (first.wait_ns or 0) if known else nan
+        return Moved(
+            (last.time_ns - first.time_ns) / 1e9,
+            max(0, last.run_ns - first.run_ns) / 1e9,
+            max(0, waited_ns) / 1e9 if known else nan,
+            max(0, last.voluntary - first.voluntary),
+            max(0, last.involuntary - first.involuntary),
+        )
+
+    def since_last(self) -> Moved:
+        """What it did between the last two points."""
+        points = self.points
+        return self.over(points[-1].time_ns - points[-2].time_ns) if len(points) > 1 else Moved()
+
+
+class Watching:
+    """The watched job. `name`: the PID or name that the user gave; None: no job is watched.
+    `record`: the record of frames that has its threads."""
+
+    def __init__(self, name: str | None, record: str = "watched") -> None:
+        self.name = name
+        self._record = record
+        self.threads: dict[int, Thread] = {}
+        """Threads by thread id."""
+        self.more = 0
+        """Number of further threads of the job."""
+        self.time_ns = 0
+        """Time of the last record."""
+        self.told: list[Thread] = []
+        """Threads in the last record."""
+        self.disk_ns: dict[int, int] = {}
+        """By thread of the last record, how long it had waited for a disk; empty: not told."""
+
+    def take(self, records: Mapping[str, object], time_ns: int) -> bool:
+        """Take the records of a frame; return whether they have one of the job."""
+        record = records.get(self._record)
+        threads = record.get("threads") if isinstance(record, dict) else None
+        if not isinstance(record, dict) or not isinstance(threads, dict):
+            return False
+        more = record.get("more", 0)
+        self.more = more if isinstance(more, int) and more > 0 else 0
+        self.time_ns, self.told, self.disk_ns = time_ns, [], _delays(record.get("disk"))
+        for tid, told in list(threads.items())[:MOST_THREADS]:
+            self._look(tid, told, time_ns)
+        gone_ns = time_ns - KEPT_NS
+        self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
+        return True
+
+    def _look(self, tid: object, told: object, time_ns: int) -> None:
+        match told:
+            case [int() as pid, str() as comm, int() as cpu, int() as run, (int() | None) as wait,
+                  int() as slept, int() as pushed]:  # fmt: skip
+                pass
+            case _:
+                return
+        if not isinstance(tid, str) or not tid.isdecimal() or len(tid) > 10:
+            return
+        point = _Point(time_ns, run, wait, slept, pushed)
+        thread = self.threads.get(int(tid))
+        if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new one
+            thread = self.threads[int(tid)] = Thread(int(tid), pid)
+        thread.comm, thread.cpu = shown(comm), cpu
+        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
+            thread.points.popleft()
+        thread.points.append(point)
+        self.told.append(thread)
+
+    def job(self, span_ns: int) -> Moved:
+        """The sum over all threads."""
+        return sum((thread.over(span_ns) for thread in self.threads.values()), Moved())
+
+    def pids(self) -> set[int]:
+        return {thread.pid for thread in self.threads.values()}
+
+    def cpus(self) -> set[int]:
+        """CPUs on which threads of the job ran in the last 2 s."""
+        return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}
+
+
+def _delays(told: object) -> dict[int, int]:
+    """Times by thread id, as far as they are valid."""
+    given = list(told.items())[:MOST_THREADS] if isinstance(told, dict) else []
+    return {
+        int(tid): ns
+        for tid, ns in given
+        if isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
+        and type(ns) is int and 0 <= ns < 1 << 62
+    }  # fmt: skip

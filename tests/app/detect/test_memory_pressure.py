@@ -1,0 +1,114 @@
+"""Losses to others that press the memory, and what only looks like one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import truths
+from simulated import messages as messages_of
+from truths import SECOND
+
+from perfprobe import wire
+from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
+from perftop.detect.losses import CYCLES
+from perftop.model.episode import Episode, Ran, Took
+from perftop.model.memory import L3Groups
+from perftop.session.session import Session
+
+JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
+Play = Callable[[Script], None]
+
+
+def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
+    """What a job on cores 0 and 4 loses to the memory, 8 s before and 6 s after it is slower."""
+
+    def script(script: Script) -> None:
+        alone = script.stage(8)
+        alone.run([0, 4], JOB)
+        loud = script.stage(6, like=alone)
+        loud.run([0, 4], SLOW)
+        play(script)
+        script.stage(60, like=alone)
+
+    monkeypatch.setitem(scenarios._SCRIPTS, "memory", script)
+    _, episodes = truths.play("memory,cpus=16", SECOND // 10, 20)
+    return [e for e in episodes if e.kind == "neighbour"]
+
+
+def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(script: Script) -> None:
+        script.stages[-1].run([1, 2, 3], STREAM)
+
+    took = [Took("batch", 35e9)]
+    monkeypatch.setattr(L3Groups, "took", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
+    (episode,) = losses(monkeypatch, play)
+    assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
+    assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
+    assert episode.evidence["ipc_alone"] == pytest.approx(1.85, abs=0.01)
+    assert episode.evidence["memory_of_best_share"] == pytest.approx(1, abs=0.05)
+    assert episode.evidence["memory_bytes_per_s"] == pytest.approx(39.2e9, rel=0.02)
+    assert episode.evidence["l3_groups"] == took
+    assert episode.evidence["who"] == [Ran(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
+
+
+def its_own_phase(script: Script) -> None:
+    script.stages[-1].run([0, 4], dataclasses.replace(SLOW, traffic=12_000))
+
+
+def more_of_the_same_program(script: Script) -> None:
+    script.stages[-1].run([0, 1, 2, 4], dataclasses.replace(SLOW, traffic=12_000))
+
+
+def others_of_little_traffic(script: Script) -> None:
+    """The memory has moved ten times as much before."""
+    quiet, loud = script.stages
+    script.stages = [Stage(script.machine, 3), quiet, loud]
+    script.stages[0].run(range(1, 8), STREAM)
+    loud.run([1, 2, 3], dataclasses.replace(scenarios.HPL, traffic=2000))
+
+
+def others_without_a_loss(script: Script) -> None:
+    script.stages[-1].run([0, 4], JOB)
+    script.stages[-1].run([1, 2, 3], STREAM)
+
+
+def others_on_its_siblings(script: Script) -> None:
+    """Their share of the core explains it."""
+    script.stages[-1].run([8, 12], STREAM)
+
+
+@pytest.mark.parametrize(
+    "play",
+    [its_own_phase, more_of_the_same_program, others_of_little_traffic, others_without_a_loss,
+     others_on_its_siblings],
+)  # fmt: skip
+def test_what_only_looks_like_it(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
+    found = losses(monkeypatch, play)
+    assert [e for e in found if e.cause == "memory"] == []
+
+
+def test_where_traffic_is_unknown_nothing_is_learned() -> None:
+    """A package whose counters cannot be read, beside one whose can."""
+    hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
+    session = Session(hello)
+    for message in messages:
+        session.apply(without_traffic(hello, message, package=1))
+    cycles = session.neighbours.memory._programs.learned[CYCLES]
+    for package, known in enumerate([True, False]):
+        assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4
+
+
+def without_traffic(hello: wire.Hello, message: wire.Message, package: int) -> wire.Message:
+    if not isinstance(message, wire.Frame):
+        return message
+    block = next(block for block in hello.blocks if block.name == "package")
+    at = next(at for at, c in wire.placed(block.counters) if c.key == "memory_read_bytes")
+    rows, place = message.blocks["package"], 8 * package * block.valid_words
+    words = bytearray(rows.valid)
+    word = int.from_bytes(words[place : place + 8], "little") & ~(1 << at)
+    words[place : place + 8] = word.to_bytes(8, "little")
+    blocks = message.blocks | {"package": dataclasses.replace(rows, valid=bytes(words))}
+    return dataclasses.replace(message, blocks=blocks)

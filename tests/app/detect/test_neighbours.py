@@ -1,0 +1,386 @@
+"""Who hurts whom on a machine whose every CPU does what a test says, phase after phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import made
+import pytest
+from fakes import Does
+from played import played
+from turning import Turning
+
+from perfprobe import wire
+from perftop.model.episode import Crowd, Episode, Host, Ran
+from perftop.session.session import Session
+
+LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
+SAMPLE_NS = made.SAMPLE_NS
+REST = Does(util=0.01, hz=3.0e9, system=0.0)
+
+
+class Play:
+    """A session of such a machine. Of 2 cores CPUs 0 and 2 are siblings, and so are 1 and 3."""
+
+    def __init__(self, cores: int = 2, **more: Any) -> None:
+        self.machine = Turning(cores=cores, **more)
+        self.machine.does = dict.fromkeys(range(2 * cores), REST)
+        self.session = Session(self.machine.hello)
+        self.seq = 0
+
+    def does(self, **cpus: Does) -> None:
+        self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
+
+    def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
+        """So many samples; records with each tenth, as a probe tells them."""
+        seqs = range(self.seq, self.seq + samples)
+        records_of = {seq: {} if seq % every else records for seq in seqs}
+        played(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
+        self.seq += samples
+
+    @property
+    def running(self) -> list[Episode]:
+        return [e for e in self.session.detector.running if e.kind == "neighbour"]
+
+    @property
+    def ended(self) -> list[Episode]:
+        return [e for e in self.session.ended if e.kind == "neighbour"]
+
+
+ALONE = {"c0": Does(1.0, ipc=2.0), "c2": REST}
+TOGETHER = {"c0": Does(1.0, ipc=1.5), "c2": Does(1.0, ipc=0.4)}
+
+
+def test_a_sibling_takes_a_quarter_and_is_named() -> None:
+    play = Play()
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    (found,) = play.running
+    assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "measured")
+    assert found.start_ns == 40 * SAMPLE_NS
+    assert found.depth == pytest.approx(0.25, abs=0.01)
+    assert found.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
+    assert found.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
+    assert found.evidence["who"] == [Ran(4001, "stream", 2)]
+    play.does(**ALONE)
+    play.run(10, tasks={"0": LMP})
+    assert play.running == []
+    assert play.ended[0].end_ns == 70 * SAMPLE_NS
+
+
+def test_of_one_that_has_work_half_of_the_time_only_that_half_counts() -> None:
+    play = Play()
+    play.does(c0=Does(0.6, ipc=2.0), c2=REST)
+    play.run(41, tasks={"0": LMP})
+    play.does(c0=Does(0.6, ipc=1.5), c2=Does(1.0, ipc=0.4))
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    (found,) = play.running
+    assert found.evidence["sibling_active_share"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
+def test_who_may_have_had_all_of_its_time_before_is_not_taken_for_the_victim(
+    share: float, count: int
+) -> None:
+    """The loss begins in the middle of what the record is about."""
+    play = Play()
+    play.does(**ALONE)
+    play.run(46, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(14, tasks={"0": [4000, "lmp", share], "2": STREAM})
+    assert len(play.running) == count
+
+
+def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
+    play = Play()
+    play.does(**ALONE, c1=Does(1.0, ipc=2.0), c3=REST)
+    play.run(41, tasks={"0": LMP, "1": LMP})
+    play.does(**TOGETHER)
+    play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM})
+    (first,) = play.running
+    share = play.session.neighbours.share
+    assert share(first, 0) == pytest.approx(0.25, abs=0.01)
+    assert [share(first, cpu) for cpu in (1, 3, 99)] == [None] * 3
+    play.does(c1=Does(1.0, ipc=1.0), c3=Does(1.0, ipc=0.4))
+    play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM, "3": STREAM})
+    first, second = play.running
+    assert (first.cpus, second.cpus) == ([0], [1])
+    assert share(first, 0) == pytest.approx(0.25, abs=0.01)
+    assert share(second, 1) == pytest.approx(0.5, abs=0.01)
+
+
+def test_another_program_that_is_slower_loses_nothing() -> None:
+    play = Play()
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(100, tasks={"0": [4002, "other", 0.95], "2": STREAM})
+    assert play.running == play.ended == []
+
+
+def test_one_that_wavers_alone_loses_nothing_by_wavering_together() -> None:
+    play = Play()
+    for _ in range(10):
+        for ipc in (1.4, 2.6):
+            play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+            play.run(2, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(60, tasks={"0": LMP, "2": STREAM})
+    assert play.running == play.ended == []
+
+
+def test_what_it_did_alone_long_ago_hardly_counts() -> None:
+    """A phase that was half as fast, and over for 25 s."""
+    play = Play()
+    for ipc, samples in ((1.0, 50), (2.0, 250)):
+        play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+        play.run(samples, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(20, tasks={"0": LMP, "2": STREAM})
+    (episode,) = play.running
+    assert 1.9 < episode.evidence["ipc_alone"] < 2.0
+
+
+def test_where_nobody_tells_who_runs_it_takes_a_long_calm_and_is_inferred() -> None:
+    for calm, count in ((50, 0), (120, 1)):
+        play = Play()
+        play.does(**ALONE)
+        play.run(calm)
+        play.does(**TOGETHER)
+        play.run(30)
+        assert len(play.running) == count
+        assert all(e.confidence == "inferred" and "who" not in e.evidence for e in play.running)
+
+
+def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
+    play = Play()
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    said = []
+    for samples in (590, 20):
+        play.run(samples, tasks={"0": LMP, "2": STREAM})
+        said.append(play.running[0].confidence)
+    assert said == ["measured", "inferred"]
+    assert play.running[0].evidence["since_alone_s"] > 60
+
+
+def test_when_the_victim_leaves_it_is_over() -> None:
+    play = Play()
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    play.does(c0=REST)
+    play.run(10, tasks={"2": STREAM})
+    assert play.running == []
+    assert play.ended[0].end_ns == 70 * SAMPLE_NS
+
+
+def test_steal_hurts_only_who_has_work() -> None:
+    play = Play()
+    play.does(c0=Does(0.7, steal=0.3), c1=Does(0.05, steal=0.3, system=0.0))
+    play.run(20)
+    (found,) = play.running
+    assert (found.cause, found.cpus) == ("hypervisor", [0])
+    assert found.depth == pytest.approx(0.3, abs=0.01)
+    play.does(c0=Does(0.7))
+    play.run(10)
+    assert play.ended[0].end_ns == 19 * SAMPLE_NS
+
+
+def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
+    play = Play(changes={"virtualisation": "kvm"})
+    play.does(c0=Does(0.7, steal=0.3))
+    play.run(20)
+    (found,) = play.running
+    assert found.evidence["who"] == Host("kvm")
+    play.machine.broken = {0}
+    play.run(3)
+    assert found.evidence["instructions doubted"] == 3
+
+
+# --- a watched job
+
+
+def threads(play: Play, share: float, wait: float | None, cpus: tuple[int, ...] = (0,)) -> dict:  # type: ignore[type-arg]
+    """Its record at the next frame: each of its threads runs and waits for these shares."""
+    ns = play.seq * SAMPLE_NS
+    waited = None if wait is None else int(wait * ns)
+    return {
+        str(4000 + cpu): [4000, "lmp", cpu, int(share * ns), waited, 5, play.seq] for cpu in cpus
+    }
+
+
+def watched(play: Play, samples: int, share: float, wait: float | None, **records: Any) -> None:
+    cpus = records.pop("cpus", (0,))
+    for _ in range(samples):
+        told = {"watched": {"threads": threads(play, share, wait, cpus), "more": 0}}
+        told |= records if play.seq % 10 == 0 else {}
+        play.run(1, every=1, **told)
+
+
+NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]}}
+
+
+def test_a_job_that_waits_and_for_whom() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0))
+    watched(play, 21, 0.5, 0.5, **NOISY)
+    (found,) = play.running
+    assert (found.cause, found.cpus, found.confidence) == ("scheduler", [0], "measured")
+    assert found.depth == pytest.approx(0.5, abs=0.01)
+    assert found.evidence["who"] == [Ran(4001, "stream", 0)]
+    assert "self" not in found.evidence
+    assert found.evidence["involuntary_switches_per_s"] == 10
+
+
+def test_waits_begin_and_end_when_they_do() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0))
+    run_ns = wait_ns = 0
+    for wait in (0.0,) * 20 + (0.5,) * 20 + (0.0,) * 10:
+        run_ns += int((1 - wait) * SAMPLE_NS)
+        wait_ns += int(wait * SAMPLE_NS)
+        told = {"4000": [4000, "lmp", 0, run_ns, wait_ns, 0, 0]}
+        play.run(1, every=1, watched={"threads": told, "more": 0})
+    (found,) = play.ended
+    assert (found.start_ns, found.end_ns) == (19 * SAMPLE_NS, 39 * SAMPLE_NS)
+    assert found.depth == pytest.approx(0.5)
+    assert found.confidence == "inferred"
+
+
+def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0), c1=Does(1.0))
+    watched(play, 21, 0.5, 0.5, **NOISY)
+    ns = play.seq * SAMPLE_NS // 2
+    for i in range(10):
+        told = {"4000": [4000, "lmp", 1, ns + i * SAMPLE_NS, ns, 0, 0]}
+        play.run(1, every=1, watched={"threads": told, "more": 0})
+    assert play.running == []
+
+
+def test_a_job_that_waits_for_itself() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0))
+    for _ in range(21):
+        ns = play.seq * SAMPLE_NS
+        two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
+        play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
+    (found,) = play.running
+    assert found.evidence["self"] == [Crowd(2, 0)]
+    assert "who" not in found.evidence
+
+
+def test_threads_of_a_process_that_is_told_of_elsewhere_wait_for_each_other() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0), c1=Does(1.0))
+    for _ in range(21):
+        ns = play.seq * SAMPLE_NS
+        told = {str(4001 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
+        told["4000"] = [4000, "lmp", 1, ns, 0, 0, 0]
+        tasks = {"0": [4009, "stream", 0.05], "1": [4000, "lmp", 2.0]}
+        others = {cpu: [task] for cpu, task in tasks.items()}
+        job = {"threads": told, "more": 0}
+        play.run(1, every=1, watched=job, tasks=tasks, others=others)
+    (found,) = play.running
+    assert found.cpus == [0]
+    assert found.evidence["self"] == [Crowd(2, 0)]
+    assert found.evidence["who"] == [Ran(4009, "stream", 0)]
+
+
+def test_what_a_kernel_does_not_tell_is_no_loss() -> None:
+    play = Play(changes={"watch": "lmp"})
+    play.does(c0=Does(1.0))
+    watched(play, 21, 0.5, None, **NOISY)
+    assert play.running == []
+
+
+def test_only_the_job_is_looked_at() -> None:
+    play = Play(changes={"watch": "other"})
+    play.does(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(60, tasks={"0": LMP, "2": STREAM})
+    assert play.running == []
+
+
+def test_others_who_wake_up_take_turbo_from_the_job() -> None:
+    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    play.does(c0=Does(1.0, hz=3.4e9))
+    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c0=Does(1.0, hz=3.06e9), c1=Does(1.0, hz=3.06e9))
+    play.machine.ceiling_hz = 3.06e9
+    watched(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
+    (found,) = play.running
+    assert (found.cause, found.cpus, found.confidence) == ("package", [0], "measured")
+    assert found.start_ns == 40 * SAMPLE_NS
+    assert found.depth == pytest.approx(0.1, abs=0.005)
+    assert (found.evidence["active_cores_before"], found.evidence["active_cores"]) == (1, 2)
+    assert found.evidence["who"] == [Ran(4009, "xhpl", 1)]
+
+
+def test_a_job_that_grows_has_only_itself_to_blame() -> None:
+    play = Play(cores=3, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    play.does(c0=Does(1.0, hz=3.4e9))
+    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c1=Does(1.0, hz=3.4e9))
+    watched(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
+    play.does(**{f"c{cpu}": Does(1.0, hz=3.06e9) for cpu in range(3)})
+    play.machine.ceiling_hz = 3.06e9
+    watched(play, 30, 1.0, 0.0, cpus=(0, 2), tasks={"0": LMP, "1": STREAM, "2": LMP})
+    assert play.running == []
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None:
+    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    play.does(c0=Does(1.0, hz=3.4e9))
+    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9) if crowded else REST)
+    drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
+    play.session.detector.running.append(drop)
+    watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    assert len(play.running) == crowded
+    for found in play.running:
+        assert (found.cause, found.confidence) == ("package", "inferred")
+        assert found.evidence["turbo_drop"] == "power-pl1"
+
+
+def test_a_ceiling_that_was_not_known_before_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    frame = play.machine.frame
+
+    def unread(seq: int, **more: Any) -> wire.Frame:
+        found = frame(seq, **more)
+        rows = found.blocks["package"]
+        blocks = found.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
+        return replace(found, blocks=blocks)
+
+    play.does(c0=Does(1.0, hz=3.4e9))
+    with monkeypatch.context() as patched:
+        patched.setattr(play.machine, "frame", unread)
+        watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9))
+    drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
+    play.session.detector.running.append(drop)
+    watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    (found,) = play.running
+    assert found.evidence["before_hz"] == pytest.approx(3.4e9, rel=0.01)
+    assert not found.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
+
+
+def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:
+    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    play.does(c0=Does(1.0, hz=3.4e9))
+    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c0=Does(1.0, hz=3.06e9))
+    play.machine.ceiling_hz = 3.06e9
+    watched(play, 30, 1.0, 0.0, tasks={"0": LMP})
+    assert play.running == []

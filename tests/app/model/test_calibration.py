@@ -1,0 +1,173 @@
+"""The factor of an SMT event, settled by frames whose truth is known."""
+
+from __future__ import annotations
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from played import played
+
+from perfprobe.wire import Multiplier
+from perftop.base.arrays import Floats
+from perftop.model.calibration import MIN_SAMPLES, Calibration, calibrations
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+TICKS = int(made.TSC_HZ / 10)
+Shares = tuple[float, float, float]
+"""Shares of a sample: lp0 alone, lp1 alone, both."""
+
+
+def observe(found: Calibration, low: Floats, high: Floats) -> None:
+    """One sample: bounds by core."""
+    (told,) = found.told(low[None], high[None])
+    found.observe(told)
+
+
+def play(
+    counter: str, true: float, believed: list[float], samples: list[Shares]
+) -> tuple[Session, Interval]:
+    """One core whose event ticks once in `true` ticks of the TSC."""
+    multipliers = [Multiplier(counter, factor, "made") for factor in believed]
+    greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
+    session = Session(greeting)
+    ref, event, frames = [0.0, 0.0], [0.0, 0.0], []
+    for seq, (a, b, c) in enumerate([(0.0, 0.0, 0.0), *samples]):
+        alone, shared = (a, b), c / 2
+        for lp in (0, 1):
+            ref[lp] += (alone[lp] + c) * TICKS
+            union = {"one_thread": alone[lp], "distributed": alone[lp] + shared}
+            event[lp] += union.get(counter, a + b + c) * TICKS / true
+        values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
+        frames.append(made.frame(greeting, seq, values))
+    played(session, frames)
+    return session, session.take()
+
+
+MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7, 0.1, 0.1)] * 3
+
+
+@pytest.mark.parametrize("counter", ["one_thread", "any_thread", "distributed"])
+@pytest.mark.parametrize(
+    ("true", "believed"),
+    [
+        (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
+        (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
+        (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at TSC rate
+        (88.0, [1.0, 88.0]),
+    ],
+)
+def test_the_frames_find_the_factor(counter: str, true: float, believed: list[float]) -> None:
+    session, _ = play(counter, true, believed, MIXED)
+    found = session.calibrations[counter]
+    assert found.factor == true
+    # From here on every sample is believed, and right.
+    a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
+    session, interval = play(counter, true, [true], MIXED)
+    assert session.suspect_samples == 0
+    assert interval.split.states[0].tolist() == pytest.approx([1 - a - b - c, a, b, c], abs=1e-4)
+
+
+def test_without_evidence_the_first_candidate_serves_and_says_so() -> None:
+    idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
+    session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
+    found = session.calibrations["one_thread"]
+    assert (found.factor, found.state) == (132.0, "uncalibrated")
+
+
+def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
+    session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
+    assert session.calibrations["one_thread"].state == "uncalibrated"
+
+
+def test_evidence_settles() -> None:
+    session, _ = play("one_thread", 84.0, [84.0], [(0.5, 0.0, 0.0)] * MIN_SAMPLES)
+    assert session.calibrations["one_thread"].state == "settled"
+
+
+def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
+    """A base clock of 3 GHz: 125 with a crystal of 24 MHz, 120 with one of 25."""
+    found = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
+    observe(found, np.full(20, 119.9), np.full(20, 124.6))
+    assert (found.factor, found.state) == (125.0, "uncalibrated")
+    observe(found, np.full(20, 119.9), np.full(20, 123.0))
+    assert (found.factor, found.state) == (120.0, "settled")
+
+
+def test_no_candidate_that_fits_is_no_split() -> None:
+    alone: list[Shares] = [(0.6, 0.0, 0.0), (0.4, 0.0, 0.0)] * 4
+    session, interval = play("one_thread", 84.0, [100.0, 1.0], MIXED + alone)
+    assert session.calibrations["one_thread"].state == "refused"
+    assert interval.split.method == ["bounds"]
+    assert np.isnan(interval.split.states).all()
+    assert not np.isnan(interval.split.low).any()
+
+
+@pytest.mark.parametrize(
+    ("good", "elsewhere", "state"),
+    [(1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled")],
+)
+def test_only_what_was_never_settled_is_refused(good: int, elsewhere: int, state: str) -> None:
+    """Two of three are too few to tell. A factor that was settled once stays: what comes later is
+    somebody else's event, and suspect."""
+    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    observe(found, np.full(good, 83.9), np.full(good, 84.1))
+    observe(found, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
+    assert found.state == state
+
+
+def test_one_disturbed_sample_refutes_nothing() -> None:
+    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    good = np.full(20, 84.0)
+    observe(found, good * 0.999, good * 1.001)
+    observe(found, np.array([5.0]), np.array([6.0]))
+    assert (found.factor, found.state) == (84.0, "settled")
+
+
+@pytest.mark.parametrize("truth", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
+@pytest.mark.parametrize("late", ["first", "last", "spread"])
+def test_one_late_read_in_twenty_decides_nothing(truth: float, late: str) -> None:
+    """The others of the usual candidates are refuted, in whatever order late reads come. A late
+    read makes any factor look right; the worst make one wrong candidate look right."""
+    others = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {truth})
+    for wrong in others:
+        found = calibrations([Multiplier("x", f, "made") for f in (wrong, *others, truth)])["x"]
+        samples = np.repeat([wrong, truth], [20, 380])
+        order = {"first": samples, "last": samples[::-1], "spread": np.roll(samples, 7)}[late]
+        for chunk in np.array_split(order, 40) if late != "spread" else order.reshape(20, 20).T:
+            observe(found, chunk * 0.999, chunk * 1.001)
+        assert (found.factor, found.state) == (truth, "settled")
+
+
+def test_a_disturbed_start_is_got_over() -> None:
+    """48 cores of which the first sample was no sample: nothing is refused for good."""
+    found = calibrations([Multiplier("x", factor, "made") for factor in (84.0, 21.0)])["x"]
+    observe(found, np.full(48, 49.9), np.full(48, 50.1))
+    assert found.state == "refused"
+    for _ in range(2):
+        observe(found, np.full(48, 83.9), np.full(48, 84.1))
+    assert (found.factor, found.state) == (84.0, "settled")
+
+
+def test_what_is_true_now_outweighs_what_was() -> None:
+    """A candidate that explained the idle machine as well gives way when it works."""
+    found = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
+    for _ in range(100):
+        observe(found, np.full(48, 10.0), np.full(48, 200.0))
+    assert (found.factor, found.state) == (96.0, "uncalibrated")
+    for _ in range(20):
+        observe(found, np.full(48, 23.9), np.full(48, 24.1))
+    assert (found.factor, found.state) == (24.0, "settled")
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(min_value=0, max_value=0.33)] * 3), min_size=4, max_size=20
+    ),
+    st.sampled_from(["one_thread", "any_thread", "distributed"]),
+)  # fmt: skip
+def test_the_truth_is_never_refuted(samples: list[Shares], counter: str) -> None:
+    session, _ = play(counter, 84.0, [84.0, 1.0], samples)
+    assert session.calibrations[counter].factor == 84.0

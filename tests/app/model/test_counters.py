@@ -1,0 +1,301 @@
+"""Differences at each counter's width; gaps, restarts and rewrites."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import counter, frame
+
+from perfprobe import wire
+from perftop.model.counters import Counters
+from perftop.model.delta import Delta, Doubt
+
+TICKS = made.TSC_HZ / 10
+
+
+def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
+    counters = Counters(greeting)
+    return [counters.steps([f])[0] for f in frames]
+
+
+def moved(delta: Delta, row: int = 0, column: int = 0) -> float:
+    return float(delta.tables["cpu"].moved[row, column])
+
+
+def ticks(delta: Delta, row: int = 0) -> float:
+    return float(delta.tables["cpu"].ticks[row])
+
+
+@given(
+    st.sampled_from([32, 40, 48, 64]),
+    st.integers(min_value=0, max_value=2**64 - 1),
+    st.integers(min_value=0, max_value=900_000_000),
+)
+def test_a_wrap_is_a_difference_like_any_other(bits: int, start: int, step: int) -> None:
+    if bits == 64:  # full-width counters are the kernel's sums: they never come near the end
+        start %= 2**62
+    greeting = made.hello([counter("cycles", bits=bits)], threads=1)
+    a, b = start % 2**bits, (start + step) % 2**bits
+    _, delta = deltas(
+        greeting, frame(greeting, 0, {"cycles": [a]}), frame(greeting, 1, {"cycles": [b]})
+    )
+    assert moved(delta) == step
+    assert delta.suspect == {}
+
+
+def test_a_rewrite_is_suspect_not_huge() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    series = [10**9, 10**9 + 10**8, 5, 10**8 + 5]  # rewritten to 5 before the third
+    _, good, bad, after = deltas(
+        greeting, *(frame(greeting, i, {"cycles": [v]}) for i, v in enumerate(series))
+    )
+    assert moved(good) == 10**8
+    assert ticks(bad) == TICKS
+    assert np.isnan(moved(bad))
+    assert bad.suspect == {0: {("cycles", Doubt.JUMPED)}}
+    assert moved(after) == 10**8
+    assert after.suspect == {}
+
+
+@pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
+def test_siblings_wait_for_each_other(flag: int) -> None:
+    """So that what they counted is over the same span, and their states can be told."""
+    greeting = made.hello([made.CYCLES], cores=2, threads=2)
+    read = wire.ROW_SAMPLED
+    values = [[n, n, n, n] for n in (0, 100, 200)]
+    _, gap, whole = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": values[0]}),
+        frame(greeting, 1, {"cycles": values[1]}, flags=[read, read, flag, read]),
+        frame(greeting, 2, {"cycles": values[2]}),
+    )
+    assert [ticks(gap, row) for row in range(4)] == [0, TICKS, 0, TICKS]  # 0 and 2 are siblings
+    assert [moved(whole, row) for row in range(4)] == [200, 100, 200, 100]
+
+
+def test_cpus_of_no_known_core_do_not_wait_for_each_other() -> None:
+    greeting = dataclasses.replace(made.hello([made.CYCLES]), cores=[])
+    read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
+    _, delta = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [0, 0]}),
+        frame(greeting, 1, {"cycles": [100, 100]}, flags=[read, wide]),
+    )
+    assert [ticks(delta, row) for row in range(2)] == [TICKS, 0]
+
+
+def test_nobody_waits_for_a_sibling_that_is_off_or_never_was_read() -> None:
+    greeting = made.hello([made.CYCLES], threads=2)
+    for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
+        flags = [wire.ROW_SAMPLED, flag]
+        steps = deltas(
+            greeting,
+            *(frame(greeting, n, {"cycles": [100 * n, 0]}, flags=flags) for n in range(3)),
+        )
+        assert [moved(step) for step in steps] == [0, 100, 100]
+
+
+def test_rows_that_were_not_read_are_covered_by_the_next() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1)
+    read, gone = wire.ROW_SAMPLED, 0
+    values = [[0, 0], [100, 100], [200, 200]]
+    _, gap, whole = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": values[0]}),
+        frame(greeting, 1, {"cycles": values[1]}, flags=[read, gone]),
+        frame(greeting, 2, {"cycles": values[2]}),
+    )
+    assert [ticks(gap, 0), ticks(gap, 1)] == [TICKS, 0]
+    assert [ticks(whole, 0), ticks(whole, 1)] == [TICKS, 2 * TICKS]
+    assert [moved(whole, 0), moved(whole, 1)] == [100, 200]
+
+
+def test_reads_that_prove_nothing_count_as_none() -> None:
+    """Interrupted, or taken on another CPU: the next difference covers both."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    for flag in (wire.ROW_WIDE, wire.ROW_ELSEWHERE):
+        _, skipped, whole = deltas(
+            greeting,
+            frame(greeting, 0, {"cycles": [0]}),
+            frame(greeting, 1, {"cycles": [150]}, flags=[wire.ROW_SAMPLED | flag]),
+            frame(greeting, 2, {"cycles": [300]}),
+        )
+        assert ticks(skipped) == 0
+        assert (ticks(whole), moved(whole)) == (2 * TICKS, 300)
+
+
+def test_a_cpu_that_comes_back_starts_anew() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    read = wire.ROW_SAMPLED
+    steps = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [500]}),
+        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
+        frame(greeting, 2, {"cycles": [7]}, flags=[read | wire.ROW_REBASED]),
+        frame(greeting, 3, {"cycles": [107]}),
+    )
+    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
+    assert moved(steps[3]) == 100
+    assert all(d.suspect == {} for d in steps)
+
+
+def test_a_cpu_that_was_off_has_no_difference_over_the_gap() -> None:
+    """Even if nobody says that its counters started anew."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    steps = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [500]}),
+        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
+        frame(greeting, 2, {"cycles": [700]}),
+        frame(greeting, 3, {"cycles": [710]}),
+    )
+    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
+    assert moved(steps[3]) == 10
+
+
+def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
+    greeting = made.hello([made.REF, made.CYCLES], threads=1)
+    _, lost, back = deltas(
+        greeting,
+        frame(greeting, 0, {"ref": [0], "cycles": [0]}),
+        frame(greeting, 1, {"ref": [50], "cycles": [None]}),
+        frame(greeting, 2, {"ref": [99], "cycles": [60]}),
+    )
+    assert moved(lost, column=0) == 50
+    assert np.isnan(moved(lost, column=1))
+    assert np.isnan(moved(back, column=1))  # one read is no difference
+
+
+def test_time_that_runs_backwards_is_suspect() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    _, delta = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [0]}, stamps=[10**9]),
+        frame(greeting, 1, {"cycles": [5]}, stamps=[10**9 - 1]),
+    )
+    assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
+    assert ticks(delta) == 0
+
+
+def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1)
+    ahead, now = 2 * 10**9, 10**9
+    stamps = [(now, now), (now - 1, ahead), (ahead, ahead - 1)]
+    found = Counters(greeting).steps(
+        [frame(greeting, n, {"cycles": [n, n]}, stamps=at) for n, at in enumerate(stamps)]
+    )
+    backwards = {("cycles", Doubt.BACKWARDS)}
+    assert [found[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
+
+
+def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1, packages=[[0], [1]])
+    energy = wire.Counter("energy_j", "energy", "J", "made", bits=64)
+    greeting.blocks.append(wire.Block("more", "package", [energy]))
+    rows = [[10**9, 0], [0, 7]]  # the first begins anew
+    _, delta = deltas(
+        greeting,
+        *(frame(greeting, n, {"cycles": [n, n], "energy_j": row}) for n, row in enumerate(rows)),
+    )
+    assert delta.tables["more"].ticks.tolist() == [0, TICKS]
+    assert delta.tables["more"].moved[:, 0].tolist() == [0, 7]
+
+
+def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
+    """Its first stamp lies after the one of the sample before, its second does not even that."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    counters = Counters(greeting)
+    counters.steps([frame(greeting, 0, {"cycles": [0]})])
+    plain = frame(greeting, 1, {"cycles": [5]})
+    rows = plain.blocks["cpu"]
+    head = np.frombuffer(rows.head, "<u8").copy()
+    head[1] = head[0] - 1
+    turned = dataclasses.replace(rows, head=head.tobytes())
+    delta = counters.steps([dataclasses.replace(plain, blocks={"cpu": turned})])[0]
+    assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
+    assert (ticks(delta), moved(delta)) == (0, 0)
+
+
+def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
+    """iowait is known to; the sum over a longer span must still be right."""
+    tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
+    greeting = made.hello([tick], threads=1)
+    series = [100, 99, 102]
+    steps = deltas(
+        greeting, *(frame(greeting, i, {"stat_iowait_s": [v]}) for i, v in enumerate(series))
+    )
+    assert sum(moved(d) for d in steps) == pytest.approx(0.02)
+    assert all(d.suspect == {} for d in steps)
+
+
+def test_gauges_are_averaged_over_time() -> None:
+    gauge = counter("temperature_c", "°C", kind="gauge", bits=64, scale=0.001)
+    greeting = made.hello([gauge], threads=1)
+    total = Counters(greeting).nothing()
+    for delta in deltas(
+        greeting,
+        frame(greeting, 0, {"temperature_c": [0]}),
+        frame(greeting, 1, {"temperature_c": [40_000]}),
+        frame(greeting, 3, {"temperature_c": [-20_000]}),
+    ):
+        total.add(delta)
+    assert moved(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
+
+
+def test_one_head_row_stands_for_all() -> None:
+    greeting = made.hello([made.CYCLES], threads=2)
+    frames = []
+    for seq, values in enumerate(([0, 0], [3, 4])):
+        plain = frame(greeting, seq, {"cycles": values})
+        shared = wire.Rows(
+            plain.blocks["cpu"].head[: 8 * wire.HEAD],
+            plain.blocks["cpu"].valid,
+            plain.blocks["cpu"].values,
+        )
+        frames.append(wire.Frame(seq, seq, {"cpu": shared}))
+    _, delta = deltas(greeting, *frames)
+    assert [moved(delta, 0), moved(delta, 1)] == [3, 4]
+    assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]
+
+
+def test_a_block_without_counters_is_a_block() -> None:
+    """A guest without cpuidle and cpufreq: its CPUs have no counter of their own."""
+    greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
+    counters = Counters(greeting)
+    for seq in (0, 1):
+        delta = counters.steps([made.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
+    assert delta.tables["stat"].moved[:, 0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
+def test_a_batch_of_frames_that_lack_this_or_that_says_what_they_say_alone(
+    sizes: list[int],
+) -> None:
+    """A block that comes with every third frame, and a value that cannot be read now and then."""
+    stat = [made.counter("ticks", "1", bits=64)]
+    greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
+    frames = []
+    for seq in range(7):
+        values: dict[str, list[int | None]] = {"ticks": [seq, seq**2]}
+        values["cycles"] = [100 * seq, None if seq in {2, 5} else 7 * seq]
+        whole = frame(greeting, seq, values)
+        blocks = {
+            name: rows for name, rows in whole.blocks.items() if name == "cpu" or seq % 3 == 0
+        }
+        frames.append(dataclasses.replace(whole, blocks=blocks))
+    alone, counters, at = deltas(greeting, *frames), Counters(greeting), 0
+    for size in sizes:
+        together = counters.steps(frames[at : at + size])
+        for i in range(size):
+            for name, table in alone[at + i].tables.items():
+                found = together[i].tables[name]
+                for mine, other in ((table.ticks, found.ticks), (table.moved, found.moved)):
+                    assert np.array_equal(mine, other, equal_nan=True)
+        at += size
+    assert alone[3].tables["stat"].moved[:, 0].tolist() == [3, 9]
+    assert alone[4].tables["stat"].ticks.tolist() == [0, 0]

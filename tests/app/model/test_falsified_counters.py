@@ -1,0 +1,179 @@
+"""A counter that is taken, frozen or rewritten: marked within one sample, believed again within two
+of its recovery, and no number changes that is not made of it."""
+
+from __future__ import annotations
+
+import functools
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import counter
+
+from perfprobe import wire
+from perftop.model.numbers import METRICS
+from perftop.model.sample_reader import Sample, Sieve
+from perftop.session.session import Session
+
+TICKS = int(made.TSC_HZ / 10)
+SAMPLES = 14
+SPLIT = [(0.30, 0.15, 0.30), (0.10, 0.60, 0.05), (0.20, 0.20, 0.50)]
+"""Shares by core: lp0 alone, lp1 alone, both."""
+KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "one_thread",
+        "aperf", "mperf")  # fmt: skip
+FALSE = {
+    "frozen": dict.fromkeys(KEYS[:6], 0.0),
+    "taken": {"ref": 1.8, "cycles": 1.5, "instructions": 50.0, "kernel_cycles": 40.0,
+              "kernel_instructions": 60.0, "one_thread": 4.0},
+    "jumped": dict.fromkeys(KEYS[:5], 1000.0),
+}  # fmt: skip
+"""By what each counter's steps are multiplied: not by how the gates work, but by what somebody
+else's event would count."""
+
+
+def step(cpu: int, seq: int) -> dict[str, float]:
+    """What a CPU counts in a sample. Loads differ a little from sample to sample."""
+    core, lp = cpu % 3, cpu // 3
+    first, second, both = SPLIT[core]
+    alone = (first, second)[lp] * (1 + 0.02 * ((seq * 7 + cpu) % 5))
+    ref = (alone + both) * TICKS
+    cycles = 1.4 * ref
+    return {"ref": ref, "cycles": cycles, "instructions": 1.1 * cycles,
+            "kernel_cycles": 0.05 * cycles, "kernel_instructions": 0.03 * cycles,
+            "one_thread": alone * TICKS, "aperf": cycles, "mperf": ref}  # fmt: skip
+
+
+def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
+    """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
+    units = {"instructions": "instructions", "kernel_instructions": "instructions"}
+    hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
+    sieve, found = Sieve(hello), []
+    sums = {key: [0.0] * 6 for key in KEYS}
+    for seq in range(SAMPLES):
+        for cpu in range(6) if seq else ():
+            for key, value in step(cpu, seq).items():
+                factor, when = wrong.get((cpu, key), (1.0, range(0)))
+                sums[key][cpu] += value * (factor if seq in when else 1.0)
+        values = {key: [int(value) for value in sums[key]] for key in KEYS}
+        sample = next(sieve.samples([made.frame(hello, seq, values)], learn=True))
+        if sample is not None:
+            found.append(sample)
+    return found
+
+
+@functools.cache
+def truth() -> list[Sample]:
+    found = samples({})
+    assert not any(sample.delta.doubts.any() for sample in found)
+    return found
+
+
+def needs(metric: str) -> set[str]:
+    return set(METRICS[metric].variants[0].needs)
+
+
+@given(
+    st.sampled_from([(kind, key) for kind, keys in FALSE.items() for key in keys]),
+    st.sets(st.integers(min_value=0, max_value=5), min_size=1),
+    st.integers(min_value=3, max_value=7),
+    st.integers(min_value=1, max_value=4),
+)
+def test_only_what_is_made_of_a_falsified_counter_is_absent(
+    how: tuple[str, str], cpus: set[int], start: int, length: int
+) -> None:
+    kind, key = how
+    when = range(start, start + length)
+    found = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
+    at = KEYS.index(key)
+    for seq, (sample, true) in enumerate(zip(found, truth(), strict=True), 1):
+        marked = set(np.flatnonzero(sample.delta.doubts[:, at]))
+        if seq in when:
+            assert cpus <= marked, seq
+        elif seq < start or seq >= when.stop + 1:
+            assert not sample.delta.doubts.any(), seq
+        for metric in METRICS:
+            mine, others = sample.values[metric], true.values[metric]
+            changed = ~np.isclose(mine, others, rtol=1e-6, equal_nan=True)
+            if key not in needs(metric):
+                assert not changed.any(), (seq, metric)
+            elif seq in when:
+                assert np.isnan(mine[sorted(cpus)]).all(), (seq, metric)
+            assert np.isnan(mine[changed]).all(), (seq, metric)
+
+
+@pytest.mark.parametrize("key", ["ref", "one_thread"])
+def test_states_that_rest_on_it_are_absent_on_its_core_only(key: str) -> None:
+    found = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
+    for seq, (sample, true) in enumerate(zip(found, truth(), strict=True), 1):
+        unknown = np.isnan(sample.split.states).any(axis=1)
+        assert unknown.tolist() == [False, seq in range(5, 9), False], seq
+        known = ~unknown
+        np.testing.assert_allclose(sample.split.states[known], true.split.states[known], atol=1e-6)
+
+
+def test_a_witness_that_never_agreed_speaks_against_nobody() -> None:
+    """A hypervisor may let MPERF run at its own rate."""
+    always = {(cpu, "mperf"): (0.5, range(SAMPLES)) for cpu in range(6)}
+    assert not any(sample.delta.doubts.any() for sample in samples(always))
+
+
+def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
+    hello = made.hello([made.REF, made.ONE_THREAD], cores=2)
+    sieve = Sieve(hello)
+    found = []
+    for seq in range(4):
+        stamps = [seq * TICKS] * 4
+        if seq == 2:
+            stamps[1] = 0
+        values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
+        sample = next(sieve.samples([made.frame(hello, seq, values, stamps=stamps)]))
+        found.append(sample)
+    assert found[2] is not None
+    assert found[3] is not None
+    assert set(found[2].delta.suspect) == {1}
+    assert np.isnan(found[2].values["util"]).tolist() == [False, True, False, False]
+    assert np.isnan(found[2].split.states).any(axis=1).tolist() == [False, True]
+
+
+def test_a_first_read_that_was_interrupted_is_none() -> None:
+    """30 ms between the stamp and the values: 1.95 GHz for 2.8 with what was counted in them."""
+    hello = made.hello([made.REF, made.CYCLES], threads=1)
+    sieve, late = Sieve(hello), int(0.03 * made.TSC_HZ)
+    hz = []
+    for seq in range(4):
+        at = TICKS * (seq + 1) + (late if seq == 0 else 0)
+        values: made.Values = {"ref": [at], "cycles": [int(1.4 * at)]}
+        message = made.frame(hello, seq, values, stamps=[TICKS * (seq + 1)])
+        head = np.frombuffer(message.blocks["cpu"].head, "<u8").reshape(1, wire.HEAD).copy()
+        head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
+        rows = message.blocks["cpu"]
+        message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
+        if (sample := next(sieve.samples([message]))) is not None:
+            hz.append(float(sample.values["busy_hz"][0]))
+    assert np.isnan(hz[0])
+    assert hz[1:] == pytest.approx([2.8e9] * 2)
+
+
+def test_what_the_probe_says_is_taken_is_doubted_until_it_is_given_back() -> None:
+    """All rings counted in the place of the kernel alone contradict nothing; registers tell."""
+    hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
+    session, told = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
+    kernel = []
+    for seq in range(8):
+        if seq in (3, 6):
+            kind = "taken" if seq == 3 else "given-back"
+            session.apply(wire.Note(kind, seq * made.SAMPLE_NS - 1, data=told))
+        values: made.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
+                               "kernel_cycles": [seq * TICKS // 3]}  # fmt: skip
+        session.apply(made.frame(hello, seq, values))
+        interval = session.take()
+        assert seq == 0 or interval.values["util"][0] == pytest.approx(0.5)
+        kernel.append(float(interval.values["kernel_cycles"][0]))
+    assert [np.isnan(value) for value in kernel] == [seq in (0, 3, 4, 5) for seq in range(8)]
+    (episode,) = session.running
+    assert (episode.kind, episode.cause) == ("suspect", "kernel_cycles")
+    assert episode.evidence == {"kernel_cycles": "taken", "samples": 3}
+    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": 7, "counters": [[]]}))
+    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))

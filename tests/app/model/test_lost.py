@@ -1,0 +1,140 @@
+"""The share of its time that a working CPU did not get, against the scripts of simulated machines
+and by its algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nights import by_day
+from truths import PLAYED_S, SMALL, found
+
+from perftop.base.arrays import Bools, Floats
+from perftop.model.evaluation import WORKS, Evaluator, Values, lost_time
+from perftop.model.numbers import INDEX, METRICS
+
+SAMPLE_NS = 100_000_000
+HZ = 3e9
+
+
+class Everything(Evaluator):
+    """An evaluator of a stream that tells each metric but those in `lacking`."""
+
+    def __init__(self, *lacking: str) -> None:
+        self._lacking = lacking
+
+    def mask(self, key: str) -> Bools:
+        return np.array([key not in self._lacking])
+
+
+def values(span_s: float = 1.0, **shares: float) -> Values:
+    """One CPU, with these metrics; the clock in Hz."""
+    top, bottom = np.full((2, len(METRICS), 1), np.nan)
+    for key, share in shares.items():
+        top[INDEX[key]], bottom[INDEX[key]] = share * span_s, span_s
+    bottom[INDEX["util"]] = span_s
+    return Values(top, bottom)
+
+
+def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
+    """Seconds wanted, and the parts of them."""
+    told = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
+    return float(told.wanted_s[0]), told.parts_s[:, 0].tolist()
+
+
+def test_parts_follow_each_other_and_take_only_what_is_left() -> None:
+    case = values(10.0, idle=0.2, steal=0.1, involuntary=0.1, busy_hz=HZ / 2)
+    wanted_s, (steal_s, halted_s, clock_s) = lost(case)
+    assert wanted_s == pytest.approx(8)
+    assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
+
+
+def test_polling_idle_is_not_wanted() -> None:
+    wanted_s, _ = lost(values(idle=0.1, poll=0.2, steal=0, involuntary=0, busy_hz=HZ))
+    assert wanted_s == pytest.approx(0.7)
+
+
+def test_a_cpu_with_time_to_spare_loses_nothing() -> None:
+    slow = values(idle=1 - WORKS + 0.01, steal=0.1, involuntary=0.1, busy_hz=HZ / 3)
+    assert lost(slow) == (0, [0, 0, 0])
+
+
+@pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
+def test_what_a_stream_never_tells_is_left_out(lacking: str) -> None:
+    told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
+    del told[lacking]
+    assert np.isfinite(lost(values(**told), HZ, lacking)[1]).all()
+
+
+@pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])
+def test_a_sample_without_one_of_its_counters_is_not_told(failed: str) -> None:
+    told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
+    del told[failed]
+    assert np.isnan(lost(values(**told))[1]).any()
+
+
+def test_a_clock_without_a_known_ceiling_is_left_out() -> None:
+    told = values(idle=0.0, steal=0.1, involuntary=0.0, busy_hz=HZ / 2)
+    assert lost(told, np.nan)[1] == pytest.approx([0.1, 0, 0])
+
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, st.floats(-0.2, 1), st.floats(0, 2 * HZ))
+def test_the_parts_never_exceed_what_was_wanted(
+    idle: float, poll: float, steal: float, involuntary: float, hz: float
+) -> None:
+    case = values(idle=idle, poll=poll, steal=steal, involuntary=involuntary, busy_hz=hz)
+    wanted_s, (steal_s, halted_s, clock_s) = lost(case)
+    assert 0 <= steal_s <= wanted_s + 1e-12
+    assert abs(halted_s) <= wanted_s + 1e-12
+    assert 0 <= clock_s <= wanted_s + 1e-12
+    assert steal_s + max(halted_s, 0.0) + clock_s <= wanted_s + 1e-9
+
+
+# --- against scripts ------------------------------------------------------------------------------
+
+
+def by_cpu(scenario: str) -> Floats:
+    session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, PLAYED_S)
+    return session.whole().values["lost_ratio"]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    by_day(["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]),
+)
+def test_nothing_is_lost_on_a_machine_that_is_well(scenario: str) -> None:
+    told = by_cpu(scenario)
+    assert np.isfinite(told).any()
+    assert np.nanmax(told) < 0.01
+
+
+def test_an_idle_machine_has_nothing_to_lose() -> None:
+    assert np.isnan(by_cpu("idle")).all()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "share"),
+    [
+        ("turbo-drop", 620 / 3300 * 2 * 4.1 / 37),
+        ("license", 500 / 3300 * 11 / 37),
+        ("throttle", (0.125 * 6 + 400 / 3000 * 5) / 37),
+        ("halts", ((8_500 / 850_000 + 50 / 3300) * 10 + 0.01 * 6) / 37),
+        ("neighbour", 0.2 * 8 / 37),
+    ],
+)
+def test_what_is_lost_is_what_the_script_takes(scenario: str, share: float) -> None:
+    assert by_cpu(scenario)[0] == pytest.approx(share, rel=0.1, abs=0.003)
+
+
+def test_a_span_is_the_sum_of_its_samples() -> None:
+    """Not the mean of shares, and not what the ceiling of the whole span would make of it."""
+    session, _ = found(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
+    whole = session.whole().values
+    at = INDEX["lost_ratio"]
+    everyone = whole.top[at][np.isfinite(whole.top[at])].sum()
+    wanted = whole.bottom[at][np.isfinite(whole.bottom[at])].sum()
+    assert whole.over("lost_ratio", session.shown) == pytest.approx(everyone / wanted)

@@ -1,0 +1,134 @@
+"""Traffic to memory and its share of the best seen, against what the simulated machine moved."""
+
+from __future__ import annotations
+
+import dataclasses
+from math import isnan
+
+import made
+import numpy as np
+import pytest
+import simulated
+from played import played
+
+from perfprobe import wire
+from perfprobe.sources.sim.truth import truth
+from perftop.draw.strips import text
+from perftop.model.counters import Counters
+from perftop.model.machine_totals import MEMORY, OF_BEST, Totals
+from perftop.model.memory import TRAFFIC_KEYS, Best, moved
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.frame.machine_line import numbers
+
+SPEC = "sim:smt-mix,cpus=32,packages=2"
+
+
+def seconds(count: int) -> list[Interval]:
+    """Intervals of a second each."""
+    hello, messages = simulated.lasting(SPEC, count)
+    session, found = Session(hello), list[Interval]()
+    for message in messages:
+        played(session, [message])
+        if (message.time_ns - hello.raw_ns) % 1_000_000_000 == 0:
+            found.append(session.take())
+    return found[1:]
+
+
+def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() -> None:
+    """More copies of stream run from second 14 on, so the best rises with them."""
+    told = [line for line in truth(SPEC, 18) if line["type"] == "package"]
+    best = [0.0, 0.0]
+    shares = []
+    for second, interval in enumerate(seconds(18)):
+        for line in told[2 * second : 2 * second + 2]:
+            at, rates = line["package"], [line[name] for name in MEMORY]
+            for name, rate in zip(MEMORY, rates, strict=True):
+                assert interval.packages[name][at] == pytest.approx(rate, rel=0.01)
+            best[at] = max(best[at], sum(rates))
+            assert interval.packages[OF_BEST][at] == pytest.approx(sum(rates) / best[at], rel=0.01)
+        total = sum(line[name] for line in told[2 * second : 2 * second + 2] for name in MEMORY)
+        assert sum(interval.machine[name] for name in MEMORY) == pytest.approx(total, rel=0.01)
+        shares.append(interval.machine[OF_BEST])
+    assert best[0] > 1.3 * sum(told[0][name] for name in MEMORY)
+    assert max(shares) <= 1
+
+
+def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
+    """A package with two controllers for each direction; a row of values for each 0.1 s."""
+    counters = [
+        wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
+        for key in TRAFFIC_KEYS
+    ]
+    hello = made.hello([made.counter("ref")])
+    hello.blocks.append(block := wire.Block("memory", "package", counters))
+    frames = []
+    for seq, row in enumerate(rows):
+        ticks = int(seq * made.TSC_HZ / 10)
+        cells = np.array(row, np.uint64).tobytes()
+        head = np.array([ticks, ticks, 0, 0, wire.ROW_SAMPLED], np.uint64).tobytes()
+        valid = np.array([15], np.uint64).tobytes()
+        frames.append(
+            wire.Frame(seq, seq * 100_000_000, {block.name: wire.Rows(head, valid, cells)})
+        )
+    return Counters(hello), hello, frames
+
+
+def test_controllers_are_added_up() -> None:
+    counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
+    delta = counters.steps(frames)[1:]
+    totals = Totals(counters, Best(counters))
+    found = totals.by_package(totals.rates(delta[0]))
+    read, write = (float(found[name][0]) for name in MEMORY)
+    assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
+    assert write == pytest.approx(10_000 * 64 * 10)
+    assert isnan(found[OF_BEST][0]), "no second has passed yet"
+
+
+def test_a_burst_is_no_best() -> None:
+    """A sample that moves ten times as much as the others of its second."""
+    counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
+    best = Best(counters)
+    found = moved(counters, counters.steps(frames))
+    assert found is not None
+    for now, seconds in zip(*found, strict=True):
+        best.learn(now, seconds)
+    assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
+    assert best.share(np.array([1e9])).tolist() == [1.0]
+
+
+def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
+    """Four CPUs, two to an L3; the second CPU of the first L3 works."""
+    counter = wire.Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0, 2])
+    hello = made.hello([made.counter("ref")], cores=4, threads=1)
+    rows = [dataclasses.replace(row, l3=row.cpu // 2) for row in hello.topology]
+    hello = dataclasses.replace(hello, topology=rows)
+    hello.blocks.append(wire.Block("l3", "cpu", [counter]))
+    frames = []
+    for seq, values in enumerate(([5, 0, 100, 0], [5, 0, 2_000_100, 0])):
+        ticks = int(seq * made.TSC_HZ / 10)
+        head = np.array([[ticks, ticks, 0, 0, cpu % 2 == 0] for cpu in range(4)], np.uint64)
+        valid, cells = np.array([1, 0, 1, 0], np.uint64), np.array(values, np.uint64)
+        read = wire.Rows(head.tobytes(), valid.tobytes(), cells.tobytes())
+        frames.append(wire.Frame(seq, seq * 100_000_000, {"l3": read}))
+    counters = Counters(hello)
+    delta = counters.steps(frames)[1]
+    totals = Totals(counters, Best(counters))
+    util = np.array([0.1, 0.1, 1.0, 1.0])
+    idle = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
+    assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])
+    assert np.isnan(idle[[1, 3]]).all()
+    util[1] = 0.9
+    works = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
+    assert isnan(works[0])
+    assert works[2] == pytest.approx(20e6)
+
+
+def test_the_line_of_the_machine_has_it() -> None:
+    hello, messages = simulated.lasting(SPEC, 3)
+    session = played(Session(hello), messages)
+    interval = session.take()
+    read, write = (interval.machine[name] / 1e9 for name in MEMORY)
+    share = 100 * interval.machine[OF_BEST]
+    told = text(numbers(session, interval, [], 160))
+    assert f"mem {read:.1f}+{write:.1f} GB/s {share:.0f} %" in told

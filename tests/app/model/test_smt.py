@@ -1,0 +1,281 @@
+"""The split, held against schedules of known truth: who was active when is made first, counts
+follow from it with skewed reads and tick quanta."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.wire import Multiplier
+from perftop.base.arrays import Floats
+from perftop.model.delta import Doubt
+from perftop.model.smt import bounds, states
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+TICK = 84  # TSC ticks in one of the crystal: the quantum of the reference clock
+
+shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=4, max_size=4).filter(sum)
+
+
+def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
+    """(length, lp0 active, lp1 active), in this order: neither, lp0, lp1, both."""
+    lengths = [ticks * part // sum(parts) for part in parts]
+    return list(zip(lengths, [False, True, False, True], [False, False, True, True], strict=True))
+
+
+def counted(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
+    """Unhalted and alone-unhalted ticks of one LP up to a moment, found by walking the schedule."""
+    at = unhalted = alone = 0
+    for length, *active in pieces:
+        span = max(0, min(length, until - at))
+        if active[lp]:
+            unhalted += span
+            alone += 0 if active[1 - lp] else span
+        at += length
+    return unhalted, alone
+
+
+def play(
+    pieces: list[tuple[int, bool, bool]], reads: list[int], offset: int = 0
+) -> tuple[Session, Interval]:
+    """One interval from two samples of a core: at 0, and each LP at its own moment of `reads`.
+    The second LP's TSC is `offset` ahead."""
+    greeting = made.hello(
+        [made.REF, made.ONE_THREAD],
+        multipliers=[Multiplier("one_thread", TICK, "made")],
+        smt_methods=["one-thread", "bounds"],
+    )
+    session = Session(greeting)
+    start = 5 * 10**9
+    ends = [counted(pieces, read, lp) for lp, read in enumerate(reads)]
+    first = {"ref": [0, 0], "one_thread": [0, 0]}
+    last = {
+        "ref": [ref // TICK * TICK for ref, _ in ends],
+        "one_thread": [alone // TICK for _, alone in ends],
+    }
+    session.apply(made.frame(greeting, 0, first, stamps=[start, start + offset]))
+    stamps = [start + reads[0], start + offset + reads[1]]
+    session.apply(made.frame(greeting, 1, last, stamps=stamps))
+    return session, session.take()
+
+
+@given(
+    shares,
+    st.integers(min_value=-20_000, max_value=20_000),
+    st.integers(min_value=0, max_value=10**9),
+)
+def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: int) -> None:
+    """20 000 ticks are 10 us: what lies between the reads of two siblings at worst."""
+    ticks = 200_000_000
+    pieces = [*schedule(parts, ticks), (10**6, False, False)]
+    session, interval = play(pieces, [ticks, ticks + skew], offset)
+    assert session.suspect_samples == 0
+    found = interval.split.states[0]
+    truth = [length / ticks for length, *_ in pieces[:4]]
+    assert found == pytest.approx(truth, abs=5e-4)
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(1, abs=1e-12)
+    assert interval.split.method == ["one-thread"]
+
+
+def test_the_order_of_the_states() -> None:
+    """A swapped lp0 and lp1, or a sign, would still sum to one."""
+    _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
+    assert interval.split.of(0) == pytest.approx(
+        {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
+    )
+
+
+def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
+    """A sibling alone for longer than it ran at all: somebody else uses the counter."""
+    greeting = made.hello(
+        [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
+    )
+    session = Session(greeting)
+    ticks = int(made.TSC_HZ / 10)
+    for seq, alone in enumerate([0, ticks // TICK // 2]):
+        values = {"ref": [seq * ticks // 5, seq * ticks // 5], "one_thread": [alone, alone]}
+        session.apply(made.frame(greeting, seq, values))
+    interval = session.take()
+    assert np.isnan(interval.split.states).all()
+    assert session.suspect_samples == 2
+    assert interval.suspect[0] == {("one_thread", Doubt.OUTSIDE)}
+    assert interval.values["util"] == pytest.approx(
+        [0.2, 0.2]
+    )  # the reference clock is not to blame
+
+
+def test_two_estimates_that_disagree_are_suspect() -> None:
+    """Each alone would be possible, and so would their mean."""
+    greeting = made.hello([made.REF, made.ONE_THREAD])
+    session = Session(greeting)
+    ticks = int(made.TSC_HZ / 10)
+    half, alone = [ticks // 2] * 2, [3 * ticks // 10, ticks // 10]
+    session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
+    session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
+    assert session.suspect_samples == 2
+
+
+@pytest.mark.parametrize(("apart", "suspects"), [(0.01, 0), (0.05, 2)])
+def test_two_estimates_may_be_as_far_apart_as_two_reads(apart: float, suspects: int) -> None:
+    """Either may be wrong by 1 % of the span, not by more."""
+    greeting = made.hello([made.REF, made.ONE_THREAD])
+    session = Session(greeting)
+    ticks = made.TSC_HZ / 10
+    half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - apart) * ticks)]
+    session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
+    session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
+    assert session.suspect_samples == suspects
+
+
+unit = st.floats(min_value=0, max_value=1)
+
+
+@given(unit, unit, st.floats(min_value=-0.5, max_value=2.5))
+def test_states_are_never_negative_and_always_whole(r0: float, r1: float, any_: float) -> None:
+    found = states(np.array([r0]), np.array([r1]), np.array([any_]))
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(1)
+    assert found[0, 1] + found[0, 3] == pytest.approx(r0)
+    assert found[0, 2] + found[0, 3] == pytest.approx(r1)
+
+
+@given(shares)
+def test_bounds_contain_the_truth(parts: list[int]) -> None:
+    truth = np.array(parts) / sum(parts)
+    r0, r1 = truth[1] + truth[3], truth[2] + truth[3]
+    low, high = bounds(np.array([r0]), np.array([r1]))
+    assert (low[0] <= truth + 1e-9).all()
+    assert (high[0] >= truth - 1e-9).all()
+
+
+def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval, Floats]:
+    """A core with that many threads, one interval of 200 M ticks with these counts."""
+    counters = [made.counter(key) for key in ("ref", *more)]
+    greeting = made.hello(counters, threads=threads)
+    session = Session(greeting)
+    zero = {key: [0] * threads for key in ("ref", *more)}
+    session.apply(made.frame(greeting, 0, zero))
+    session.apply(made.frame(greeting, 1, {"ref": ref, **more}))
+    interval = session.take()
+    return interval, interval.split.states[0]
+
+
+def test_one_thread_is_single() -> None:
+    interval, found = one_core(1, [50_000_000])
+    assert interval.split.method == ["single"]
+    assert found.tolist() == [0.75, 0.25, 0, 0]
+
+
+def test_without_an_smt_event_only_bounds_are_known() -> None:
+    interval, found = one_core(2, [150_000_000, 100_000_000])
+    assert interval.split.method == ["bounds"]
+    assert np.isnan(found).all()
+    assert interval.split.low[0].tolist() == pytest.approx([0, 0.25, 0, 0.25])
+    assert interval.split.high[0].tolist() == pytest.approx([0.25, 0.5, 0.25, 0.5])
+
+
+def test_any_thread_and_distributed() -> None:
+    ref = [150_000_000, 100_000_000]  # of 200 M: .75 and .50, together .90
+    _, found = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
+    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+    shared = 70_000_000  # both: .35 of 200 M, half a tick each
+    dist = [ref[0] - shared // 2, ref[1] - shared // 2]
+    _, found = one_core(2, ref, distributed=dist)
+    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+
+
+def test_four_threads_give_neither_and_a_mean_only() -> None:
+    ref = [20_000_000, 40_000_000, 60_000_000, 0]
+    interval, found = one_core(4, ref, any_thread=[80_000_000] * 4)
+    assert found[0] == pytest.approx(0.6)
+    assert np.isnan(found[1:]).all()
+    assert interval.split.active_threads[0] == pytest.approx(0.6)
+    interval, _ = one_core(4, ref)
+    assert interval.split.method == ["bounds"]
+    assert (interval.split.low[0, 0], interval.split.high[0, 0]) == pytest.approx((0.4, 0.7))
+
+
+def test_siblings_read_over_different_spans_have_no_states() -> None:
+    """One came back in the middle: not wrong, but not to be compared."""
+    greeting = made.hello([made.REF])
+    session = Session(greeting)
+    ticks = int(made.TSC_HZ / 10)
+    back = [wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_REBASED]
+    for seq, flags in enumerate([None, None, back, None]):
+        ref = [seq * ticks // 2, seq * ticks // 2]
+        session.apply(made.frame(greeting, seq, {"ref": ref}, flags=flags))
+    interval = session.take()
+    assert interval.values["util"].tolist() == [0.5, 0.5]
+    assert np.isnan(interval.split.states).all()
+    assert np.isnan(interval.split.low).all()
+    assert session.suspect_samples == 0
+
+
+TRACED = [
+    made.counter(key, "s", bits=64, scale=1e-9) for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
+]
+
+
+def traced(first: list[int], second: list[int]) -> Interval:
+    """Two cores without counters: ns in neither, lp0, lp1, both that each spent in 0.1 s."""
+    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
+    steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
+    greeting = made.hello([busy], cores=2, stat=[steal], core=TRACED)
+    session = Session(greeting)
+    keys = [c.key for c in TRACED]
+    for seq in (0, 1):
+        values = {key: [seq * first[i], seq * second[i]] for i, key in enumerate(keys)}
+        values["busy_s"] = [
+            seq * (core[alone] + core[3]) for alone in (1, 2) for core in (first, second)
+        ]
+        values["stat_steal_s"] = [0] * 4
+        session.apply(made.frame(greeting, seq, values))
+    return session.take()
+
+
+def test_the_kernels_idle_transitions_give_the_states() -> None:
+    first = [50_000_000, 20_000_000, 20_000_000, 10_000_000]
+    second = [10_000_000, 60_000_000, 30_000_000, -50]  # a value may step back by ns
+    interval = traced(first, second)
+    assert interval.split.method == ["traced", "traced"]
+    assert interval.split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
+    assert interval.split.states[1].tolist() == pytest.approx([0.1, 0.6, 0.3, 0], abs=1e-5)
+    assert interval.values["util"].tolist() == pytest.approx([0.3, 0.6, 0.3, 0.3], abs=1e-5)
+
+
+def test_a_core_whose_state_was_not_known_throughout_has_bounds() -> None:
+    interval = traced([50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0])
+    assert interval.split.method == ["traced", "bounds"]
+    assert np.isnan(interval.split.states[1]).all()
+
+
+def test_a_core_that_hello_did_not_know_has_no_traced_states() -> None:
+    """Its siblings came later, so no row of the stream is its own: least of all another core's."""
+    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
+    greeting = made.hello([busy], cores=2, core=TRACED)
+    first, late = greeting.cores  # CPUs 0 and 2, 1 and 3
+    for cpu in late:
+        greeting.topology[cpu] = wire.Cpu(cpu, False)
+    greeting = dataclasses.replace(greeting, cores=[first])
+    session = Session(greeting)
+    for cpu in late:
+        row = {"package": 0, "die": 0, "core": 1, "siblings": late}
+        session.apply(wire.Note("hotplug", 0, data={"cpu": cpu, "online": True, "row": row}))
+    for seq in (0, 1):
+        ns = dict(zip((c.key for c in TRACED), (50, 20, 20, 10), strict=True))
+        values = {key: [seq * ms * 1_000_000] for key, ms in ns.items()}
+        values["busy_s"] = [seq * ms * 1_000_000 for ms in (30, 60, 30, 30)]
+        session.apply(made.frame(greeting, seq, values))
+    split = session.take().split
+    assert session.cores == [first, late]
+    assert split.method == ["traced", "bounds"]
+    assert split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
+    assert np.isnan(split.states[1]).all()

@@ -1,0 +1,270 @@
+"""Ceilings from tables and from how many cores were active, against counting it out."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import counted
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from turbos import BASE, ORIGIN, cpufreq, ghz, table
+
+from perfprobe import wire
+from perfprobe.wire import Block
+from perftop.model.sample_reader import Sieve
+from perftop.model.turbo import MOST_STEPS, Ceilings, Turbo, tables
+
+# As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
+XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
+SLEEP = made.counter("core_c6")
+S = made.SAMPLE_NS
+
+
+def turbo(
+    found: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
+    cpu: Sequence[wire.Counter] = (), package: Sequence[wire.Counter] = (), **changes: Any,
+) -> Turbo:  # fmt: skip
+    hello = made.hello(
+        [made.REF, made.CYCLES, *cpu], cores=cores, threads=threads,
+        core=[SLEEP] if sleep else [], turbo=list(found), **{"base_hz": BASE, **changes},
+    )  # fmt: skip
+    if package:
+        hello.blocks.append(Block("package", "package", list(package)))
+    sieve = Sieve(hello)
+    assert sieve.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
+    return sieve.turbo
+
+
+def ceilings(
+    of: Turbo, util: Sequence[float], awake: Sequence[float] | None = None, **moved: Any
+) -> Ceilings:
+    """`awake`: by core, for how much of the time it was not in deep sleep."""
+    if awake is not None:
+        moved["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
+    delta = counted.delta(of._counters, moved)
+    return of.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
+
+
+@pytest.mark.parametrize(("active", "expected"), [
+    (1, 3.7), (2, 3.7), (3, 3.5), (8, 3.4), (12, 3.4), (13, 3.1), (20, 2.9), (24, 2.8),
+])  # fmt: skip
+def test_of_cores_that_are_active_throughout_the_table_says_it_all(
+    active: int, expected: float
+) -> None:
+    on = [1.0] * active + [0.0] * (24 - active)
+    for found in (
+        ceilings(turbo([table(XEON)]), on, on),
+        ceilings(turbo([table(XEON)], sleep=False), on),
+    ):
+        assert set(ghz(found.low_hz)) == set(ghz(found.high_hz)) == {expected}
+        assert np.array_equal(found.hz, found.low_hz)
+
+
+def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does_not() -> None:
+    run = [1.0] * 4 + [0.0] * 20
+    assert ghz(ceilings(turbo([table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
+    assert ghz(ceilings(turbo([table(XEON)]), run, run).low_hz[:1]) == [3.5]
+
+
+@pytest.mark.parametrize(("kind", "model", "awake"), [
+    ("P", 0x97, 0.2), ("E", 0x97, 0.5), ("L", 0xAA, 0.5), (None, 0xBE, 0.5), (None, 0x5E, 0.2),
+])  # fmt: skip
+def test_what_small_cores_count_as_c6_is_also_their_c7(
+    kind: str | None, model: int, awake: float
+) -> None:
+    plain = made.hello(
+        [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
+        turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
+    )  # fmt: skip
+    rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
+    identity = wire.Identity("GenuineIntel", 6, model)
+    found = Sieve(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
+    slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
+    low = ceilings(found, [1.0, awake], **slept).low_hz
+    assert low[0] == pytest.approx(4e9 - awake * 1e9)
+
+
+def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
+    """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
+    awake = [1.0] * 8 + [0.003] * 16
+    found = ceilings(turbo([table(XEON)]), awake, awake)
+    assert 3.4e9 - 0.003 * 16 * 0.1e9 < found.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
+    assert found.high_hz[0] == pytest.approx(3.4e9)
+
+
+def schedules(cores: int, slots: int) -> st.SearchStrategy[np.ndarray]:
+    rows = st.lists(st.booleans(), min_size=slots, max_size=slots)
+    return st.lists(rows, min_size=cores, max_size=cores).map(np.array)
+
+
+@given(
+    schedules(5, 8), st.lists(st.integers(8, 40), min_size=1, max_size=5, unique=True), st.data()
+)
+def test_the_range_holds_whatever_the_schedule_was(
+    active: np.ndarray, ratios: list[int], data: st.DataObject
+) -> None:
+    """By counting in each of eight slots how many of five cores were active, and which ran."""
+    steps = list(zip(itertools.count(1), sorted(ratios, reverse=True), strict=False))
+    ran = active & np.array(data.draw(schedules(5, 8)))
+    allowed = np.array([0.0, *(steps[min(n, len(steps)) - 1][1] * 1e8 for n in range(1, 6))])
+    by_slot = allowed[active.sum(axis=0)]
+    found = ceilings(turbo([table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
+    for core in np.flatnonzero(ran.any(axis=1)):
+        mean = by_slot[ran[core]].mean()
+        assert found.low_hz[core] <= mean * (1 + 1e-9)
+        assert found.high_hz[core] >= mean * (1 - 1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6), st.data())
+def test_hulls_lie_below_and_above_every_step(
+    grows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    widths, falls = zip(*grows, strict=True)
+    cores, ratios = (
+        itertools.accumulate(widths),
+        (80 - fall for fall in itertools.accumulate(falls)),
+    )
+    ((steps,), _) = tables([table(list(zip(cores, ratios, strict=True)))], [0])
+    least = data.draw(st.integers(1, 20))
+    most = data.draw(st.integers(least, 40))
+    counts = range(least, most + 1)
+    exact = [steps.at(n) for n in counts]
+    assert (np.interp(counts, *steps.below(least, most)) <= np.array(exact) + 1).all()
+    assert (np.interp(counts, *steps.above(least, most)) >= np.array(exact) - 1).all()
+    for sign, corners in ((1, steps.below(least, most)), (-1, steps.above(least, most))):
+        assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
+        assert corners[1] == [steps.at(int(n)) for n in corners[0]], "they touch it"
+        bends = np.diff(sign * np.interp(counts, *corners), 2)
+        assert (bends >= -1).all(), "one is convex, the other concave"
+
+
+def test_siblings_weigh_by_how_long_each_ran() -> None:
+    """One ran beside all others, and its sibling, now and then, with nobody knows whom."""
+    util = [1.0] * 4 + [0.01, 0, 0, 0]
+    found = ceilings(turbo([table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1])
+    assert ghz(found.low_hz) == ghz(found.high_hz) == [3.0] * 4
+
+
+def test_a_core_of_which_nothing_is_known_may_be_active_or_not() -> None:
+    nan = float("nan")
+    found = ceilings(turbo([table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
+    assert (ghz(found.low_hz)[0], ghz(found.high_hz)[0]) == (3.0, 4.0)
+
+
+def test_cores_that_are_off_are_not_active() -> None:
+    of = turbo([table([(1, 40), (2, 30)])], cores=2)
+    delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
+    found = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
+    assert ghz(found.low_hz[:1]) == [4.0]
+
+
+def test_packages_count_their_own_cores() -> None:
+    packages = [[0, 1], [2, 3]]
+    found = ceilings(
+        turbo([table([(1, 40), (2, 30)])], cores=4, packages=packages), [1, 1, 1, 0], [1, 1, 1, 0]
+    )
+    assert ghz(found.low_hz) == [3.0, 3.0, 4.0, 4.0]
+
+
+def test_core_types_have_a_table_each_and_count_for_it() -> None:
+    big, small = table([(1, 50), (2, 45)], cpus=[0, 1]), table([(1, 38), (2, 35)], cpus=[2, 3])
+    found = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
+    assert ghz(found.low_hz) == [5.0, 5.0, 3.5, 3.5]
+
+
+def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
+    (first, second), _ = tables([table([(1, 40)], cpus=[0, 1]), table([(1, 30)])], range(4))
+    assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
+
+
+def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
+    assert turbo([table([(1, 37)])]).some
+    assert turbo([cpufreq(38)]).some
+    none = turbo([], cores=2)
+    assert not none.some
+    found = ceilings(none, [1, 1], [1, 1])
+    assert np.isnan([found.low_hz, found.high_hz, found.hz]).all()
+
+
+def test_what_cpufreq_says_is_an_upper_bound_only() -> None:
+    of = turbo([cpufreq(38)], cores=2)
+    found = ceilings(of, [1, 1], [1, 1])
+    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
+    assert np.isnan(found.hz).all()
+    assert not of.cpus.any()
+    unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
+    assert np.isnan(unknown.low_hz).all()
+    assert ghz(unknown.high_hz) == [3.8, 3.8]
+
+
+def test_favoured_cores_may_exceed_their_table() -> None:
+    both = [table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
+    found = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
+    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
+
+
+def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum() -> None:
+    """One table for all: 5.3 GHz for one core, which two of the four reach and one never could."""
+    of = turbo(
+        [table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
+         cpufreq(25, cpus=[3])],
+        cores=4,
+    )  # fmt: skip
+    found = ceilings(of, [1, 0, 0, 0], [1, 0, 0, 0])
+    assert found.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
+    found = ceilings(of, [1, 1, 1, 1], [1, 1, 1, 1])
+    assert found.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+    assert found.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+
+
+def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
+    """Firmware has capped a part whose table goes on to 3.9 GHz. A package's exact ceiling is of
+    its best core, too."""
+    of = turbo([table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
+    found = ceilings(of, [1, 0], [1, 0])
+    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.6, 3.6]
+    assert ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
+    exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
+    greeting.blocks.append(Block("package", "package", [exact]))
+    assert ghz(ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
+
+
+def test_one_base_clock_is_not_that_of_every_core_type() -> None:
+    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
+    rows = [
+        dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
+    ]
+    sieve = Sieve(dataclasses.replace(greeting, topology=rows))
+    assert np.isnan(ceilings(sieve.turbo, [1, 1]).low_hz).all()
+
+
+@pytest.mark.parametrize("nonsense", [
+    [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, 0)], [(1, -5)],
+    [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MOST_STEPS + 2)],
+])  # fmt: skip
+def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
+    steps, bounds = tables([table(nonsense)], [0, 1])
+    assert steps == []
+    assert np.isnan(bounds).all()
+    steps, _ = tables([table(nonsense), table([(1, 30)])], [0, 1])
+    assert len(steps) == 1
+
+
+def test_a_table_may_be_as_long_as_any() -> None:
+    (steps,), _ = tables([table([(n, 30) for n in range(1, MOST_STEPS + 1)])], [0])
+    assert len(steps.hz) == MOST_STEPS
+
+
+def test_exact_ceilings_go_before_tables() -> None:
+    exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+    greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
+    greeting.blocks.append(Block("package", "package", [exact]))
+    found = ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
+    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]

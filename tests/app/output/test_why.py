@@ -1,0 +1,276 @@
+"""`perftop why` on simulated machines: the scripted cause stands first, and nothing on those that
+are well; nobody waits for itself, and nobody is blamed who did not run there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import Machine
+from fakes import seen as sampled
+from nights import by_day
+from truths import PLAYED_S, SMALL, found
+
+from perftop.model.episode import Episode
+from perftop.output import stat_json
+from perftop.output.why import (
+    MAX_CAUSES,
+    MIN_SHARE,
+    NOBODY,
+    Queue,
+    Report,
+    _acted_s,
+    queue,
+    report,
+)
+from perftop.output.why_text import answer, lines, why_json
+from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
+from perftop.session.run_times import Times
+from perftop.session.session import Session
+
+SAMPLE_NS = 100_000_000
+SICK: list[tuple[str, str | None, float, Cause]] = [
+    ("turbo-drop", None, PLAYED_S, ("turbo-drop", "power-pl1")),
+    ("license", None, PLAYED_S, ("turbo-drop", "license")),
+    ("throttle", None, PLAYED_S, ("throttle", "thermal")),
+    ("neighbour", None, PLAYED_S, ("neighbour", "sibling")),
+    ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling")),
+    ("guest", None, PLAYED_S, WAIT),
+    ("guest", "postgres", 60, WAIT),
+    ("demo", None, PLAYED_S, ("neighbour", "sibling")),
+]
+WELL = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
+WELL_BY_DAY = ("jitter", "hybrid", "hotplug", "warmup")
+EVERY = [*((s, w, t) for s, w, t, _ in SICK), *((s, None, PLAYED_S) for s in WELL_BY_DAY)]
+
+
+def seen(
+    scenario: str, seconds: float = PLAYED_S, watch: str | None = None
+) -> tuple[Session, Report]:
+    session, _ = found(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)
+    return session, report(session, session.run.start_ns)
+
+
+def told(session: Session, made: Report) -> list[str]:
+    return lines(session, made, colour=False, unicode=True)
+
+
+@pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SICK)
+def test_the_scripted_cause_stands_first(
+    scenario: str, watch: str | None, seconds: float, cause: Cause
+) -> None:
+    session, made = seen(scenario, seconds, watch)
+    assert made.findings[0].cause == cause
+    assert made.findings[0].share >= MIN_SHARE
+    first = told(session, made)[0]
+    name = watch or ("Tasks on this VM" if session.hello.virtualisation else "This machine")
+    assert first.startswith(name)
+    assert made.findings[0].by in first
+
+
+@pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
+def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
+    session, made = seen(scenario)
+    assert made.named == []
+    assert answer(session, made).startswith(
+        ("Nothing is slowing this machine down", "This machine was idle")
+    )
+    assert not any("ruled out" in line for line in told(session, made))
+
+
+def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, made = seen("idle", 3)
+    whole = session.whole()
+    monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
+    monkeypatch.setattr(session, "whole", lambda: whole)
+    none = np.zeros(8)
+    first, *rest = told(session, replace(made, sums=Sums(none, none, {})))
+    assert first.startswith("Whether this machine had work is not known")
+    assert not any(line.startswith("Idle") for line in rest)
+
+
+def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
+    """Its name may be mistyped; a PID that was there when we began has ended."""
+    session, made = seen("steady", 3, "lmpp")
+    first, *rest = told(session, made)
+    assert first.startswith("No process named lmpp was found")
+    assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
+    session.neighbours.watching.name = "4711"
+    assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
+
+
+def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
+    second = 1_000_000_000
+    episode = Episode("steal", [0], 0, 11 * second)
+    assert _acted_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
+
+
+def test_waits_that_were_not_told_are_not_none() -> None:
+    """A short look knows nothing of them yet, so it does not say that all is well."""
+    session, made = seen("steady")
+    session.run_times.waits_told = False
+    assert answer(session, made).startswith("No cause seen that slows this machine down.")
+    session.run_times.waits_told = True
+    assert answer(session, made).startswith("Nothing is slowing this machine down")
+
+
+def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
+    _, made = seen("halts")
+    named = [one.cause for one in made.findings if one.cause[1] != OTHER]
+    assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
+
+
+def test_each_cause_has_its_evidence_and_what_may_help() -> None:
+    _, made = seen("turbo-drop")
+    limit = made.findings[0]
+    assert limit.confidence == "measured"
+    assert any("150 of 150 W" in piece for piece in limit.evidence)
+    assert limit.hint
+    assert limit.for_s == pytest.approx(2 * 4.1, abs=0.2)
+    assert not limit.running
+
+
+def test_what_took_time_is_told_with_the_time_it_took() -> None:
+    _, made = seen("neighbour", watch="lmp")
+    steal = next(one for one in made.findings if one.cause == STEAL)
+    assert steal.for_s == pytest.approx(8, abs=0.3)
+    assert "1.60 s on CPU 0" in steal.evidence[0]
+
+
+def test_a_guest_tells_what_cannot_be_seen_and_what_that_hides() -> None:
+    session, made = seen("guest")
+    shown = told(session, made)
+    assert "clock" in next(line for line in shown if line.startswith("not seen"))
+    assert any("A low clock or a busy sibling outside" in line for line in shown)
+
+
+@pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
+def test_all_of_it_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
+    session, made = seen(scenario, seconds, watch)
+    shown = told(session, made)
+    assert max(map(len, shown)) <= 80
+    assert shown[1] == ""
+    labels = [line.split("  ")[0] for line in shown]
+    assert {"not seen", "seen"} <= {*labels}
+    assert ("ruled out" in labels) == bool(made.named)
+    plain = lines(session, made, colour=False, unicode=False)
+    assert all(line.isascii() for line in plain)
+
+
+def test_only_what_still_runs_is_red() -> None:
+    session, made = seen("turbo-drop", 10)
+    assert made.findings[0].running
+    shown = lines(session, made, colour=True, unicode=True)
+    assert shown[0].startswith("\x1b[1m")
+    assert any(line.startswith("\x1b[31m▼") for line in shown)
+    assert any("\x1b[34m" in line for line in shown if "try:" in line)
+    over, made = seen("turbo-drop")
+    assert not any("\x1b[31m" in line for line in lines(over, made, colour=True, unicode=True))
+
+
+def test_what_a_recording_tells_is_over() -> None:
+    session, _ = seen("turbo-drop", 10)
+    assert not report(session, session.run.start_ns, past=True).findings[0].running
+
+
+def test_more_than_four_causes_are_counted() -> None:
+    session, made = seen("neighbour")
+    many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
+        "findings": made.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
+    assert any(line.strip() == "+ 2 more" for line in told(session, many))
+
+
+@pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
+def test_json_has_its_keys_and_adds_up(scenario: str, watch: str | None, seconds: float) -> None:
+    session, made = seen(scenario, seconds, watch)
+    line = json.loads(stat_json.text(why_json(session, made, None)))
+    assert [*line] == ["type", "answer", "job", "lost_ratio", "wanted_s", "causes", "looked_for",
+                       "not_seen", "seen", "run"]  # fmt: skip
+    shares = [cause["lost_ratio"] for cause in line["causes"]]
+    assert shares == sorted(shares, reverse=True)
+    if shares:
+        assert sum(shares) == pytest.approx(line["lost_ratio"], abs=1e-4)
+        assert line["lost_ratio"] <= 1
+    assert line["job"] == watch
+
+
+# --- waiting for a CPU
+
+SPAN_S = 0.5
+
+
+def waits(
+    threads: dict[tuple[int, int], Times] | None = None,
+    tasks: dict[tuple[int, str, int], Times] | None = None,
+    job: str | None = "job",
+) -> Queue:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads = threads or {}
+    session.run_times.tasks = tasks or {}
+    found = queue(session, job)
+    assert found is not None
+    return found
+
+
+def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> Times:
+    return Times(comm, run_s, wait_s, {cpu: run_s + wait_s})
+
+
+def test_one_thread_does_not_wait_for_itself() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)})
+    assert found.text == "job waits for CPU 0"
+    assert NOBODY in found.evidence
+    assert not found.known
+    assert "own" not in found.by
+
+
+def test_waiting_is_no_more_than_all_that_was_wanted_also_where_that_is_little() -> None:
+    found = waits({(1, 1): times("job", 0.004, 0.012)})
+    assert found.evidence[0] == "it waited 0.01 of 0.02 s"
+
+
+def test_one_that_waits_is_behind_who_ran_there() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 0): times("hog", 0.3)})
+    assert found.text == "job waits behind hog[7] on CPU 0"
+    assert (found.by, found.known) == ("hog", True)
+
+
+def test_who_ran_elsewhere_is_not_to_blame() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 1): times("hog", 0.5, cpu=1)})
+    assert "hog" not in found.text
+
+
+def test_several_that_want_more_than_there_is_wait_for_each_other() -> None:
+    each = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    found = waits({**each})
+    assert found.text == "2 threads of job wait for each other on CPU 0"
+    assert (found.by, found.known) == ("its own threads", True)
+
+
+def test_several_that_may_have_come_one_after_the_other_are_not_accused() -> None:
+    each = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
+    found = waits({**each})
+    assert found.text == "2 threads of job wait for CPU 0"
+    assert not found.known
+
+
+@pytest.mark.parametrize(("run_s", "by"), [(0.1, "its own threads"), (2.0, "hog")])
+def test_both_are_named_where_both_are_in_the_way(run_s: float, by: str) -> None:
+    each: dict[Any, Times] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    found = waits(each, {(7, "hog", 0): times("hog", run_s)})
+    assert found.text == "2 threads of job wait for each other and hog[7] on CPU 0"
+    assert found.by == by
+
+
+def test_programs_that_share_a_cpu_are_all_named() -> None:
+    tasks = {
+        (1, "pytest", 0): times("pytest", 0.1, 0.4),
+        (2, "pytest", 0): times("pytest", 0.1, 0.4),
+        (3, "python", 0): times("python", 0.2, 0.2),
+    }
+    found = waits(tasks=tasks, job=None)
+    assert found.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
+    assert found.by == "pytest"
