@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import Event, Machine
-from perftop.session.fleet.numbers import NOTHING, Numbers, lost
+from perftop.session.fleet.machine import NOTHING, Machine, MachineEpisode, Numbers, lost
 
 NOW = 1_700_000_065.0
 """The moment of the pictures, in Unix seconds."""
@@ -96,12 +95,12 @@ def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False)
         if second > 10:
             made.past.add(time, numbers)
         else:
-            made.hear(time, numbers)
+            made.add_numbers(time, numbers)
     if story.kind:
         start = NOW - story.since_s - rng.random() * 8
         depth = story.slow * 3.1e9 if story.kind == "turbo-drop" else max(
             story.involuntary, story.steal, 0.3 * (story is SIBLING))  # fmt: skip
-        made.running = [Event(name, story.kind, story.cause, start, None, depth, 1.0)]
+        made.running = [MachineEpisode(name, story.kind, story.cause, start, None, depth, 1.0)]
     return made
 
 
@@ -123,7 +122,7 @@ def small() -> Fleet:
         machine("ci-1", STOLEN, load=0.86, guest=True),
         machine("ci-2", CALM, load=0.31, guest=True),
     ]
-    ended = Event("node07", "turbo-drop", "current", NOW - 190, NOW - 187, 3e8, 0.5)
+    ended = MachineEpisode("node07", "turbo-drop", "current", NOW - 190, NOW - 187, 3e8, 0.5)
     nodes[6].ended.append(ended)
     return Fleet([*nodes, *others])
 

@@ -114,7 +114,7 @@ def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for key, (scope, *_) in KEYS.items():
         told[scope].add(key)
-    assert {scope: {*keys} for scope, keys in scopes.OF.items()} == {
+    assert {scope: {*keys} for scope, keys in scopes.KEYS_BY_SCOPE.items()} == {
         scope: keys for scope, keys in told.items() if scope != "cpu"
     }
 

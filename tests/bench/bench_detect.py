@@ -12,7 +12,7 @@ from collections import Counter
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perftop.detect.engine import Seen
+from perftop.detect.engine import DetectorInput
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
@@ -26,7 +26,7 @@ def watched(cpus: int, scenario: str) -> tuple[Counter[str], float, int]:
     source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
     session = Session(source.hello)
     spent: Counter[str] = Counter()
-    for watcher in session._detection._watchers:
+    for watcher in session._detection._detectors:
         _meter(watcher, spent)
     frames = 0
     taken = 0
@@ -43,7 +43,7 @@ def watched(cpus: int, scenario: str) -> tuple[Counter[str], float, int]:
 def _meter(watcher: object, spent: Counter[str]) -> None:
     name, sample = type(watcher).__name__, watcher.sample  # type: ignore[attr-defined]
 
-    def metered(seen: Seen) -> object:
+    def metered(seen: DetectorInput) -> object:
         start = time.process_time_ns()
         found = sample(seen)
         spent[name] += time.process_time_ns() - start

@@ -37,15 +37,15 @@ def filling(cpus: int) -> list[tuple[str, float, float]]:
     done without history too."""
     hello, found = messages(f"sim:smt-mix,cpus={cpus}", FRAMES)
     session = Session(hello)
-    history, sieve = History(hello), session.sieve
+    history, reader = History(hello), session.reader
     costs: list[list[int]] = [[], [], []]
     for message in found:
         assert isinstance(message, wire.Frame)
         start = time.process_time_ns()
-        history.room(sieve)
-        history.keep(message, sieve)
+        history.room(reader)
+        history.keep(message, reader)
         kept = time.process_time_ns()
-        sample = next(sieve.samples([message]))
+        sample = next(reader.samples([message]))
         sampled = time.process_time_ns()
         history.trace(sample)
         ends = start, kept, sampled, time.process_time_ns()

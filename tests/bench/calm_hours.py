@@ -17,7 +17,7 @@ from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.model.delta import Doubt
 from perftop.recording.source import opened
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session.session import MAX_BATCH, Session
 
 SAMPLE_NS = 100_000_000
 DATA = Path(__file__).parent.parent / "data"
@@ -43,7 +43,7 @@ def doubts(hello: wire.Hello, messages: Iterator[wire.Message]) -> tuple[int, Co
     """Samples of CPUs, and how often each counter was doubted, with the reason."""
     session, found = Session(hello), Counter[str]()
     seen = 0
-    while batch := list(islice(messages, MOST_TOGETHER)):
+    while batch := list(islice(messages, MAX_BATCH)):
         for message in session.play(batch):
             seen += isinstance(message, wire.Frame) * len(hello.topology)
         for told in session.take().suspect.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.engine import Detector
+from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS
@@ -14,7 +14,7 @@ class Stepped:
     """Its time, and the episodes that it told."""
 
     def __init__(self) -> None:
-        self.detector = Detector()
+        self.detector = RunningEpisodes()
         self.ended: list[Episode] = []
         self.now_ns = 0
 

@@ -140,7 +140,7 @@ def _replay(options: argparse.Namespace) -> int:
     if len(options.files) == 2:
         with lean():
             from perftop.tui import config, pair_app
-            from perftop.tui.pair.track import Alignment
+            from perftop.tui.pair.page import Alignment
 
         files, settings = (options.files[0], options.files[1]), config.load(options.config)
         moment = Alignment(*(options.align or ("start", "")))

@@ -1,8 +1,8 @@
-"""What names the cause of a low clock: rules in their order, over what a stream counts."""
+"""The cause of a low clock: rules in their order, over the counts of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
@@ -14,7 +14,7 @@ from perftop.base.arrays import Floats
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.episode import Bit, Cap, Level, OutOf, Polled
+from perftop.model.episode import Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -25,25 +25,30 @@ CAUSES = {
 reasons limit nothing, or it is not known what they limit."""
 LEVELS = "license_1", "license_2", "license_3"
 """Counters of cycles for which wide code had the clock lowered."""
+LEVEL = "license_"
+"""Start of the keys of such counters. Each thread counts these cycles of its whole core, even while
+it is halted itself: Intel's metrics for Skylake-SP halve the sum of two."""
+CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
-ACTS, AT_LIMIT = 0.1, 0.99
-"""ACTS: minimum share of polls or cycles; rarer limits cannot lower the mean clock by START.
-AT_LIMIT: share of the power limit within which a controller holds the mean power."""
-ROBBED = 0.05
+ACTS = 0.1
+"""Minimum share of polls or cycles; rarer limits cannot lower the mean clock by START."""
+AT_LIMIT = 0.99
+"""Share of the power limit from which on a controller keeps the mean power there."""
+MIN_STEAL = 0.05
 """Share of the time. A hypervisor that takes so much has more to run than there are cores."""
-SAVING = 128
+MIN_SAVING_EPP = 128
 """Energy preference, 0 to 255, from which on power goes before speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""A power limit of which it is not told which one it is, and the limits that it may be."""
+"""A power limit without its number, and the limits that it may be."""
 
 
 class Clue(NamedTuple):
-    """A counter that says what limits the clock, by the share of polls, cycles or time."""
+    """A counter that shows what limits the clock, by the share of polls, cycles or time."""
 
     cause: str
     key: str
     part: str = ""
-    least: float = ACTS  # 0: events, of which one is enough, and that go after all shares
+    least: float = ACTS  # 0: events; one is enough, and they rank after all shares
 
 
 PLR = {
@@ -82,12 +87,12 @@ CLUES = (
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
-"""What the power control unit counts in cycles of its own."""
+"""Counters of the power control unit, in cycles of its own."""
 FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
            "hwp_max", "hwp_highest", "pstate_limit", "stat_steal_s")  # fmt: skip
-"""All counters that rules and evidence ask for."""
+"""All counters that rules and evidence read."""
 
 
 class Verdict(NamedTuple):
@@ -95,8 +100,7 @@ class Verdict(NamedTuple):
     confidence: Literal["measured", "inferred", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """One drop."""
 
     facts: Facts
@@ -115,22 +119,15 @@ def _wide(case: Case) -> Verdict | None:
 
 
 def _limited(case: Case) -> Verdict | None:
-    """The limit that was seen most. For power: the clue that tells which of its limits it is."""
-    seen = [(clue, share) for clue in CLUES if _shows(clue, share := _share(case, clue))]
+    """The limit that was seen most. For power: the clue that shows which of its limits it is."""
+    shares = [(clue, case.facts.mean(clue.key, clue.part)) for clue in CLUES]
+    seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
     seen.sort(key=lambda found: -found[1] if found[0].least else 0.0)
     causes = [clue.cause for clue, _ in seen]
     if causes and causes[0] == POWER:
         causes = [cause for cause in causes if cause in LIMITS]
         return Verdict(causes[0], "measured") if causes else _of_power(case)
     return Verdict(causes[0], "measured") if causes else None
-
-
-def _share(case: Case, clue: Clue) -> float:
-    return case.facts.mean(clue.key, clue.part)
-
-
-def _shows(clue: Clue, share: float) -> bool:
-    return share > 0 and share >= clue.least
 
 
 def _of_power(case: Case) -> Verdict:
@@ -150,21 +147,21 @@ def _at_limit(case: Case) -> Verdict | None:
     return _of_power(case) if at_limit or throttled else None
 
 
-def _asked_less(case: Case) -> Verdict | None:
-    """The preference counts only where limits were looked for and none was found."""
+def _less_requested(case: Case) -> Verdict | None:
+    """The preference counts only where limit reasons are polled and none was found."""
     mean = case.facts.mean
     less = mean("hwp_max") < mean("hwp_highest")
-    saving = mean("hwp_epp") >= SAVING and case.facts.polls("limit_reasons") > 0
+    saving = mean("hwp_epp") >= MIN_SAVING_EPP and case.facts.polls("limit_reasons") > 0
     return Verdict("hwp", "inferred") if less or saving else None
 
 
 def _robbed(case: Case) -> Verdict | None:
-    robbed = case.guest and case.facts.mean("stat_steal_s") >= ROBBED
+    robbed = case.guest and case.facts.mean("stat_steal_s") >= MIN_STEAL
     return Verdict("hypervisor", "inferred") if robbed else None
 
 
 RULES: tuple[Callable[[Case], Verdict | None], ...] = (
-    _capped, _wide, _limited, _at_limit, _asked_less, _robbed,
+    _capped, _wide, _limited, _at_limit, _less_requested, _robbed,
 )  # fmt: skip
 """The first rule that holds names the cause. Order: what was set, what the code asks for, what
 limits the package, what is only likely."""
@@ -176,86 +173,53 @@ def verdict(case: Case) -> Verdict:
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
-    """What the cause rests on, and what else was seen."""
-    facts = case.facts
-    told: dict[str, Any] = {"cap": case.cap} if case.cap else {}
-    told |= dict(_simd(facts))
-    told["limit_reasons"] = _reasons(facts)
-    told |= dict(_flags(facts)) | dict(_came_on(facts)) | dict(_shares(facts))
-    if cause == "hwp":
-        told |= dict(_asked(facts))
-    if (held := facts.mean("pstate_limit")) > 0:  # how far it is held down, not why
-        told["pstate_limit"] = round(held, 1)
-    if cause == "hypervisor":
-        told["steal_share"] = round(facts.mean("stat_steal_s"), 3)
-    levels = {"power_w": facts.watts, "power_limit_w": facts.mean("power_limit_w")}
-    if cause == "power-pl2":
-        levels["power_limit2_w"] = facts.mean("power_limit2_w")
-    if cause in {"thermal", "prochot"}:
-        levels["temperature_c"] = facts.mean("temperature_c")
-    return told | {key: round(value, 1) for key, value in levels.items() if value > 0}
-
-
-def _simd(facts: Facts) -> Iterator[tuple[str, Level]]:
-    shares = {key: share for key in LEVELS if (share := facts.mean(key)) > 0}
-    if sum(shares.values()) >= ACTS:
-        most = max(shares, key=lambda key: shares[key])
-        yield "simd", Level(int(most[-1]), shares[most])
-
-
-def _reasons(facts: Facts) -> Polled:
-    """Limit reasons: first those that limit the clock, the most frequent in front."""
+    """What the cause rests on, and what else was counted."""
+    facts, mean = case.facts, case.facts.mean
+    found: dict[str, Any] = {"cap": case.cap} if case.cap else {}
+    levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
+    if sum(levels.values()) >= ACTS:
+        most = max(levels, key=lambda key: levels[key])
+        found["simd"] = Level(int(most[-1]), levels[most])
+    # Limit reasons: first those that limit the clock, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
-    seen = facts.seen("limit_reasons", ACTS)
-    seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
-    return Polled(tuple(seen), facts.polls("limit_reasons"))
-
-
-def _flags(facts: Facts) -> Iterator[tuple[str, Polled]]:
-    for key in FLAGS:
-        if seen := facts.seen(key, ACTS):
-            yield key, Polled(tuple(seen), facts.polls(key))
-
-
-def _came_on(facts: Facts) -> Iterator[tuple[str, Polled]]:
-    """Sticky reasons that came on meanwhile."""
-    if seen := facts.seen("plr_reasons"):
-        yield "plr_reasons", Polled(tuple(seen), facts.polls("plr_reasons"))
-
-
-def _shares(facts: Facts) -> Iterator[tuple[str, float]]:
-    for key in PCU:
-        if (share := facts.mean(key)) >= ACTS:
-            yield key, share
+    reasons = facts.bits("limit_reasons", ACTS)
+    reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
+    found["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
+    for key, share in (*((key, ACTS) for key in FLAGS), ("plr_reasons", 0.0)):
+        if bits := facts.bits(key, share):
+            found[key] = PolledBits(tuple(bits), facts.polls(key))
+    found |= {key: share for key in PCU if (share := mean(key)) >= ACTS}
     for scope in ("package", "core"):
-        if (share := facts.mean(f"{scope}_throttled_s")) > 0:
-            yield f"{scope}_throttled_share", round(share, 3)
+        if (share := mean(f"{scope}_throttled_s")) > 0:
+            found[f"{scope}_throttled_share"] = round(share, 3)
         for what in ("throttles", "power_limits"):
-            if (per_s := facts.mean(f"{scope}_{what}")) > 0:
-                yield f"{scope}_{what}", per_s
-    if (share := facts.mean("power_throttled_s")) >= ACTS:
-        yield "throttled_for_power_share", round(share, 3)
+            if (per_s := mean(f"{scope}_{what}")) > 0:
+                found[f"{scope}_{what}"] = per_s
+    if (share := mean("power_throttled_s")) >= ACTS:
+        found["throttled_for_power_share"] = round(share, 3)
+    if cause == "hwp":
+        if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
+            found["hwp_max"] = OutOf(requested, highest)
+        if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
+            found["hwp_epp"] = round(preference)
+    if (limit := mean("pstate_limit")) > 0:  # how far it is lowered, not why
+        found["pstate_limit"] = round(limit, 1)
+    if cause == "hypervisor":
+        found["steal_share"] = round(mean("stat_steal_s"), 3)
+    numbers = {"power_w": facts.watts, "power_limit_w": mean("power_limit_w")}
+    if cause == "power-pl2":
+        numbers["power_limit2_w"] = mean("power_limit2_w")
+    if cause in {"thermal", "prochot"}:
+        numbers["temperature_c"] = mean("temperature_c")
+    return found | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 
-def _asked(facts: Facts) -> Iterator[tuple[str, OutOf | int]]:
-    if (most := facts.mean("hwp_max")) < (highest := facts.mean("hwp_highest")):
-        yield "hwp_max", OutOf(most, highest)
-    if (preference := facts.mean("hwp_epp")) >= SAVING:
-        yield "hwp_epp", round(preference)
-
-
-CORE_CYCLES, TICKS = "cycles", "pcu_ticks"
-LEVEL = "license_"
-"""Each thread counts these cycles of its whole core, also while it is halted itself: Intel's
-metrics for Skylake-SP halve the sum of two."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
-    """Where a counter goes: what it is a share of, then itself, or each of its bits."""
+    """Where a counter is in the sums of a tally: its base, then itself, or each of its bits."""
 
     column: BlockCounter
-    below: BlockCounter | None  # None: polls or time
+    base: BlockCounter | None  # what it is a share of; None: polls or time
     place: int
 
     @property
@@ -265,7 +229,7 @@ class _Entry:
 
 
 class Tally:
-    """The counters of a stream that may tell a cause, in sums that can be added up."""
+    """The counters of a stream that may show a cause, in sums that can be added up."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
@@ -273,19 +237,23 @@ class Tally:
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
-            column = counters.columns.get(key)
-            below = counters.columns.get(_whole(key) or "")
-            if column is None or (_whole(key) and below is None):
+            whole = ""  # key of what it is a share of
+            if key.startswith(LEVEL):
+                whole = CORE_CYCLES
+            elif key.startswith("pcu_"):
+                whole = PCU_TICKS
+            column, base = counters.columns.get(key), counters.columns.get(whole)
+            if column is None or (whole and base is None):
                 continue
             if column.counter.kind == "flags" and column.counter.columns < 2:
                 continue
-            if below is not None and scope[below.block] != scope[column.block]:
+            if base is not None and scope[base.block] != scope[column.block]:
                 continue
-            self.entries[key] = entry = _Entry(column, below, self.width)
+            self.entries[key] = entry = _Entry(column, base, self.width)
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """(cores, width). What a package or the machine counts, each of its cores has whole."""
+        """(cores, width). Each core has all that its package or the machine counts."""
         where = {
             "cpu": cores.rows, "core": cores.told[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
@@ -293,16 +261,19 @@ class Tally:
         out = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
             rows = where[self._scope[entry.column.block]]
-            moved = self._moved(entry, delta)
-            nothing = np.zeros((1, entry.width))
-            mine = np.concatenate([moved, nothing])[rows]
-            both = mine.max if entry.column.counter.key.startswith(LEVEL) else mine.sum
-            mine = mine[:, 0] if rows.shape[1] == 1 else both(axis=1)
-            out[:, entry.place : entry.place + entry.width] = mine
+            by_row = np.concatenate([self._moved(entry, delta), np.zeros((1, entry.width))])
+            threads = by_row[rows]
+            if rows.shape[1] == 1:
+                by_core = threads[:, 0]
+            elif entry.column.counter.key.startswith(LEVEL):
+                by_core = threads.max(axis=1)
+            else:
+                by_core = threads.sum(axis=1)
+            out[:, entry.place : entry.place + entry.width] = by_core
         return out
 
     def _moved(self, entry: _Entry, delta: Delta) -> Floats:
-        """(rows, width); rows that are not known are 0 in both sums."""
+        """(rows, width); unknown rows are 0 in both sums."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
@@ -310,21 +281,15 @@ class Tally:
         else:
             top = self._counters.moved(delta, counter.key)
             assert top is not None
-            moved = np.stack([self._below(entry, delta), top], axis=1)
+            if entry.base is not None:
+                base = table.moved[:, entry.base.first]
+            elif counter.kind == "gauge":
+                base = table.ticks
+            else:
+                base = table.ticks / self._counters.stamp_hz
+            moved = np.stack([base, top], axis=1)
         known = np.isfinite(moved).all(axis=1, keepdims=True)
         return np.where(known, moved, 0.0)
-
-    def _below(self, entry: _Entry, delta: Delta) -> Floats:
-        table = delta.tables[entry.column.block]
-        if entry.below is not None:
-            return table.moved[:, entry.below.first]
-        gauge = entry.column.counter.kind == "gauge"
-        return table.ticks if gauge else table.ticks / self._counters.stamp_hz
-
-
-def _whole(key: str) -> str | None:
-    """Key of what a counter is a share of; None: polls or time."""
-    return CORE_CYCLES if key.startswith(LEVEL) else TICKS if key.startswith("pcu_") else None
 
 
 class Facts:
@@ -337,20 +302,20 @@ class Facts:
         """A gauge's mean, a rate per second (watts of energy), or a bit's share of the polls; NaN:
         unknown."""
         entry = self._entries.get(key)
-        if entry is None or not (below := self._sums[entry.place]):
+        if entry is None or not (base := self._sums[entry.place]):
             return nan
         parts = entry.column.counter.parts
         if entry.column.counter.kind != "flags":
-            return float(self._sums[entry.place + 1] / below)
-        bits = [bit.times for bit in self.seen(key) if bit.part == part]
-        return max(bits) / below if bits else 0.0 if part in parts else nan
+            return float(self._sums[entry.place + 1] / base)
+        times = [bit.times for bit in self.bits(key) if bit.part == part]
+        return max(times) / base if times else 0.0 if part in parts else nan
 
     def polls(self, key: str) -> float:
         entry = self._entries.get(key)
         return self._sums[entry.place] if entry is not None else 0.0
 
-    def seen(self, key: str, share: float = 0.0) -> list[Bit]:
-        """The bits that were set in so many of the polls, and at least in one."""
+    def bits(self, key: str, share: float = 0.0) -> list[Bit]:
+        """The bits that were set in this share of the polls, and at least in one."""
         entry = self._entries.get(key)
         if entry is None:
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from perftop.detect.engine import Detector, Seen
+from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.halts import Halts
 from perftop.detect.neighbours import Neighbours
 from perftop.detect.ramps import Ramps
@@ -15,31 +15,34 @@ from perftop.detect.steals import Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 
 
-class Watcher(Protocol):
-    """Begins and ends episodes of a detector."""
+class Detector(Protocol):
+    """Starts and ends the episodes of one kind."""
 
     there: bool
     """Whether this stream can show any."""
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
 
 
 class Detection:
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._sieve = sieve
-        self.neighbours = Neighbours(sieve, detector)
-        first: list[Watcher] = [Drops(sieve, detector), Ramps(sieve), self.neighbours]
-        others = Throttles, Licenses, Halts, Smis, Steals
-        every = [*first, *(watcher(sieve, detector) for watcher in others)]
-        self._watchers = [watcher for watcher in every if watcher.there]
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._reader = reader
+        self.neighbours = Neighbours(reader, episodes)
+        # Drops come first: other detectors leave out what a drop covers.
+        detectors: list[Detector] = [
+            Drops(reader, episodes), Ramps(reader), self.neighbours, Throttles(reader, episodes),
+            Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
+            Steals(reader, episodes),
+        ]  # fmt: skip
+        self._detectors = [detector for detector in detectors if detector.there]
 
     def sample(
         self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]
     ) -> list[Episode]:
         """The episodes that this sample ended."""
-        seen = Seen(sample, since_ns, time_ns, self._sieve.cores, records)
-        return [episode for watcher in self._watchers for episode in watcher.sample(seen)]
+        data = DetectorInput(sample, since_ns, time_ns, self._reader.cores, records)
+        return [episode for detector in self._detectors for episode in detector.sample(data)]

@@ -1,8 +1,8 @@
-"""Ramps: from a core's waking to a steady clock, and how long that took. Pure steps.
+"""Detects ramps: from a core's waking to a steady clock, and how long that took. Pure steps.
 
-A ramp is told when its clock has been steady for a while: before, nobody knows which clock that
-will be. Within a sample nothing is seen but the mean clock: times as short as that are bounds, and
-the climb is at least what is told.
+A ramp is reported when its clock has been steady for a while: before, nobody knows which clock that
+will be. Within a sample only the mean clock is visible: times as short as that are bounds, and the
+climb is at least what is reported.
 """
 
 from __future__ import annotations
@@ -17,44 +17,55 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine import GAP_SAMPLES, Seen, gap_ns
+from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 UP = 0.1
-"""Minimum share of a sample that a core works to be up. An idle system works less."""
+"""Share of a sample that a core must work to be up. An idle system works less."""
 REST_NS = 1_000_000_000
-"""Minimum sleep before a waking counts. Builds and databases come and go several times a second,
-and their clock follows them as it can."""
+"""Sleep before a waking counts. Builds and databases sleep and wake several times a second, and
+their clock follows as it can."""
 HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
-"""A clock is steady once it has stayed put for both. Governors look at it every 10 to 100 ms."""
-LONGEST_NS = 10_000_000_000
-"""A clock that is not steady by then follows something else than the core's waking."""
-SHOWN = 4
-"""Minimum samples of a climb that counts as measured. With fewer, the mean clock of the first
-sample may lie further above the clock at the start than an eighth of the climb."""
+"""A clock is steady once it has stayed the same for both. Governors adjust it every 10 to 100
+ms."""
+MAX_CLIMB_NS = 10_000_000_000
+"""A clock that is not steady by then follows something other than the core's waking."""
+MIN_MEASURED_SAMPLES = 4
+"""Samples of a climb that counts as measured. With fewer, the mean clock of the first sample may be
+further above the clock at the start than an eighth of the climb."""
+MIN_WORK = 0.5
+"""Share of the time since it woke that a core must work. Otherwise its load sets its clock."""
+WAVER = 0.05
+"""Share of the clock by which a steady one may waver: a step of 100 MHz."""
+MIN_GAIN = 0.05
+"""Share of the steady clock that a climb must gain. Less is wavering."""
+MIN_WAY = 0.25
+"""Share of the way from the first clock to the ceiling that a climb must take. Power limits and
+policies stop real climbs at a third of it; a clock that wavers at the bottom gains some per
+cent."""
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Clocks:
-    """One sample, by position of the core; NaN: not known."""
+    """One sample, by position of the core; NaN: unknown."""
 
-    busy_hz: Callable[[], Floats]  # asked for only while a core climbs
+    busy_hz: Callable[[], Floats]  # called only while a core climbs
     util: Floats  # of its busiest thread
     ceiling_hz: Floats
 
 
 class Ramps:
-    """Follows the cores that have woken up; those of one group that did so together are told
-    together."""
+    """Follows the cores that have woken up; those of one group that did so together are one
+    episode."""
 
-    def __init__(self, sieve: Sieve) -> None:
-        self.there = bool(sieve.evaluator.chosen["busy_hz"])
-        sample_ns = sieve.hello.sample_ns
+    def __init__(self, reader: SampleReader) -> None:
+        self.there = bool(reader.evaluator.chosen["busy_hz"])
+        sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
-        self._forget(sieve.cores)
+        self._forget(reader.cores)
 
     def _forget(self, cores: Cores) -> None:
         """Forgets everything, because the cores have changed or time has passed unseen."""
@@ -62,7 +73,7 @@ class Ramps:
         self._awake_ns = np.zeros(count)  # when each was last not known to sleep
         self._known_ns = np.zeros(count)  # when each was read last
         self._woke = np.full(count, NEVER)  # in which of the samples below
-        self._batch = np.full(count, NEVER)  # with whom
+        self._batch = np.full(count, NEVER)  # number of the cores that woke together
         self._end_ns: list[int] = []  # of samples since the first that a climbing core needs
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
@@ -72,15 +83,15 @@ class Ramps:
         self._ceiling_hz = np.full(count, np.nan)  # now
         self._climbed: dict[int, list[Ramp]] = {}
 
-    def sample(self, seen: Seen) -> list[Episode]:
-        """The episodes that this sample ended, which is when they are first told."""
-        if seen.cores is not self._cores:
-            self._forget(seen.cores)
-        clocks = Clocks(partial(_busy_hz, seen), seen.util(), seen.ceiling_hz)
-        return self.step(clocks, seen.since_ns, seen.time_ns)
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """The episodes that this sample ended, which is when they are first reported."""
+        if data.cores is not self._cores:
+            self._forget(data.cores)
+        clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
+        return self.step(clocks, data.since_ns, data.time_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same, of clocks."""
+        """Advance by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._forget(self._cores)
             return []
@@ -95,13 +106,14 @@ class Ramps:
         busy_hz = now.busy_hz()
         self._record(busy_hz, now.util, time_ns, np.where(known, apart_ns, 0.0))
         self._wake(woke & np.isfinite(busy_hz))
-        self._leave(known & ~awake | unseen | self._too_long(time_ns))
+        too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
+        self._leave(known & ~awake | unseen | too_long)
         self._ceiling_hz = now.ceiling_hz
         self._settle(time_ns)
-        return self._told()
+        return self._finish()
 
     def _record(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
-        """A core that was not read is as it was: it is told later rather than too early."""
+        """A core that was not read is as it was: it is reported later rather than too early."""
         if self._hz:
             hz = np.where(np.isnan(hz), self._hz[-1], hz)
             util = np.where(np.isnan(util), self._util[-1], util)
@@ -111,7 +123,7 @@ class Ramps:
         self._end_ns.append(time_ns)
 
     def _wake(self, woke: Bools) -> None:
-        """A core that woke late in a sample shows it in the next, so these are together, too."""
+        """A core that woke late in a sample shows it in the next, so both are one batch."""
         self._woke[woke] = len(self._hz) - 1
         young, self._young = self._young, {}
         for group in distinct(self._cores.group[woke]):
@@ -120,10 +132,6 @@ class Ramps:
                 batch = self._young[group] = self._batches
                 self._batches += 1
             self._batch[woke & (self._cores.group == group)] = batch
-
-    def _too_long(self, time_ns: int) -> Bools:
-        woke_ns = np.array(self._end_ns)[self._woke]
-        return np.asarray(time_ns - woke_ns > LONGEST_NS)
 
     def _leave(self, cores: Bools) -> None:
         self._woke[cores] = self._batch[cores] = NEVER
@@ -136,40 +144,51 @@ class Ramps:
             return
         window = np.array(self._hz[begin:])[:, old]
         low, high = window.min(axis=0), window.max(axis=0)
-        steady = old[high - low <= WAVER * high]
-        if len(steady):
-            for ramp in self._ramps(steady, begin):
-                self._climbed.setdefault(int(self._batch[ramp.core]), []).append(ramp)
-            self._leave(np.isin(np.arange(len(self._woke)), steady))
-
-    def _ramps(self, cores: Ints, begin: int) -> list[Ramp]:
-        """The ramps of those of these cores that climbed. Their clock is steady since sample
-        `begin`."""
+        cores = old[high - low <= WAVER * high]
+        if not len(cores):
+            return
         hz, util, apart_ns = (
-            np.array(past)[:, cores] for past in (self._hz, self._util, self._apart_ns)
+            np.array(samples)[:, cores] for samples in (self._hz, self._util, self._apart_ns)
         )
         woke = self._woke[cores]
         hz[np.arange(len(hz))[:, None] < woke] = np.nan
         end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
-        return Climb(cores, woke, begin, end_ns, hz, util, apart_ns, ceiling_hz).ramps()
+        climb = Climb(cores, woke, begin, end_ns, hz, util, apart_ns, ceiling_hz)
+        for ramp in climb.ramps():
+            self._climbed.setdefault(int(self._batch[ramp.core]), []).append(ramp)
+        self._leave(np.isin(np.arange(len(self._woke)), cores))
 
-    def _told(self) -> list[Episode]:
+    def _finish(self) -> list[Episode]:
         """The batches in which no core climbs any more. Drops the samples that no core needs."""
         left = set(self._batch.tolist())
         over = [batch for batch in self._climbed if batch not in left]
         live = self._woke[self._woke != NEVER]
         needless = int(live.min()) if len(live) else len(self._hz)
-        for past in (self._hz, self._util, self._apart_ns, self._end_ns):
-            del past[:needless]
+        for samples in (self._hz, self._util, self._apart_ns, self._end_ns):
+            del samples[:needless]
         self._woke[self._woke != NEVER] -= needless
         return [self._episode(self._climbed.pop(batch)) for batch in over]
 
     def _episode(self, ramps: list[Ramp]) -> Episode:
+        """Numbers are those of the median core, and of the slowest one if it stands out."""
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
-        evidence = _evidence(ramps, self._cores.lists)
+
+        def middle(key: str) -> float:
+            return float(median(getattr(ramp, key) for ramp in ramps))
+
+        evidence: dict[str, Any] = {key: round(middle(key)) for key in ("first_hz", "steady_hz")}
+        evidence |= {key: round(middle(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
+        slowest = max(ramps, key=lambda ramp: ramp.steady_s)
+        if slowest.steady_s - middle("steady_s") > slowest.resolution_s:
+            evidence["slowest_s"] = round(slowest.steady_s, 4)
+            evidence["slowest_cpu"] = self._cores.lists[slowest.core][0]
+        evidence["resolution_s"] = round(median_high(r.resolution_s for r in ramps), 4)
+        if drops := max(ramp.drops for ramp in ramps):
+            evidence["drops"] = drops
         if np.isfinite(self._ceiling_hz[members]).all():
             evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
+        measured = median(ramp.samples for ramp in ramps) >= MIN_MEASURED_SAMPLES
         return Episode(
             "ramp",
             self._cores.cpus(members),
@@ -178,30 +197,18 @@ class Ramps:
             median(ramp.steady_hz - ramp.first_hz for ramp in ramps),
             "-",
             evidence,
-            "measured" if median(ramp.samples for ramp in ramps) >= SHOWN else "inferred",
+            "measured" if measured else "inferred",
         )
 
 
-def _busy_hz(seen: Seen) -> Floats:
+def _busy_hz(data: DetectorInput) -> Floats:
     """The clock of each core while it ran, its threads together; NaN: it did not run."""
-    cycles, run_s = seen.ran()
+    cycles, run_s = data.ran()
     unknown = np.full(len(run_s), np.nan)
     return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))
 
 
-MIN_WORK = 0.5
-"""Minimum share of the time since it woke that a core works. Otherwise its load sets its clock."""
-WAVER = 0.05
-"""Share of the clock by which a steady one may waver: a step of 100 MHz."""
-GAIN = 0.05
-"""Minimum share of the steady clock that a climb gains. Less is wavering."""
-TOWARDS = 0.25
-"""Minimum share of the way from the first clock to the ceiling that a climb takes. Power limits and
-policies hold real climbs at a third of it; a clock that wavers at the bottom takes some per cent.
-"""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ramp:
     """The ramp of one core."""
 
@@ -214,21 +221,21 @@ class Ramp:
     t99_s: float
     steady_s: float
     resolution_s: float
-    """Error of the times, which is also the shortest that can be told."""
+    """Error of the times, which is also the shortest measurable one."""
     drops: int
     samples: int
     """Samples that showed it climb."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Climb:
-    """Some samples of some cores, of shape (samples, cores) each. The clock of all is steady since
-    the sample `begin`."""
+    """The clocks of some cores from their waking until all were steady; (samples, cores) each."""
 
     cores: Ints
     woke: Ints
     """The sample in which each woke."""
     begin: int
+    """The sample since which all clocks are steady."""
     end_ns: Ints
     """(samples) ends of the samples."""
     hz: Floats
@@ -237,76 +244,39 @@ class Climb:
     apart_ns: Floats
     """Time between one reading of the core and the next; 0: it was not read."""
     ceiling_hz: Floats
-    """(cores) now; NaN: not known."""
-
-    @property
-    def _number(self) -> Ints:
-        return np.arange(len(self.hz))[:, None]
+    """(cores) now; NaN: unknown."""
 
     def _at(self, samples: Ints, values: Floats) -> Floats:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
-    def start_ns(self) -> Floats:
-        """When each core woke: the work in the sample of the waking was at the end of it."""
-        work = np.minimum(1.0, self._at(self.woke, self.util) / self._at(self.woke + 1, self.util))
-        return self.end_ns[self.woke] - work * self._at(self.woke, self.apart_ns)
-
-    def began_ns(self, samples: Ints) -> Floats:
-        """Start of these samples as each core saw it. The span of a core that was not read is
-        longer."""
-        return self.end_ns[samples] - self._at(samples, self.apart_ns)
-
-    def settled(self, steady_hz: Floats, at99: Ints) -> Ints:
-        """The sample from which on the clock only wavers and has gained everything."""
-        astray = (np.abs(self.hz - steady_hz) > WAVER * steady_hz) & (self._number < self.begin)
-        last = np.where(astray, self._number, -1).max(axis=0)
-        return np.asarray(np.maximum(last + 1, at99))
-
     def ramps(self) -> list[Ramp]:
         """The ramps of the cores whose clock climbed."""
-        first_hz, steady_hz = self._at(self.woke, self.hz), np.median(self.hz[self.begin :], axis=0)
-        at90, at99 = ((self.hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        settled = self.settled(steady_hz, at99)
-        fell = self.hz[1:] < self.hz[:-1] * (1 - WAVER)
-        fell &= self._number[1:] <= settled
-        lost_hz = np.where(fell, self.hz[:-1] - self.hz[1:], 0.0).sum(axis=0)
-        seen = (self._number >= self.woke) & (self._number <= settled)
-        apart_s = np.where(seen, self.apart_ns, 0.0).max(axis=0) / 1e9
-        start_ns, ends = self.start_ns(), [self.began_ns(at) for at in (at90, at99, settled)]
+        hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
+        first_hz, steady_hz = self._at(woke, hz), np.median(hz[self.begin :], axis=0)
+        at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
+        # The sample from which on the clock only wavers and has gained everything.
+        astray = (np.abs(hz - steady_hz) > WAVER * steady_hz) & (number < self.begin)
+        settled = np.maximum(np.where(astray, number, -1).max(axis=0) + 1, at99)
+        fell = hz[1:] < hz[:-1] * (1 - WAVER)
+        fell &= number[1:] <= settled
+        lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
+        climbing = (number >= woke) & (number <= settled)
+        apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
+        # In the sample of the waking, the work was at its end.
+        work = np.minimum(1.0, self._at(woke, self.util) / self._at(woke + 1, self.util))
+        start_ns = self.end_ns[woke] - work * self._at(woke, self.apart_ns)
+        # A sample starts for each core when it was read before: that may be longer ago.
+        starts = [self.end_ns[at] - self._at(at, self.apart_ns) for at in (at90, at99, settled)]
         columns: Sequence[Floats | Ints] = (
-            self.cores, start_ns.astype(int), ends[2].astype(int), first_hz, steady_hz,
-            *(np.maximum(apart_s, (end - start_ns) / 1e9) for end in ends),
-            apart_s, fell.sum(axis=0), settled - self.woke,
+            self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
+            *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),
+            apart_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
-        climbed = self._worked() & self._rose(first_hz, steady_hz, lost_hz)
+        # The clock gained enough, more than it lost on the way, and came nearer to its ceiling.
+        gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
+        climbed = np.isnan(room_hz) | (gained_hz >= MIN_WAY * room_hz)
+        climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
+        worked = np.where(number > woke, self.util, 0.0).sum(axis=0)
+        climbed &= worked >= MIN_WORK * (len(hz) - 1 - woke)
         rows = zip(*(column[climbed].tolist() for column in columns), strict=True)
         return [Ramp(*row) for row in rows]
-
-    def _rose(self, first_hz: Floats, steady_hz: Floats, lost_hz: Floats) -> Bools:
-        """Mask of the cores whose clock gained enough, more than it lost on the way, and came
-        nearer to its ceiling."""
-        gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
-        far = np.isnan(room_hz) | (gained_hz >= TOWARDS * room_hz)
-        return np.asarray((gained_hz >= GAIN * steady_hz) & (gained_hz > lost_hz) & far)
-
-    def _worked(self) -> Bools:
-        since = np.where(self._number > self.woke, self.util, 0.0).sum(axis=0)
-        return np.asarray(since >= MIN_WORK * (len(self.hz) - 1 - self.woke))
-
-
-def _evidence(ramps: Sequence[Ramp], cores: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Numbers of the median core, and of the slowest one if it can be told apart."""
-
-    def middle(key: str) -> float:
-        return float(median(getattr(ramp, key) for ramp in ramps))
-
-    found: dict[str, Any] = {key: round(middle(key)) for key in ("first_hz", "steady_hz")}
-    found |= {key: round(middle(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
-    slowest = max(ramps, key=lambda ramp: ramp.steady_s)
-    if slowest.steady_s - middle("steady_s") > slowest.resolution_s:
-        found["slowest_s"] = round(slowest.steady_s, 4)
-        found["slowest_cpu"] = cores[slowest.core][0]
-    found["resolution_s"] = round(median_high(r.resolution_s for r in ramps), 4)
-    if drops := max(ramp.drops for ramp in ramps):
-        found["drops"] = drops
-    return found

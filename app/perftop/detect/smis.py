@@ -1,54 +1,55 @@
-"""System management interrupts: firmware stops all CPUs at once, and only a counter tells."""
+"""Detects system management interrupts: firmware stops all CPUs at once, and only a counter shows
+it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.engine import Detector, Seen, gap_ns
+from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 QUIET_NS = 1_000_000_000
 """Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
-often; a line for each SMI would bury it."""
+often; one line for each SMI would bury it."""
 STRETCHED = 1.5
 """Multiple of the sample. A row whose span is longer was not read for a while: it counts SMIs that
 other rows have counted before."""
 
 
 class Smis:
-    """Begins and ends episodes of a detector."""
+    """Detects SMIs by the counter of each CPU."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._counters, self._detector = sieve.counters, detector
-        self._cpus = np.array([row.cpu for row in sieve.hello.topology])
-        self._column = sieve.counters.columns.get("smi")
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._counters, self._episodes = reader.counters, episodes
+        self._cpus = np.array([row.cpu for row in reader.hello.topology])
+        self._column = reader.counters.columns.get("smi")
         self.there = self._column is not None
-        self._gap_ns = gap_ns(sieve.hello.sample_ns)
+        self._gap_ns = gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
-        if self._episode is None and not seen.sample.part(self._counted):
+        if self._episode is None and not data.sample.part(self._counted):
             return []
         assert self._column is not None
-        table = seen.sample.delta.tables[self._column.block]
+        table = data.sample.delta.tables[self._column.block]
         moved = table.moved[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
-        return self.step(moved, span_ns, seen.since_ns, seen.time_ns)
+        return self.step(moved, span_ns, data.since_ns, data.time_ns)
 
-    def _counted(self, among: Verdicts) -> list[bool]:
+    def _counted(self, batch: SampleBatch) -> list[bool]:
         """Whether any CPU counted one."""
-        assert self._column is not None
-        moved = among.delta.tables[self._column.block].moved[..., self._column.first]
-        told: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
-        return told
+        moved = self._counters.moved(batch.delta, "smi")
+        assert moved is not None
+        counted: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
+        return counted
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same, of how many each CPU counted, and over which span."""
+        """The same by the number that each CPU counted, and its span."""
         counted = moved > 0
         if self._episode is None and not counted.any():
             return []
@@ -61,28 +62,22 @@ class Smis:
             if news.any():
                 self._last_ns = time_ns
                 if self._episode is None:
-                    self._begin(int(begin_ns[news].min()))
-            self._add(np.where(counted, moved, 0.0), time_ns)
+                    self._counts[:] = 0
+                    start_ns = int(begin_ns[news].min())
+                    self._episode = Episode("smi", [], start_ns, cause="firmware")
+                    self._episodes.running.append(self._episode)
+            if self._episode is not None:  # else late news of one that is over
+                self._counts += np.where(counted, moved, 0.0)
+                self._episode.cpus = self._cpus[self._counts > 0].tolist()
+                self._episode.depth = most = float(self._counts.max())
+                elapsed_s = (time_ns - self._episode.start_ns) / 1e9
+                self._episode.evidence = {"SMIs_per_s": round(most / elapsed_s, 1)}
         if time_ns - self._last_ns >= QUIET_NS:
             ended += self._end()
         return ended
-
-    def _begin(self, start_ns: int) -> None:
-        self._counts[:] = 0
-        self._episode = Episode("smi", [], start_ns, cause="firmware")
-        self._detector.running.append(self._episode)
-
-    def _add(self, moved: Floats, time_ns: int) -> None:
-        if self._episode is None:  # late news of one that is over
-            return
-        self._counts += moved
-        self._episode.cpus = self._cpus[self._counts > 0].tolist()
-        self._episode.depth = most = float(self._counts.max())
-        elapsed_s = (time_ns - self._episode.start_ns) / 1e9
-        self._episode.evidence = {"SMIs_per_s": round(most / elapsed_s, 1)}
 
     def _end(self) -> list[Episode]:
         if self._episode is None:
             return []
         over, self._episode = self._episode, None
-        return [self._detector.end(over, self._last_ns)]
+        return [self._episodes.end(over, self._last_ns)]

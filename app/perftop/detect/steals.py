@@ -1,78 +1,73 @@
-"""Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms."""
+"""Detects time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
-from perftop.detect.engine import Detector, Seen, Spells
+from perftop.base.arrays import Floats
+from perftop.detect.engine import DetectorInput, RunningEpisodes, ShareEpisodes
 from perftop.detect.standstill import TICK_S
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 START, END = 0.04, 0.02
 """Shares of the time. Neighbours on a well-kept host take up to a tick in 250 ms now and then."""
-TICKS = 3
-"""Ticks that must come soon after each other. One may have filled up over any time, and two may
-meet by chance."""
+MIN_TICKS = 3
+"""Ticks that must follow each other closely. One may have filled up over any time, and two may meet
+by chance."""
 QUIET_NS = round(TICK_S / END * 1e9)
 """Time without a tick after which the share is below END."""
 
 
 class Steals:
-    """Begins and ends episodes of a detector."""
+    """Detects steal by its ticks."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        rows = sieve.hello.topology
-        self.there = bool(sieve.evaluator.chosen["steal"])
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        rows = reader.hello.topology
+        self.there = bool(reader.evaluator.chosen["steal"])
         self._names = [[row.cpu] for row in rows]
         self._host = np.zeros(len(rows), int)
-        self._spells = Spells(detector, "steal", START, END, sieve.hello.sample_ns)
+        self._steals = ShareEpisodes(episodes, "steal", START, END, reader.hello.sample_ns)
         self._ticks = np.zeros(len(rows))
         """In a row, each so soon after the one before that it alone makes a high share ..."""
-        self._began_ns = np.zeros(len(rows), int)
-        """... and the start of the sample that brought the first."""
+        self._start_ns = np.zeros(len(rows), int)
+        """... and the start of the sample with the first."""
         self._last_ns = np.full(len(rows), -QUIET_NS - 1)
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
-        if not self._spells.running and seen.sample.highest.stolen_s <= 0:
+        if not self._steals.running and data.sample.highest.stolen_s <= 0:
             return []
-        return self.step(seen.sample.values.top[INDEX["steal"]], seen.since_ns, seen.time_ns)
+        return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same, of seconds stolen by position of the CPU."""
-        if not self._spells.running and not (stolen_s > 0).any():
+        """The same by the seconds stolen, by position of the CPU."""
+        if not self._steals.running and not (stolen_s > 0).any():
             return []
         came = stolen_s >= TICK_S / 2
         soon = since_ns - self._last_ns <= QUIET_NS
-        # A tick tells of all the time since the last one.
+        # A tick covers all the time since the last one.
         elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
         share = np.where(came, stolen_s / elapsed_s, np.nan)
         share[~came & np.isfinite(stolen_s) & (time_ns - self._last_ns > QUIET_NS)] = 0.0
-        taken = self._spells.taken(len(stolen_s))
+        taken = self._steals.taken(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * START <= TICK_S)
         goes_on = came & soon & (taken | (near & (share >= START)))
-        self._count(came, goes_on, stolen_s / TICK_S, since_ns)
-        self._last_ns = np.where(came, time_ns, self._last_ns)
-        share[came & (self._ticks < TICKS - 0.5) & ~taken] = np.nan
-        return self._tell(share, elapsed_s, since_ns, time_ns)
-
-    def _count(self, came: Bools, goes_on: Bools, ticks: Floats, since_ns: int) -> None:
         before = np.where(goes_on, self._ticks, 0.0)
-        self._began_ns = np.where(came & (before == 0), since_ns, self._began_ns)
-        self._ticks = np.where(came, before + ticks, self._ticks)
+        self._start_ns = np.where(came & (before == 0), since_ns, self._start_ns)
+        self._ticks = np.where(came, before + stolen_s / TICK_S, self._ticks)
+        self._last_ns = np.where(came, time_ns, self._last_ns)
+        share[came & (self._ticks < MIN_TICKS - 0.5) & ~taken] = np.nan
 
-    def _tell(self, share: Floats, elapsed_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        before = {id(spell.episode): spell for spell in self._spells.running}
-        ended = self._spells.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
+        running = {id(one.episode): one for one in self._steals.running}
+        ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
         for episode in ended:  # with its last tick, and not when the next was missed
-            episode.end_ns = before[id(episode)].last_ns
-        for spell in self._spells.running:
-            if id(spell.episode) not in before:
-                spell.episode.cause = "hypervisor"
-                spell.episode.start_ns = int(self._began_ns[spell.members].min())
-            ticks = float(self._ticks[spell.members].sum())
-            spell.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
+            episode.end_ns = running[id(episode)].last_ns
+        for one in self._steals.running:
+            if id(one.episode) not in running:
+                one.episode.cause = "hypervisor"
+                one.episode.start_ns = int(self._start_ns[one.members].min())
+            ticks = float(self._ticks[one.members].sum())
+            one.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
         return ended

@@ -1,136 +1,140 @@
-"""Cores that are told to be too hot, or to stand still, without a clock below what turbo allows."""
+"""Detects throttling: cores that report heat, or are made to stand still, without a clock below
+what turbo allows."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.detect.engine import PAUSE_NS, Detector, Seen, Shown, Spells
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisode,
+    ShareEpisodes,
+)
 from perftop.detect.low_clock_causes import ACTS
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
 from perftop.model.episode import KERNEL, Episode
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HOT, "modulation")
 START, END = ACTS, ACTS / 2
 """Shares of polls or time. START is the share from which a status is the cause of a drop."""
-AFTER = 2
-"""Samples that must show it. One alone may be the edge of a drop of the same cause."""
+MIN_SAMPLES = 2
+"""Samples that must show it. A single one may be the edge of a drop of the same cause."""
 LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
-"""Places in the sums of a spell: seconds lost, seconds they are of, the share that modulation asked
+"""Places in the sums of an episode: seconds lost, their time base, the share that modulation asked
 for, and the share of each cause."""
 BOOKED = "package_throttled_s", "core_throttled_s"
-"""Counters of booked time. The order counts: what a package told is not told again for its
+"""Counters of booked time. The order counts: what a package reported is not reported again for its
 cores."""
 
 
 class Throttles:
-    """Begins and ends episodes of a detector."""
+    """Detects throttling by polled status bits, else by the time that the kernel books."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._detector = detector
-        self._thermal, self._modulation = Thermal(sieve), Modulation(sieve)
-        self._booked = _Booked(sieve, detector)
-        self.there = self._thermal.told or self._modulation.told or self._booked.told
-        self._standstill = Standstill(sieve)
-        sample_ns = sieve.hello.sample_ns
-        self._spells = Spells(
-            detector, "throttle", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
-        )
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        self._thermal, self._modulation = Thermal(reader), Modulation(reader)
+        self._booked = BookedThrottling(reader, episodes)
+        polled = self._thermal.available or self._modulation.available
+        self.there = polled or self._booked.available
+        self._standstill = Standstill(reader)
+        self._throttles = ShareEpisodes(
+            episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
+            pause_ns=PAUSE_NS,
+        )  # fmt: skip
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
-        books = self._booked.told and not self._thermal.told
-        booked = self._booked.sample(seen) if books else []
-        if self._spells.quiet and not self._thermal.any(seen) and not self._modulation.any(seen):
-            return booked
-        return booked + self._polled(seen)
-
-    def _polled(self, seen: Seen) -> list[Episode]:
-        cores = seen.cores
-        asked = cores.most(self._modulation.shares(seen))
-        status = np.array([*self._thermal.shares(seen), np.where(asked > 0, 1.0, asked * 0)])
+        by_kernel = self._booked.available and not self._thermal.available
+        ended = self._booked.sample(data) if by_kernel else []
+        if self._throttles.quiet and not self._thermal.any(data) and not self._modulation.any(data):
+            return ended
+        cores = data.cores
+        asked = cores.most(self._modulation.shares(data))
+        status = np.array([*self._thermal.shares(data), np.where(asked > 0, 1.0, asked * 0)])
         share = np.fmax.reduce(status, axis=0)
         share[self._dropping(cores)] = 0.0
-        lost, span_s, _ = self._standstill.shares(seen)
+        lost, span_s, _ = self._standstill.shares(data)
         more = [
             cores.total(lost * span_s),
             cores.total(span_s),
             np.nan_to_num(asked),
             *np.nan_to_num(status),
         ]
-        times, weight = (seen.since_ns, seen.time_ns), np.ones(len(cores.lists))
-        ended = self._spells.step(share, weight, cores.package, cores.lists, *times, more)
-        for spell in self._spells.running:
-            self._tell(spell)
+        times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
+        ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
+        for one in self._throttles.running:
+            _describe(one)
         return ended
 
     def _dropping(self, cores: Cores) -> Bools:
-        """Cores of a drop; where heat is its cause, all of the package, for they share the status:
+        """Cores of a drop; if its cause is heat, all of the package, because they share the status:
         those that hardly work have no clock to lose."""
         dropping = np.zeros(len(cores.lists), bool)
-        for episode in self._detector.of("turbo-drop"):
-            mine = cores.of(episode.cpus)
-            dropping |= mine
+        for episode in self._episodes.of("turbo-drop"):
+            members = cores.of(episode.cpus)
+            dropping |= members
             if episode.cause in HOT:
-                dropping |= np.isin(cores.package, cores.package[mine])
+                dropping |= np.isin(cores.package, cores.package[members])
         return dropping
 
-    def _tell(self, spell: Shown) -> None:
-        """Sets cause, evidence and depth. The depth is what it costs, not how often the status was
-        set."""
-        sums, episode = spell.sums, spell.episode
-        shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
-        episode.cause = max(shares, key=lambda cause: shares[cause])
-        told = [name for name, share in shares.items() if share > 0]
-        episode.evidence = {f"{name}_status_share": round(shares[name], 3) for name in told}
-        asked = float(sums[ASKED] / sums[1])
-        if asked > 0:
-            episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
-        if sums[KNOWN_S] > 0:
-            episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
-        else:  # nothing tells how long cores stood still, but for the register that has them do so
-            episode.depth = asked if asked > 0 else None
+
+def _describe(one: ShareEpisode) -> None:
+    """Sets cause, evidence and depth. The depth is the cost, not how often the status was set."""
+    sums, episode = one.sums, one.episode
+    shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
+    episode.cause = max(shares, key=lambda cause: shares[cause])
+    episode.evidence = {
+        f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
+    }
+    asked = float(sums[ASKED] / sums[1])
+    if asked > 0:
+        episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
+    if sums[KNOWN_S] > 0:
+        episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
+    else:  # standstill is not measured; only the register that asks for it is known
+        episode.depth = asked if asked > 0 else None
 
 
-class _Booked:
+class BookedThrottling:
     """Ended episodes of streams without polled status bits. Only the kernel counts their
     throttling, as time, and books all of it when it is over."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._detector = detector
-        found = (sieve.counters.columns.get(key) for key in BOOKED)
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._episodes = episodes
+        found = (reader.counters.columns.get(key) for key in BOOKED)
         self._columns = [column for column in found if column is not None]
-        self.told = bool(self._columns)
+        self.available = bool(self._columns)
         """The kernel of this stream books such time."""
-        self._cpus = {"package": sieve.hello.packages, "core": sieve.hello.cores}
-        self._scope = {block.name: block.scope for block in sieve.hello.blocks}
+        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
+        self._scope = {block.name: block.scope for block in reader.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, when it was last in a drop. The drop has told of that throttling."""
+        """By CPU, when it was last in a drop, which covers that throttling."""
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that the kernel booked in this sample."""
-        for drop in self._detector.of("turbo-drop"):
-            self._dropped_ns.update(dict.fromkeys(drop.cpus, seen.time_ns))
-        told: list[Episode] = []
+        time_ns, dropped_ns = data.time_ns, self._dropped_ns
+        for drop in self._episodes.of("turbo-drop"):
+            dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
+        ended: list[Episode] = []
         for column in self._columns:
-            booked_s = seen.sample.delta.tables[column.block].moved[:, column.first]
-            rows = self._cpus[self._scope[column.block]]
+            booked_s = data.sample.delta.tables[column.block].moved[:, column.first]
+            groups = self._cpus[self._scope[column.block]]
             for row in np.flatnonzero(booked_s > 0).tolist():
-                told += self._told(rows[row], float(booked_s[row]), seen.time_ns, told)
-        return told
-
-    def _told(
-        self, cpus: list[int], seconds: float, time_ns: int, others: list[Episode]
-    ) -> list[Episode]:
-        start_ns = time_ns - round(seconds * 1e9)
-        left = self._left(cpus, start_ns, others)
-        evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
-        episode = Episode("throttle", left, start_ns, time_ns, None, "thermal", evidence)
-        return [episode] if left else []
-
-    def _left(self, cpus: list[int], start_ns: int, told: list[Episode]) -> list[int]:
-        others = {cpu for episode in told for cpu in episode.cpus}
-        dropped = self._dropped_ns
-        return [c for c in cpus if c not in others and dropped.get(c, start_ns - 1) < start_ns]
+                seconds = float(booked_s[row])
+                start_ns = time_ns - round(seconds * 1e9)
+                covered = {cpu for episode in ended for cpu in episode.cpus}
+                cpus = [
+                    cpu for cpu in groups[row]
+                    if cpu not in covered and dropped_ns.get(cpu, start_ns - 1) < start_ns
+                ]  # fmt: skip
+                evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
+                if cpus:
+                    ended.append(
+                        Episode("throttle", cpus, start_ns, time_ns, None, "thermal", evidence)
+                    )
+        return ended

@@ -1,8 +1,8 @@
-"""Turbo drops: cores that run below what turbo allows them, and why. Pure steps.
+"""Detects turbo drops: cores that run below what turbo allows them, and why. Pure steps.
 
-Cores are grouped by package and type, for these share a ceiling and a budget. If a group drops as
-one it is one episode; else those of its cores that begin to drop in the same sample are. Cores that
-something set holds below turbo's ceiling are a group apart: they miss that ceiling by policy,
+Cores are grouped by package and type, because these share a ceiling and a budget. If a group drops
+as one it is one episode; otherwise those of its cores that start to drop in the same sample are.
+Cores that a cap keeps below turbo's ceiling are a separate group: they miss that ceiling by policy,
 others the lower of the two.
 """
 
@@ -13,31 +13,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine import PAUSE_NS, Detector, Patience, Running, Seen, Shown, gap_ns, ran
+from perftop.detect.engine import (
+    PAUSE_NS,
+    DetectorInput,
+    OpenEpisodes,
+    Patience,
+    RunningEpisodes,
+    ShareEpisode,
+    gap_ns,
+    ran,
+)
 from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
 from perftop.model.episode import BASE_CLOCK, Cap, Episode
-from perftop.model.sample_reader import Sieve, Verdicts
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
 clock may waver, and the share from which rows are marked. Between END and START a drop goes on, so
 that a clock at the edge makes one episode."""
-BINDS = 0.02
-"""Share of a cap. The mean of a clock that is held at a cap comes this near to it."""
-AT_WORK, BEFORE = 0.5, 2
-"""Minimum share of the time that a core works, in this sample and in BEFORE samples before it. A
-core that works less is clocked by what it needs. The span of a core that was not read began before
-the sample."""
-CLIMB_NS = 200_000_000
+CAP_MARGIN = 0.02
+"""Share of a cap within which the mean of a clock that is limited by it stays."""
+MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
+"""Share of the time that a core must work, in this sample and in so many samples before it. A core
+that works less is clocked by what it needs. The span of a core that was not read began before the
+sample."""
+MIN_AWAKE_NS = 200_000_000
 """Time after a core woke in which its clock still climbs. Hardware takes tens of ms, the kernel's
 governor some of its periods."""
-ACTIVE = 0.1
-"""Minimum share of the time that a core works to be told as active."""
-MOST = 0.75
-"""Minimum share of a group's running time in cores that drop; from there the whole group drops."""
+MIN_ACTIVE = 0.1
+"""Share of the time that a core must work to be counted as active."""
+MIN_WHOLE_SHARE = 0.75
+"""Share of a group's running time in cores that drop; from there the whole group drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +61,12 @@ class Clocks:
     """Everything that was counted in the sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a sample shows where something may drop, by position of the core."""
+@dataclass(slots=True)
+class _DropSample:
+    """A sample in which something may drop, by position of the core."""
 
-    clocks: Floats  # (3, cores): run_s, cycles, run_s * what was allowed; 0 where not known
-    key: Ints  # twice the group, and 1 where a cap holds the clock
+    clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
+    key: Ints  # twice the group, and 1 where a cap limits the clock
     cap_hz: Floats
     cap: Ints  # place in CAPS
     sums: Floats
@@ -65,145 +74,139 @@ class _Look:
     time_ns: int
 
     def missing(self, share: float) -> Bools:
-        """Cores that miss this share of what was allowed."""
+        """Cores that miss this share of the allowed clock."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Drop(Shown):
-    """One that runs. It sums up clocks; its group is a key of _Look."""
+class _Drop(ShareEpisode):
+    """A drop that runs. It sums up clocks; its group is a key of _DropSample."""
 
     whole: bool  # cores of the group that wake up join
-    told: Floats
-    """Sums of what may tell the cause, over all samples that showed it."""
+    facts: Floats
+    """Sums that may show the cause, over all samples that showed the drop."""
     paused_ns: int = 0
     """Sum of the pauses after which it showed again."""
 
 
-def _some_ceiling(among: Verdicts) -> list[bool]:
-    """Whether that of any core is known."""
-    known: list[bool] = np.logical_or.reduce(~np.isnan(among.ceilings.low_hz), axis=-1).tolist()
+def _some_ceiling(batch: SampleBatch) -> list[bool]:
+    """Whether the ceiling of any core is known."""
+    known: list[bool] = np.logical_or.reduce(~np.isnan(batch.ceilings.low_hz), axis=-1).tolist()
     return known
 
 
-def _slow(among: Verdicts) -> list[bool]:
+def _some_slow(batch: SampleBatch) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
-    cycles, run_s = among.once(ran).swapaxes(0, 1)
-    slow = cycles < (1 - END) * run_s * among.ceilings.low_hz
-    told: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
-    return told
+    cycles, run_s = batch.once(ran).swapaxes(0, 1)
+    slow = cycles < (1 - END) * run_s * batch.ceilings.low_hz
+    found: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
+    return found
 
 
 class Drops:
-    """Begins and ends episodes of a detector."""
+    """Detects clocks below the turbo ceiling."""
 
-    def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._sieve = sieve
-        self.there = sieve.turbo.some
-        self._tally = Tally(sieve.counters, COUNTED)
-        patience = Patience(PAUSE_NS, gap_ns(sieve.hello.sample_ns))
-        self._drops: Running[_Drop] = Running(detector, patience)
-        self._regroup(sieve.cores)
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._reader = reader
+        self.there = reader.turbo.some
+        self._tally = Tally(reader.counters, COUNTED)
+        patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
+        self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)
+        self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
-        """Cores are others than they were: CPUs say which of them an episode is about."""
+        """The core list changed: re-attach running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._awake = np.full(count, BEFORE)  # samples in a row
-        self._awake_ns = np.full(count, CLIMB_NS)
+        self._awake = np.full(count, MIN_AWAKE_SAMPLES)  # samples in a row
+        self._awake_ns = np.full(count, MIN_AWAKE_NS)
         self._ceiling = np.full(count, np.nan)
-        self._held = np.zeros(count, bool)
+        self._capped = np.zeros(count, bool)
         self._work = np.full(count, np.nan)  # as last read; NaN: never
         for drop in self._drops.running:
             drop.members = cores.of(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
-    def sample(self, seen: Seen) -> list[Episode]:
+    def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
-        if seen.cores is not self._cores:
-            self._regroup(seen.cores)
-        ceiling = seen.sample.ceilings.low_hz
-        if not self._drops.running and not seen.sample.part(_some_ceiling):
+        if data.cores is not self._cores:
+            self._regroup(data.cores)
+        ceiling, calm = data.sample.ceilings.low_hz, not self._drops.running
+        if calm and not data.sample.part(_some_ceiling):
             return []
-        if not self._drops.running and not seen.sample.part(_slow):
-            if not self._drops.patience.gap(seen.since_ns, seen.time_ns):
-                self._held[:] = False
-                self._pass(seen.util(), ceiling, seen.time_ns - seen.since_ns)
+        if calm and not data.sample.part(_some_slow):
+            if not self._drops.patience.gap(data.since_ns, data.time_ns):
+                self._capped[:] = False
+                self._remember(data.util(), ceiling, data.time_ns - data.since_ns)
             return []
-        cycles, run_s = seen.ran()
-        clocks = Clocks(run_s, cycles, seen.util(), ceiling, seen.sample.delta)
-        return self.step(clocks, seen.since_ns, seen.time_ns)
+        cycles, run_s = data.ran()
+        clocks = Clocks(run_s, cycles, data.util(), ceiling, data.sample.delta)
+        return self.step(clocks, data.since_ns, data.time_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same, of clocks."""
+        """Advance by one sample, from per-core clocks."""
         if self._drops.patience.gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
-        ceiling = self._certain(now.ceiling_hz)
-        known = self._settled(now.util) & (now.run_s > 0) & (ceiling > 0)
+        # The lower of this ceiling and the last one: it may have moved anywhere in the sample.
+        lower = np.fmin(now.ceiling_hz, self._ceiling)
+        ceiling = np.where(np.isfinite(now.ceiling_hz), lower, 0.0)
+        settled = (now.util >= MIN_WORK) & (self._cores.package >= 0)
+        settled &= (self._awake >= MIN_AWAKE_SAMPLES) & (self._awake_ns >= MIN_AWAKE_NS)
+        known = settled & (now.run_s > 0) & (ceiling > 0)
         low = known & (now.cycles < (1 - END) * now.run_s * ceiling)
-        self._pass(now.util, now.ceiling_hz, time_ns - since_ns)
+        self._remember(now.util, now.ceiling_hz, time_ns - since_ns)
         if not self._drops.running and not low.any():
-            self._held[:] = False
+            self._capped[:] = False
             return []
-        look = self._look(now, ceiling, known, since_ns, time_ns)
-        over = self._drops.close(self._follow(look))
-        deep = look.missing(START) & ~self._taken()
-        for key in distinct(look.key[deep]):
-            self._begin(key, look, deep)
+        sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
+        over = self._drops.close(self._follow(sample))
+        deep = sample.missing(START) & ~self._taken()
+        for key in distinct(sample.key[deep]):
+            self._begin(key, sample, deep)
         return over
 
-    def _pass(self, util: Floats, ceiling_hz: Floats, span_ns: int) -> None:
-        """Remembers of a sample what later ones need to know."""
+    def _remember(self, util: Floats, ceiling_hz: Floats, span_ns: int) -> None:
         self._work = np.where(np.isfinite(util), util, self._work)
         self._ceiling = np.where(np.isfinite(ceiling_hz), ceiling_hz, self._ceiling)
-        awake = util >= AT_WORK
+        awake = util >= MIN_WORK
         self._awake = np.where(awake, self._awake + 1, 0)
         self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)
 
-    def _certain(self, ceiling: Floats) -> Floats:
-        """The lower of this ceiling and the last one: it may have moved anywhere within the
-        sample."""
-        return np.where(np.isfinite(ceiling), np.fmin(ceiling, self._ceiling), 0.0)
-
-    def _settled(self, util: Floats) -> Bools:
-        settled = (util >= AT_WORK) & (self._awake >= BEFORE) & (self._awake_ns >= CLIMB_NS)
-        return np.asarray(settled & (self._cores.package >= 0))
-
-    def _look(
+    def _drop_sample(
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
-    ) -> _Look:
-        caps = self._sieve.turbo.caps(now.delta)
-        near = np.where(self._held, START, BINDS)  # once held, until it is a drop below the cap
+    ) -> _DropSample:
+        caps = self._reader.turbo.caps(now.delta)
+        near = np.where(self._capped, START, CAP_MARGIN)  # once capped, until it drops below
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
-        self._held = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
-        allowed = np.where(self._held, ceiling, np.minimum(ceiling, caps.hz))
-        return _Look(
+        self._capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
+        allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
+        return _DropSample(
             np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
-            2 * self._cores.group + self._held, caps.hz, caps.by,
+            2 * self._cores.group + self._capped, caps.hz, caps.by,
             self._tally.sums(now.delta, self._cores), since_ns, time_ns,
         )  # fmt: skip
 
-    def _follow(self, look: _Look) -> list[_Drop]:
+    def _follow(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the drops that run. Returns those that are over."""
-        over, low = [], look.missing(END)
+        over, low = [], sample.missing(END)
         for drop in self._drops.running:
             if drop.whole:
-                self._join(drop, low & (look.key == drop.group) & ~self._taken())
-            mine = drop.members & (look.key == drop.group)
-            known_s = look.clocks[0, drop.members].sum()
-            run_s, cycles, allowed = clocks = look.clocks[:, mine].sum(axis=1)
-            held = run_s < known_s / 2  # or free again: it is another one from now on
-            if known_s and (held or allowed - cycles < END * allowed):
-                drop.pause(look.since_ns)
+                self._join(drop, low & (sample.key == drop.group) & ~self._taken())
+            members = drop.members & (sample.key == drop.group)
+            known_s = sample.clocks[0, drop.members].sum()
+            run_s, cycles, allowed = clocks = sample.clocks[:, members].sum(axis=1)
+            changed = run_s < known_s / 2  # capped now, or no longer: another episode from now on
+            if known_s and (changed or allowed - cycles < END * allowed):
+                drop.pause(sample.since_ns)
                 drop.episode.calm = True
             elif known_s:
-                drop.paused_ns += 0 if drop.calm_ns is None else look.since_ns - drop.calm_ns
+                drop.paused_ns += 0 if drop.calm_ns is None else sample.since_ns - drop.calm_ns
                 drop.episode.calm = False
-                self._add(drop, mine, clocks, look)
+                self._add(drop, members, clocks, sample)
             known = bool(known_s)
-            done = (known and held) or self._drops.patience.over(drop, look.time_ns, known=known)
-            over += [drop] if done else []
+            ended = self._drops.patience.over(drop, sample.time_ns, known=known)
+            over += [drop] if (known and changed) or ended else []
         return over
 
     def _taken(self) -> Bools:
@@ -214,14 +217,14 @@ class Drops:
             drop.members |= cores
             drop.episode.cpus = self._cores.cpus(drop.members)
 
-    def _add(self, drop: _Drop, cores: Bools, clocks: Floats, look: _Look) -> None:
-        drop.show(clocks, look.time_ns)
-        drop.told = drop.told + look.sums[cores].mean(axis=0)
+    def _add(self, drop: _Drop, cores: Bools, clocks: Floats, sample: _DropSample) -> None:
+        drop.show(clocks, sample.time_ns)
+        drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
-        held = Cap(CAPS[look.cap[first]], float(look.cap_hz[first])) if drop.group % 2 else None
-        guest = self._sieve.hello.virtualisation is not None
-        case = Case(Facts(self._tally, drop.told), held, guest)
+        cap = Cap(CAPS[sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+        guest = self._reader.hello.virtualisation is not None
+        case = Case(Facts(self._tally, drop.facts), cap, guest)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -229,36 +232,32 @@ class Drops:
             "busy_hz": round(cycles / run_s),
             "ceiling_hz": round(allowed / run_s),
         }
-        if (active := self._active(first)) is not None:
-            episode.evidence["active_cores"] = active
+        # Active cores of its package, as each was last read; unless some are never read.
+        on = self._cores.total(self._reader.online.astype(float)) > 0
+        work = self._work[on & (self._cores.package == self._cores.package[first])]
+        if np.isfinite(work).all():
+            episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())
         if drop.paused_ns:
-            shown = 1 - drop.paused_ns / (look.time_ns - episode.start_ns)
+            shown = 1 - drop.paused_ns / (sample.time_ns - episode.start_ns)
             episode.evidence["dropping_share"] = round(shown, 3)
-        if not self._sieve.turbo.cpus[self._cores.rows[first, 0]]:
+        if not self._reader.turbo.cpus[self._cores.rows[first, 0]]:
             episode.evidence["ceiling"] = BASE_CLOCK
 
-    def _active(self, core: int) -> int | None:
-        """Active cores of its package, as each was last read. None: some of them are never read."""
-        cores = self._cores
-        on = cores.total(self._sieve.online.astype(float)) > 0
-        work = self._work[on & (cores.package == cores.package[core])]
-        return int((work >= ACTIVE).sum()) if np.isfinite(work).all() else None
-
-    def _begin(self, key: int, look: _Look, deep: Bools) -> None:
-        mine, low = look.key == key, look.missing(END)
-        run_s, cycles, allowed = look.clocks[:, mine].sum(axis=1)
-        dropping_s = look.clocks[0, mine & low].sum()
-        whole = bool(allowed - cycles >= START * allowed and dropping_s >= MOST * run_s)
+    def _begin(self, key: int, sample: _DropSample, deep: Bools) -> None:
+        group, low = sample.key == key, sample.missing(END)
+        run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
+        dropping_s = sample.clocks[0, group & low].sum()
+        whole = bool(allowed - cycles >= START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s)
         young = self._drops.young(key)
         if whole and young is not None:
             young.whole = True
-            self._join(young, mine & low & ~self._taken())
+            self._join(young, group & low & ~self._taken())
             return
         drop = _Drop(
-            group=key, start_ns=look.since_ns, last_ns=look.time_ns, members=mine & False,
-            episode=Episode("turbo-drop", [], look.since_ns), whole=whole,
-            told=np.zeros(self._tally.width),
+            group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
+            episode=Episode("turbo-drop", [], sample.since_ns), whole=whole,
+            facts=np.zeros(self._tally.width),
         )  # fmt: skip
-        self._join(drop, mine & (low if whole else deep) & ~self._taken())
-        self._add(drop, drop.members, look.clocks[:, drop.members].sum(axis=1), look)
+        self._join(drop, group & (low if whole else deep) & ~self._taken())
+        self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)

@@ -1,8 +1,8 @@
-"""How many TSC ticks one tick of an SMT event is worth, found from the frames themselves.
+"""The worth of one tick of an SMT event in TSC ticks, learned from the frames themselves.
 
 Tables and CPUID give candidates, which are sometimes wrong (a workstation's crystal under a
 server's model number). The counts of the siblings bound the factor from both sides, for example
-`(r0 - r1) / one0 <= k <= r0 / one0`. A sample is evidence for the candidates that lie within its
+`(r0 - r1) / one0 <= k <= r0 / one0`. A sample is evidence for the candidates within its
 bounds. A sample that no candidate explains was disturbed, or another program took the counter; it
 is evidence for none. The first candidate that explains nearly as many samples as the best one is
 used; old samples fade. Live and replayed frames give the same result.
@@ -22,19 +22,19 @@ from perftop.base.arrays import Floats
 MARGIN = 0.005
 """Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
 MIN_COUNTED_SHARE = 0.02
-"""Minimum counted share of the span; below it skew and quantisation dominate."""
+"""Counted share of the span below which skew and quantisation dominate."""
 MIN_SAMPLES = 3
-"""Minimum number of samples for a decision; a single one may be disturbed."""
-DISTURBED_SHARE = 0.1
-"""Share of the samples seen that late reads and other programs may turn to a wrong candidate."""
-MEMORY = 4096
+"""Number of samples for a decision; a single one may be disturbed."""
+MAX_DISTURBED_SHARE = 0.1
+"""Share of the samples that late reads and other programs may turn to a wrong candidate."""
+HALVING_SAMPLES = 4096
 """Number of samples after which all sums are halved, so that recent samples weigh more."""
-TIGHT = 0.03
+MAX_TIGHT_WIDTH = 0.03
 """Relative distance below which bounds leave no room for a second candidate. The closest candidates
-known, of a 24 and a 25 MHz crystal, lie 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120), and
+known, of a 24 and a 25 MHz crystal, are 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120), and
 MARGIN is taken off on both sides."""
-BLUR_S = 300e-6
-"""Largest time between the reads of two siblings; their counts may differ by as much."""
+MAX_READ_DISTANCE_S = 300e-6
+"""Time between the reads of two siblings; their counts may differ by as much."""
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -43,21 +43,21 @@ class _Candidate:
     factor: float
     why: str
     explains: float = 0.0
-    """Samples whose bounds hold the factor ..."""
+    """Samples whose bounds include the factor ..."""
     tight: float = 0.0
     """... and those of them that leave no room for another candidate."""
 
 
-class Told(NamedTuple):
-    """What a sample says of the factor, in cores."""
+class BoundsEvidence(NamedTuple):
+    """Evidence of one sample for the factor, in cores."""
 
     explains: list[int]
     """By candidate: its factor is within the bounds ..."""
     tight: list[int]
     """... and these leave no room for another."""
-    seen: int
+    explained: int
     """Some candidate explains it."""
-    strange: int
+    unexplained: int
     """None does, although the bounds are tight."""
 
 
@@ -81,13 +81,12 @@ class Calibration:
 
     def _best(self) -> _Candidate:
         most = max([candidate.explains for candidate in self.candidates])
-        room = max(MIN_SAMPLES - 1.0, DISTURBED_SHARE * self.seen)
+        room = max(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * self.seen)
         return next(c for c in self.candidates if c.explains >= most - room)
 
     @property
     def factor(self) -> float:
-        chosen = self.chosen
-        return chosen.factor if chosen else float("nan")
+        return self.chosen.factor if self.chosen else float("nan")
 
     @property
     def state(self) -> State:
@@ -95,39 +94,35 @@ class Calibration:
             return "refused"
         return "settled" if self._settled else "uncalibrated"
 
-    def told(self, low: Floats, high: Floats) -> list[Told]:
-        """What bounds of the factor say in each of several samples, (samples, cores); NaN for what
-        counted too little."""
+    def judge(self, low: Floats, high: Floats) -> list[BoundsEvidence]:
+        """Evidence of bounds of the factor in each of several samples, (samples, cores); NaN where
+        too little was counted."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
-        tight = (high - low < TIGHT * high) & known
+        tight = (high - low < MAX_TIGHT_WIDTH * high) & known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
         inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & known
-        some = inside.any(axis=0)
-        every = np.concatenate([inside, inside & tight, [some, tight & ~some]])
-        count, counts = len(inside), every.sum(axis=-1).T.tolist()
-        return [Told(each[:count], each[count:-2], *each[-2:]) for each in counts]
+        some, count = inside.any(axis=0), len(inside)
+        cores = np.concatenate([inside, inside & tight, [some, tight & ~some]]).sum(axis=-1)
+        return [BoundsEvidence(c[:count], c[count:-2], *c[-2:]) for c in cores.T.tolist()]
 
-    def observe(self, told: Told) -> None:
-        """Take one sample as evidence."""
+    def observe(self, evidence: BoundsEvidence) -> None:
+        """Add the evidence of one sample."""
         for candidate, explains, tight in zip(
-            self.candidates, told.explains, told.tight, strict=True
+            self.candidates, evidence.explains, evidence.tight, strict=True
         ):
             candidate.explains += explains
             candidate.tight += tight
-        self.seen += told.seen
-        self.strange += told.strange
+        self.seen += evidence.explained
+        self.strange += evidence.unexplained
         best = self._best()
         self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.strange
-        if self.seen + self.strange > MEMORY:
-            self._fade()
+        if self.seen + self.strange > HALVING_SAMPLES:
+            self.seen, self.strange = self.seen / 2, self.strange / 2
+            for candidate in self.candidates:
+                candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
             best = self._best()
         refused = self.strange >= MIN_SAMPLES and self.strange > best.tight
         self.chosen = None if refused and not self._settled else best
-
-    def _fade(self) -> None:
-        self.seen, self.strange = self.seen / 2, self.strange / 2
-        for candidate in self.candidates:
-            candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
@@ -146,7 +141,7 @@ def factor_bounds(
     siblings and the share `x` of their span that the counter moved in its own ticks. All arrays
     have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        blur = BLUR_S / span_s
+        blur = MAX_READ_DISTANCE_S / span_s
         if counter == "one_thread":  # time alone is at most r and at least r - other
             low, high = np.maximum(r - other, 0), r
             counted = r

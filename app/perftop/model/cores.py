@@ -11,20 +11,21 @@ from perftop.base.arrays import Bools, Floats, Ints
 
 
 def packages(hello: wire.Hello) -> Ints:
-    """The number of each CPU's package, by position of the CPU; -1: not known."""
+    """The number of each CPU's package, by position of the CPU; -1: unknown."""
     package = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
     return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
 
 
 def extended(values: Floats, none: float) -> Floats:
-    """Values by row with `none` behind them, for row -1."""
+    """Values by row with `none` appended, for row -1."""
     found = np.empty((*values.shape[:-1], values.shape[-1] + 1))
     found[..., :-1], found[..., -1] = values, none
     return found
 
 
 class Cores:
-    """The cores until a hotplug changes them; arrays are by position of the core."""
+    """The cores until a hotplug changes them; arrays are by position of the core. Methods keep a
+    leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists
@@ -35,10 +36,10 @@ class Cores:
         padded = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded.reshape(len(lists), width)
         """(cores, threads) positions of CPUs; -1: the core has fewer threads."""
-        self._first: Ints = np.ascontiguousarray(self.rows.T)
-        """The same by thread first: numpy is slow along a last axis of two."""
+        self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
+        """(threads, cores): numpy is slow along a last axis of two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
-        """Number of the core's package; -1: not known."""
+        """Number of the core's package; -1: unknown."""
         types = [hello.topology[at].type for at in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
@@ -54,18 +55,16 @@ class Cores:
         """Whether the core has no other thread, by position of the CPU."""
         for i, row in enumerate(rows):
             self.of_cpu[row], self.alone[row] = i, len(row) == 1
-        self._alike = bool((self.rows >= 0).all())
-        """Whether all cores have as many threads."""
+        self._equal_threads = bool((self.rows >= 0).all())
         self._complete = bool((self.of_cpu >= 0).all())
         """Whether all CPUs are in cores."""
 
     def threads(self, values: Floats, none: float) -> Floats:
-        """Values by CPU as (cores, threads); `none` fills the places without a thread. As below, a
-        leading axis of samples stays."""
+        """Values by CPU as (cores, threads); `none` fills the places without a thread."""
         return np.asarray(extended(values, none).take(self.rows, axis=-1))
 
     def by_cpu(self, values: Floats) -> Floats:
-        """What cores have, by position of their CPUs; NaN for a CPU in no core."""
+        """Values of cores, by position of their CPUs; NaN for a CPU in no core."""
         known = values if self._complete else extended(values, np.nan)
         return np.asarray(known.take(self.of_cpu, axis=-1))
 
@@ -74,16 +73,16 @@ class Cores:
         known = np.isfinite(values)
         if np.count_nonzero(known) < known.size:
             values = np.where(known, values, 0.0)
-        return np.asarray(np.add.reduce(self._by_thread(values, 0.0), axis=-2))
+        return np.asarray(np.add.reduce(self._threads_first(values, 0.0), axis=-2))
 
     def most(self, values: Floats) -> Floats:
         """The maximum over the threads of each core; NaN if it is unknown for all of them."""
-        return np.asarray(np.fmax.reduce(self._by_thread(values, np.nan), axis=-2))
+        return np.asarray(np.fmax.reduce(self._threads_first(values, np.nan), axis=-2))
 
-    def _by_thread(self, values: Floats, none: float) -> Floats:
+    def _threads_first(self, values: Floats, none: float) -> Floats:
         """Values by CPU as (threads, cores)."""
-        every = values if self._alike else extended(values, none)
-        return every.take(self._first, axis=-1)
+        every = values if self._equal_threads else extended(values, none)
+        return every.take(self._by_thread, axis=-1)
 
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])
@@ -94,6 +93,5 @@ class Cores:
         return np.array([not wanted.isdisjoint(core) for core in self.lists], bool)
 
     def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
-        """The position of each of these cores, also if a sibling has been added since; -1: there is
-        none."""
+        """The position of each of these cores, even if a sibling has been added since; -1: none."""
         return [next((self._of[cpu] for cpu in core if cpu in self._of), -1) for core in asked]

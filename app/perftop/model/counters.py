@@ -1,6 +1,6 @@
-"""The counters of one stream: in which block each is, and what they say of a span of time.
+"""The counters of one stream: the block of each, and its movement over a span of time.
 
-A `Delta` holds, for every counter of hello, how much it moved on each row, in base units, and the
+A `Delta` holds, for every counter of hello, how far it moved on each row, in base units, and the
 stamp ticks that this took. Deltas add up: an interval is the sum of its samples.
 """
 
@@ -16,8 +16,45 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.delta import Delta, Doubt, Places
-from perftop.model.differences import TIMES, Differences, times
+from perftop.model.delta import BlockPlaces, Delta, Doubt
+from perftop.model.differences import PERF_TIMES, Differences, perf_time_columns
+
+KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
+    "core": frozenset({
+        "neither_s", "lp0_s", "lp1_s", "both_s", "core_c3", "core_c6", "core_c7", "core_thermal",
+        "core_throttles", "core_power_limits", "core_throttled_s", "energy_core_j",
+    }),
+    "package": frozenset({
+        "package_thermal", "package_throttles", "package_power_limits", "package_throttled_s",
+        "limit_reasons", "plr_reasons", "power_throttled_s", "energy_j", "energy_ram_j",
+        "memory_read_bytes", "memory_write_bytes", "power_limit_w", "power_limit2_w",
+        "temperature_c", "ceiling_hz", "e_ceiling_hz", "turbo_disabled", "pstate_limit",
+        "tdp_base_hz", "hsmp_limits", "hsmp_prochot", "pcu_ticks", "pcu_transition", "pcu_os",
+        "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current", "pcu_prochot_internal",
+        "pcu_prochot_external", "pcu_avx256", "pcu_avx512",
+    }),
+    "machine": frozenset({
+        "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",
+        "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
+    }),
+}  # fmt: skip
+"""Counters of cores, packages and the whole machine, as the table in the wire's docstring has them;
+all others are of CPUs."""
+_SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
+
+
+def rename_misplaced(hello: wire.Hello) -> wire.Hello:
+    """Hello in which a counter in a block of the wrong scope has a key that nothing reads: it has
+    too many rows, or too few. Its values keep their place in frames."""
+    blocks = []
+    for block in hello.blocks:
+        counters = [
+            counter if _SCOPES.get(counter.key, "cpu") == block.scope
+            else replace(counter, key=f"{block.scope} {counter.key}")
+            for counter in block.counters
+        ]  # fmt: skip
+        blocks.append(replace(block, counters=counters))
+    return replace(hello, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +67,8 @@ class BlockCounter:
 
 
 class Counters:
-    """What the counters of a stream say of a span, and the differences between its frames."""
+    """The counters of one stream: their movement and rates over a span, and the differences between
+    frames."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
@@ -44,18 +82,12 @@ class Counters:
         counted = hello.stamp == "tsc" or "tsc" in self.columns
         self.has_tsc = counted and hello.tsc_hz is not None
         """Elapsed time is known in TSC ticks, and so is their rate."""
-        self._times = {block.name: times(block) for block in hello.blocks}
+        self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be doubted."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
-        self._places = Places(hello)
-        self._narrow = {
-            key: self._places.column(column.block, column.first)
-            for key, column in self.columns.items()
-            if column.counter.columns == 1
-        }
-        """Places in a Delta of the counters of one column."""
+        self._places = BlockPlaces(hello)
         home = {key: column.block for key, column in self.columns.items()}
         self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)
 
@@ -79,29 +111,28 @@ class Counters:
         return delta.tables[column.block].moved[..., column.first]
 
     def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
-        """By row of its block, where the ticks and the first column of a counter stand in a
-        Delta."""
-        return self._places.of(column.block, column.first)
+        """By row of its block, where a Delta holds the ticks and the first column of a counter."""
+        return self._places.in_delta(column.block, column.first)
 
     def nothing(self, *samples: int) -> Delta:
-        """An empty span, to add samples to; with a number, as many of them."""
+        """An empty span to add samples to; with a number, so many spans."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))
         widths = np.zeros((*samples, self._places.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
         return Delta(self._places, sums, widths, codes, self.keys, np.zeros(samples, int))
 
-    def disbelieve(self, delta: Delta) -> None:
+    def blank_doubted(self, delta: Delta) -> None:
         """Set doubted counters to NaN."""
         if not np.count_nonzero(delta.doubts):
             return
-        # Of a read that went backwards nothing is in the differences.
+        # The differences have nothing of a read that went backwards.
         doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
         for at, key in enumerate(self.keys):
             column, rows = self.columns[key], doubted[..., at]
             last = column.first + column.counter.columns
             delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
 
-    def without(self, delta: Delta, rows: Ints) -> Delta:
+    def without_cpus(self, delta: Delta, rows: Ints) -> Delta:
         """A copy in which the CPUs at these positions count as not read."""
         result = delta.copy()
         for block in self.hello.blocks:
@@ -111,7 +142,7 @@ class Counters:
         return result
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
-        """What moved since each row was last read, with a leading axis of frames."""
+        """Movement since each row was last read, with a leading axis of frames."""
         delta = self.nothing(len(frames))
         self._differences.steps(frames, delta)
         return delta
@@ -119,14 +150,14 @@ class Counters:
     def moved(self, delta: Delta, key: str) -> Floats | None:
         """How far a counter moved, summed over its columns, by row; None: there is no such
         counter."""
-        if (place := self._narrow.get(key)) is not None:
-            return delta.column(place)
         column = self.columns.get(key)
         if column is None:
             return None
-        last = column.first + column.counter.columns
-        each = np.ascontiguousarray(delta.tables[column.block].moved[..., column.first : last])
-        return np.asarray(each.sum(axis=-1))
+        moved, first, width = delta.tables[column.block].moved, column.first, column.counter.columns
+        if width == 1:
+            return moved[..., first]
+        columns = np.ascontiguousarray(moved[..., first : first + width])
+        return np.asarray(columns.sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was
@@ -147,14 +178,14 @@ class Counters:
             return np.full(len(rows), column is not None)
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
-    def counted(self, delta: Delta, key: str = TIMES[0]) -> Floats | None:
+    def counted(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
         """Share of the time in which perf counted the block of a counter, by position of the CPU;
-        below 1 it multiplexed, and the counts are estimates. None: the stream does not tell."""
+        below 1 it multiplexed, and the counts are estimates. None: unknown."""
         column = self.columns.get(key)
-        told = None if column is None else self._times[column.block]
-        if column is None or told is None:
+        times = None if column is None else self._times[column.block]
+        if column is None or times is None:
             return None
-        enabled, running = (delta.tables[column.block].moved[..., at] for at in told)
+        enabled, running = (delta.tables[column.block].moved[..., at] for at in times)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share
@@ -162,43 +193,6 @@ class Counters:
     def forget(self, cpu_row: int) -> None:
         """Drop the baseline of a CPU that went offline; its counters may restart."""
         self._differences.forget(cpu_row)
-
-
-OF: dict[wire.Scope, frozenset[str]] = {
-    "core": frozenset({
-        "neither_s", "lp0_s", "lp1_s", "both_s", "core_c3", "core_c6", "core_c7", "core_thermal",
-        "core_throttles", "core_power_limits", "core_throttled_s", "energy_core_j",
-    }),
-    "package": frozenset({
-        "package_thermal", "package_throttles", "package_power_limits", "package_throttled_s",
-        "limit_reasons", "plr_reasons", "power_throttled_s", "energy_j", "energy_ram_j",
-        "memory_read_bytes", "memory_write_bytes", "power_limit_w", "power_limit2_w",
-        "temperature_c", "ceiling_hz", "e_ceiling_hz", "turbo_disabled", "pstate_limit",
-        "tdp_base_hz", "hsmp_limits", "hsmp_prochot", "pcu_ticks", "pcu_transition", "pcu_os",
-        "pcu_power", "pcu_vr", "pcu_thermal", "pcu_current", "pcu_prochot_internal",
-        "pcu_prochot_external", "pcu_avx256", "pcu_avx512",
-    }),
-    "machine": frozenset({
-        "turbo_off", "max_perf_pct", "pressure_cpu_s", "pressure_io_s", "pressure_memory_s",
-        "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
-    }),
-}  # fmt: skip
-_SCOPES = {key: scope for scope, keys in OF.items() for key in keys}
-
-
-def placed(hello: wire.Hello) -> wire.Hello:
-    """Hello in which a counter that stands in a block of another scope has a key that nothing asks
-    for: it has too many rows, or too few. Its values keep their place in frames."""
-    return replace(hello, blocks=[_placed(block) for block in hello.blocks])
-
-
-def _placed(block: wire.Block) -> wire.Block:
-    counters = [
-        counter if _SCOPES.get(counter.key, "cpu") == block.scope
-        else replace(counter, key=f"{block.scope} {counter.key}")
-        for counter in block.counters
-    ]  # fmt: skip
-    return replace(block, counters=counters)
 
 
 class Quantities:

@@ -16,36 +16,53 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
-from perftop.model.delta import Delta, Doubt, Gaps, Place, Places
+from perftop.model.delta import BlockPlace, BlockPlaces, Delta, Doubt
 
-if TYPE_CHECKING:
-    from perftop.base.arrays import Bools, Floats, Ints, Words
-
-WIDE_S, WIDE = 1e-3, 4
-"""Seconds, and times the width of the next read: a first read that took longer than both was
-interrupted between its stamp and its values, so no difference is taken with it. The probe holds
-later reads against the widths of those before them, and flags them."""
+MAX_HZ = 10e9
+"""Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
+MAX_IPC = 16.0
+MAX_EVENTS = 1000 * MAX_HZ
+"""Upper bound of any event per second: counters of queues add up what is in them in each cycle."""
+MAX_PER_SECOND = {
+    "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0,
+}  # fmt: skip
+"""Upper bound of a counter of CPU scope, by unit."""
+UNLIMITED = 1e30
+"""No upper bound; finite, so that its product with 0 seconds is 0."""
+TIME_SLACK_S = 0.05
+"""How far a counter of seconds may run ahead of its span: it has ticks of 10 ms, and an idle period
+is added to it at once."""
+MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
+"""A first read that took longer than both this time and this multiple of the next read was
+interrupted between its stamp and its values, so no difference is taken with it. The probe compares
+later reads with the ones before, and flags them."""
+PERF_TIMES = ("perf_enabled_s", "perf_running_s")
+USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
+PLAIN = np.uint64(wire.ROW_SAMPLED)
+HEAD_BYTES = 8 * wire.HEAD
+WORD_BITS = 64
+"""Columns per word of validity bits."""
 
 
 class Differences:
     """Takes differences between the frames of one stream, and has the state needed for it."""
 
-    def __init__(self, hello: wire.Hello, places: Places, stamp_hz: float,
+    def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
-        """`home`: the block of each counter, where its key stands in several; `key_at`: places of
-        the counters that can be doubted."""
+        """`home`: the block of each counter, where its key is in several; `key_at`: places of the
+        counters that can be doubted."""
         self._places, self._stamp_hz = places, stamp_hz
-        self._unpacker = Unpacker(places)
-        self._limits = Limits([(place.block, place.count) for place in places.each])
-        self._baseline = Baseline.none(places)
+        self._unpacker = _Unpacker(places)
+        self._limits = CounterLimits(places.blocks)
+        self._baseline = _Baseline.empty(places)
+        self._gaps: tuple[bytes, tuple[_Gaps, _Gaps] | None] = (b"", None)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
         self._cores = len(hello.cores)
@@ -53,20 +70,21 @@ class Differences:
         leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
         self._leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in hello.topology])
         """Position of the first CPU of the same core, by position of the CPU."""
-        per_column = {
-            place.block.name: [c.key for c in place.block.counters for _ in range(c.columns)]
+        columns = {
+            place.block.name: [c.key for c in _counter_of_columns(place.block)]
             for place in places.of_cpus
         }
         self._keys = {
-            name: np.array([key_at[key] for key in keys], int) for name, keys in per_column.items()
+            name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
-        """By block of CPU scope, the place of each column among what can be doubted ..."""
+        """By block of CPU scope, the place of each column among the counters that can be
+        doubted ..."""
         self._home = {
             name: np.array([home[key] == name for key in keys], bool)
-            for name, keys in per_column.items()
+            for name, keys in columns.items()
         }
-        """... and the mask of the columns whose key is not another block's: only times of perf
-        stand in several."""
+        """... and the mask of the columns whose key is not another block's: only times of perf are
+        in several."""
         self._asleep_ns = 0
         self._doubtful = 0
         """Number of further frames that may hold rows from before the machine slept."""
@@ -88,13 +106,20 @@ class Differences:
             self._baseline.known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Write what moved since each row was last read into an empty delta with a leading axis of
-        frames."""
-        drop = [self._wakes(frame) for frame in frames]
+        """Write the movement since each row was last read into an empty delta with a leading axis
+        of frames."""
+        wakes = [self._wakes(frame) for frame in frames]
         now = self._unpacker.unpack(frames)
         read = self._read(now)
-        before = self._baseline.take(now, read, drop, self._held, self._places)
-        self._take(now, self._usable(now, read, before), before, delta)
+        known = self._known(now, read, wakes)
+        before = self._baseline.replace(now, known, self._gaps_of(read))
+        usable = read & known
+        if not now.plain:
+            usable &= ~now.flagged(wire.ROW_REBASED)
+        if (rows := self._places.stamps) is not None and np.count_nonzero(before.first[:, rows]):
+            limit = MAX_FIRST_READ_RATIO * now.width[:, rows] + MAX_FIRST_READ_S * self._stamp_hz
+            usable[:, rows] &= ~(before.first[:, rows] & (before.width[:, rows] > limit))
+        self._write(now, usable, before, delta)
 
     def _wakes(self, frame: wire.Frame) -> bool:
         """Whether all baselines must go before this frame: after a suspend the counters may have
@@ -105,7 +130,7 @@ class Differences:
         self._doubtful, wakes = max(0, self._doubtful - 1), self._doubtful > 0
         return wakes
 
-    def _read(self, now: Readings) -> Bools:
+    def _read(self, now: _Readings) -> Bools:
         """The rows that can be used for a difference. Widens the reads of block `cpu` by the
         distance between siblings."""
         sampled = now.sampled
@@ -116,63 +141,78 @@ class Differences:
             stamps = now.head[:, rows, 0]
             distance = np.abs((stamps - stamps.take(self._leader, axis=1)).view(np.int64))
             if not now.plain:
-                mine = sampled[:, rows]
-                distance = np.where(mine & mine[:, self._leader], distance, 0)
+                both = sampled[:, rows] & sampled[:, rows][:, self._leader]
+                distance = np.where(both, distance, 0)
             now.width[:, rows] += distance
         return read
 
-    def _held(self, known: Bools, sampled: Bools, flags: Words) -> Bools:
-        """Rows to leave out because a sibling's read was interrupted or is missing. The next
-        difference of all siblings then covers the same span, as the states of the core require."""
-        wide = flags & np.uint64(wire.ROW_WIDE) != 0
-        absent = ~sampled & known & (flags & np.uint64(wire.ROW_OFFLINE) == 0)
-        waits = np.zeros(self._cores + 1, bool)
-        waits[self._core_of[wide | absent]] = True
-        waits[-1] = False  # CPUs of no known core
-        held: Bools = waits[self._core_of]
-        return held
+    def _known(self, now: _Readings, read: Bools, wakes: Sequence[bool]) -> Bools:
+        """(frames, rows) whether there is a reading before each frame, by then in the baseline.
+        Clears rows of `read` that must wait for the next frame, for the sake of a sibling."""
+        baseline = self._baseline
+        if now.plain and not any(wakes):
+            by_then = np.logical_or.accumulate(np.concatenate([baseline.known[None], read]))
+            baseline.known = by_then[-1].copy()
+            return np.asarray(by_then[:-1])
+        offline, sampled = now.flagged(wire.ROW_OFFLINE), now.sampled
+        wide = now.flagged(wire.ROW_WIDE)
+        calm = np.asarray(((sampled | ~now.present) & ~wide).all(axis=1))
+        known = np.zeros(read.shape, bool)
+        for i, before in enumerate(known):
+            if wakes[i]:
+                baseline.known = baseline.known & False
+            before[:] = baseline.known
+            for place in () if calm[i] else self._places.of_cpus:
+                rows = place.rows
+                # A sibling's read was interrupted or is missing. The next difference of all
+                # siblings then covers the same span, as the states of the core require.
+                missing = ~sampled[i, rows] & before[rows] & ~offline[i, rows]
+                waits = np.zeros(self._cores + 1, bool)
+                waits[self._core_of[wide[i, rows] | missing]] = True
+                waits[-1] = False  # CPUs of no known core
+                read[i, rows] &= ~waits[self._core_of]
+            baseline.known = (baseline.known | read[i]) & ~offline[i]
+        return known
 
-    def _usable(self, now: Readings, read: Bools, before: Baseline) -> Bools:
-        """The rows of which there is a difference."""
-        usable = read & before.known
-        if not now.plain:
-            usable &= ~now.flagged(wire.ROW_REBASED)
-        if (rows := self._places.stamps) is not None and np.count_nonzero(before.first[:, rows]):
-            long = before.width[:, rows] > WIDE * now.width[:, rows] + WIDE_S * self._stamp_hz
-            usable[:, rows] &= ~(before.first[:, rows] & long)
-        return usable
+    def _gaps_of(self, read: Bools) -> tuple[_Gaps, _Gaps] | None:
+        """The rows that were not read in each frame, and their values; None: all were. Usually they
+        are the same in each batch, since slow blocks come with its last frame."""
+        key = read.tobytes()
+        if self._gaps[0] != key:
+            some = np.count_nonzero(read) < read.size
+            self._gaps = key, _Gaps.find(read, self._places.row_of) if some else None
+        return self._gaps[1]
 
-    def _take(self, now: Readings, usable: Bools, before: Baseline, delta: Delta) -> None:
+    def _write(self, now: _Readings, usable: Bools, before: _Baseline, delta: Delta) -> None:
         places, limits = self._places, self._limits
         stamps = now.head[..., 0]
         ticks = (stamps - before.stamp).astype(np.float64)
         backwards = usable & ((stamps < before.stamp) | (now.head[..., 1] < stamps))
         both = now.valid & before.valid
         moved = limits.moved(before.values, now.values, ticks, places.row_of)
-        wrong = limits.wrong(moved, places.spread(ticks / self._stamp_hz)) & both
+        wrong = limits.wrong(moved, places.by_value(ticks / self._stamp_hz)) & both
         good = usable & ~backwards
         some_wrong = bool(np.count_nonzero(wrong))
         if some_wrong:  # where no single counter can be doubted, a row is left out
-            good &= places.cpu_rows | ~places.any(wrong)
+            good &= places.cpu_rows | ~places.any_value(wrong)
         moved, width = limits.scaled(moved), before.width + now.width
         known = both & ~wrong if some_wrong else both
         if np.count_nonzero(known) < known.size:
             np.copyto(moved, np.nan, where=~known)
         if np.count_nonzero(good) < good.size:
-            np.copyto(moved, 0.0, where=~places.spread(good))
+            np.copyto(moved, 0.0, where=~places.by_value(good))
             ticks, width = np.where(good, ticks, 0.0), np.where(good, width, 0.0)
         delta.write(ticks, moved, width)
         delta.skew_ns = now.skew_ns(places)
-        if some_wrong or np.count_nonzero(backwards):
-            self._doubt(backwards, wrong & places.spread(good), delta)
-
-    def _doubt(self, backwards: Bools, wrong: Bools, delta: Delta) -> None:
-        for place in self._places.of_cpus:
+        if not (some_wrong or np.count_nonzero(backwards)):
+            return
+        wrong &= places.by_value(good)
+        for place in places.of_cpus:
             keys, home = self._keys[place.block.name], self._home[place.block.name]
             sample, row = np.nonzero(backwards[:, place.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS
-            mine = wrong[:, place.values].reshape(len(wrong), place.count, len(home)) & home
-            sample, row, column = np.nonzero(mine)
+            jumped = wrong[:, place.values].reshape(len(wrong), place.count, len(home)) & home
+            sample, row, column = np.nonzero(jumped)
             delta.doubts[sample, row, keys[column]] = Doubt.JUMPED
 
 
@@ -183,33 +223,22 @@ def asleep_ns(frame: wire.Frame) -> int:
     return found if type(found) is int and 0 <= found < wire.LATEST_NS else 0
 
 
-USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
-PLAIN = np.uint64(wire.ROW_SAMPLED)
-HEAD_BYTES = 8 * wire.HEAD
-WORD = 64
-"""Columns whose validity one word has."""
-
-Hold = Callable[[Bools, Bools, Words], Bools]
-"""From known, sampled and flags of one frame's rows of a block: those that must wait for the next
-frame."""
-
-
 @dataclass
-class Readings:
-    """What the frames say; all is 0 in the rows of a block that a frame does not have."""
+class _Readings:
+    """The content of some frames; all is 0 in the rows of a block that a frame does not have."""
 
     head: Words
     valid: Bools
     values: Words
     some: Bools
     """Rows with a valid value, and all rows that a frame has of block `cpu`."""
-    there: Bools
+    present: Bools
     """Rows of the blocks that each frame has."""
     width: Floats
     """Stamp ticks that each read took."""
     flags: Words
     plain: bool
-    """Every row that is there was read, and nothing is odd about it, as it mostly is."""
+    """Every row that is present was read and has no other flag, as usual."""
 
     def flagged(self, bit: int) -> Bools:
         found: Bools = self.flags & np.uint64(bit) != 0
@@ -217,222 +246,180 @@ class Readings:
 
     @cached_property
     def sampled(self) -> Bools:
-        return self.there if self.plain else self.flagged(wire.ROW_SAMPLED)
+        return self.present if self.plain else self.flagged(wire.ROW_SAMPLED)
 
-    def skew_ns(self, places: Places) -> Ints:
+    def skew_ns(self, places: BlockPlaces) -> Ints:
         """Time between the first and the last wake-up of the reads of each frame, the longest of
         all blocks of CPU scope."""
         late, longest = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
-        sampled = self.sampled
         for place in places.of_cpus:
-            mine = late[:, place.rows]
-            read = sampled[:, place.rows]
+            ours, read = late[:, place.rows], self.sampled[:, place.rows]
             if self.plain or np.count_nonzero(read) == read.size:
-                skew = np.maximum.reduce(mine, axis=1) - np.minimum.reduce(mine, axis=1)
+                skew = np.maximum.reduce(ours, axis=1) - np.minimum.reduce(ours, axis=1)
             else:
-                last = np.where(read, mine, 0).max(axis=1)
-                first = np.minimum(np.where(read, mine, last[:, None]).min(axis=1), last)
+                last = np.where(read, ours, 0).max(axis=1)
+                first = np.minimum(np.where(read, ours, last[:, None]).min(axis=1), last)
                 skew = last - first
             longest = np.maximum(longest, skew.view(np.int64))
         return longest
 
 
-def heads(data: wire.Bytes, rows: int) -> wire.Bytes:
-    """The heads of all rows of a block; where there is one for all of them, it is repeated."""
+def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
+    """The heads of all rows of a block; a single one for all of them is repeated."""
     return bytes(data) * rows if len(data) == HEAD_BYTES else data
 
 
-class Unpacker:
-    """Makes readings of frames. What is the same in batch after batch is kept: which blocks come
-    with which frames, and which values are valid."""
+class _Unpacker:
+    """Makes readings of frames. Two things are usually the same in each batch, and are kept: which
+    blocks come with which frames, and which values are valid."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: BlockPlaces) -> None:
         self._places = places
-        self._blocks = [(place.block.name, _nothing(place)) for place in places.each]
-        """The blocks, and what stands for each in a frame that does not have it."""
+        self._blocks = [(place.block.name, _empty_rows(place)) for place in places.blocks]
+        """The blocks, and what replaces each in a frame that does not have it."""
         bits, first = [], 0
-        for place in places.each:
-            bits.append(first + _bits(place.block, place.count))
-            first += WORD * place.block.valid_words * place.count
+        for place in places.blocks:
+            words, rows = place.block.valid_words, np.arange(place.count)[:, None]
+            bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
+            first += WORD_BITS * words * place.count
         self._bits: Ints = np.concatenate(bits)
         """The bit of each value among those of all validity words."""
-        self._there: tuple[bytes, Bools, Words] | None = None
+        self._present: tuple[bytes, Bools, Words] | None = None
         self._valid: tuple[bytes, bytes, Bools, Bools] | None = None
 
-    def unpack(self, frames: Sequence[wire.Frame]) -> Readings:
+    def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, places = len(frames), self._places
-        each = [
-            frame.blocks.get(name, nothing) for frame in frames for name, nothing in self._blocks
-        ]
-        there = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
-        head = b"".join([rows.head for rows in each])
+        blocks = [frame.blocks.get(name, empty) for frame in frames for name, empty in self._blocks]
+        present = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
+        head = b"".join([rows.head for rows in blocks])
         if len(head) != HEAD_BYTES * places.rows * count:  # one head for all rows of some blocks
-            sizes = [place.count for place in places.each] * count
-            head = b"".join([heads(rows.head, n) for rows, n in zip(each, sizes, strict=True)])
-        heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
-        moved = np.frombuffer(b"".join([rows.values for rows in each]), "<u8")
-        moved = moved.reshape(count, places.values)
-        known, plain = self._presence(there, count)
-        told, some = self._validity(there, b"".join([rows.valid for rows in each]), known)
-        width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
-        flags = heading[..., 4].copy()
-        odd = np.count_nonzero(flags != plain)
-        return Readings(heading, told, moved, some, known, width, flags, not odd)
+            sizes = [place.count for place in places.blocks] * count
+            head = b"".join([row_heads(r.head, n) for r, n in zip(blocks, sizes, strict=True)])
+        heads = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
+        values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
+        rows, plain_flags = self._presence(present, count)
+        valid, some = self._validity(present, b"".join([r.valid for r in blocks]), rows)
+        width = (heads[..., 1] - heads[..., 0]).astype(np.float64)
+        flags = heads[..., 4].copy()
+        plain = not np.count_nonzero(flags != plain_flags)
+        values = values.reshape(count, places.values)
+        return _Readings(heads, valid, values, some, rows, width, flags, plain)
 
-    def _presence(self, there: bytes, count: int) -> tuple[Bools, Words]:
-        """(frames, rows) which rows are there, and the flags of those that were read as they
-        should."""
-        if self._there is None or self._there[0] != there:
-            each = np.frombuffer(there, bool).reshape(count, -1)
-            rows: Bools = np.repeat(each, [place.count for place in self._places.each], axis=1)
-            self._there = there, rows, np.where(rows, PLAIN, np.uint64(0))
-        return self._there[1:]
+    def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
+        """(frames, rows) which rows are present, and their flags if all were read as usual."""
+        if self._present is None or self._present[0] != present:
+            blocks = np.frombuffer(present, bool).reshape(count, -1)
+            rows: Bools = np.repeat(blocks, [p.count for p in self._places.blocks], axis=1)
+            self._present = present, rows, np.where(rows, PLAIN, np.uint64(0))
+        return self._present[1:]
 
-    def _validity(self, there: bytes, words: bytes, known: Bools) -> tuple[Bools, Bools]:
+    def _validity(self, present: bytes, words: bytes, rows: Bools) -> tuple[Bools, Bools]:
         """(frames, values) which are valid, and (frames, rows) which rows have some."""
-        if self._valid is None or self._valid[:2] != (there, words):
-            packed = np.frombuffer(words, np.uint8).reshape(len(known), -1)
+        if self._valid is None or self._valid[:2] != (present, words):
+            packed = np.frombuffer(words, np.uint8).reshape(len(rows), -1)
             bits = np.unpackbits(packed, axis=1, bitorder="little").view(bool)
             valid: Bools = bits[:, self._bits]
-            some = self._places.any(valid)
+            some = self._places.any_value(valid)
             if (stamps := self._places.stamps) is not None:
-                some[:, stamps] = known[:, stamps]
-            self._valid = there, words, valid, some
+                some[:, stamps] = rows[:, stamps]
+            self._valid = present, words, valid, some
         return self._valid[2:]
 
 
-def _nothing(place: Place) -> wire.Rows:
+def _empty_rows(place: BlockPlace) -> wire.Rows:
     head, words = bytes(HEAD_BYTES * place.count), place.block.valid_words
     return wire.Rows(head, bytes(8 * words * place.count), bytes(8 * place.count * place.columns))
 
 
-def _bits(block: wire.Block, rows: int) -> Ints:
-    """The places of its valid bits among those of the validity words of all rows."""
-    first = WORD * block.valid_words * np.arange(rows)[:, None]
-    return np.asarray((first + np.arange(block.columns)).ravel())
+@dataclass(slots=True)
+class _Gaps:
+    """Rows that were not read in each frame, or their values, and where their latest readings are:
+    0 is the baseline, then the frames."""
+
+    missing: Ints
+    source: Ints
+    """(1 + frames, missing)"""
+
+    @classmethod
+    def find(cls, read: Bools, row_of: Ints) -> tuple[_Gaps, _Gaps]:
+        """Gaps of the rows, and of their values."""
+        all_read = np.logical_and.reduce(read)
+        rows, values = np.flatnonzero(~all_read), np.flatnonzero(~all_read.take(row_of))
+        frames = np.arange(1, len(read) + 1)[:, None]
+        source = np.zeros((len(read) + 1, len(rows)), int)
+        np.maximum.accumulate(np.where(read[:, rows], frames, 0), out=source[1:])
+        return cls(rows, source), cls(values, source[:, rows.searchsorted(row_of[values])])
 
 
 @dataclass(slots=True)
-class Baseline:
+class _Baseline:
     """The latest reading of each row; with a leading axis, as before each of several frames."""
 
     stamp: Words
     width: Floats
-    values: Words
-    valid: Bools
     first: Bools
     """(rows) nothing was read before it."""
+    values: Words
+    valid: Bools
     known: Bools
     """(rows) there is a reading to take a difference with."""
 
     @classmethod
-    def none(cls, places: Places) -> Baseline:
+    def empty(cls, places: BlockPlaces) -> _Baseline:
         n, values = places.rows, places.values
         return cls(
-            np.zeros(n, np.uint64), np.zeros(n), np.zeros(values, np.uint64),
-            np.zeros(values, bool), np.zeros(n, bool), np.zeros(n, bool),
+            np.zeros(n, np.uint64), np.zeros(n), np.zeros(n, bool),
+            np.zeros(values, np.uint64), np.zeros(values, bool), np.zeros(n, bool),
         )  # fmt: skip
 
-    def copy(self) -> Baseline:
-        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
-        return Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
+    def copy(self) -> _Baseline:
+        return _Baseline(*(getattr(self, field.name).copy() for field in fields(self)))
 
     @property
     def nbytes(self) -> int:
-        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
-        return sum(part.nbytes for part in parts)
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
 
-    def take(
-        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
-    ) -> Baseline:
-        """What each frame is compared with; then the newest readings are the baseline. Clears
-        rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
-        all earlier readings must be forgotten before it."""
-        known = self._known(now, read, drop, hold, places)
-        of_rows, of_values = places.gaps(read)
-        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0].copy(), of_rows)
+    def replace(self, now: _Readings, known: Bools, gaps: tuple[_Gaps, _Gaps] | None) -> _Baseline:
+        """The baselines of each frame; then the newest readings are the baseline."""
+        of_rows, of_values = gaps or (None, None)
+        stamp, self.stamp = _earlier(self.stamp, now.head[..., 0], of_rows)
         width, self.width = _earlier(self.width, now.width, of_rows)
         first, self.first = _earlier(self.first, ~known, of_rows)
         values, self.values = _earlier(self.values, now.values, of_values)
         valid, self.valid = _earlier(self.valid, now.valid, of_values)
-        return Baseline(stamp, width, values, valid, first, known)
-
-    def _known(
-        self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold, places: Places
-    ) -> Bools:
-        """(frames, rows) whether there is a reading before each frame."""
-        if now.plain and not any(drop):
-            if len(read) == 1:
-                before: Bools = self.known[None]
-                self.known = self.known | read[0]
-                return before
-            by_then = np.logical_or.accumulate(np.concatenate([self.known[None], read]))
-            self.known = by_then[-1].copy()
-            return np.asarray(by_then[:-1])
-        offline, sampled = now.flagged(wire.ROW_OFFLINE), now.sampled
-        calm = np.asarray(((sampled | ~now.there) & ~now.flagged(wire.ROW_WIDE)).all(axis=1))
-        known = np.zeros(read.shape, bool)
-        for i, befores in enumerate(known):
-            if drop[i]:
-                self.known = self.known & False
-            befores[:] = self.known
-            for place in () if calm[i] else places.of_cpus:
-                rows = place.rows
-                read[i, rows] &= ~hold(self.known[rows], sampled[i, rows], now.flags[i, rows])
-            self.known = (self.known | read[i]) & ~offline[i]
-        return known
+        return _Baseline(stamp, width, first, values, valid, known)
 
 
-def _earlier(old: np.ndarray, new: np.ndarray, gaps: Gaps | None) -> tuple[np.ndarray, np.ndarray]:
-    """The latest reading before each frame, and after all of them. Neither may be changed: of a
-    single frame as little as can be is copied."""
-    if len(new) == 1:
-        after = new[0]
-        if gaps is not None:
-            after = after.copy()
-            after[gaps.missing] = old[gaps.missing]
-        return old[None], after
+def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.ndarray, np.ndarray]:
+    """The latest reading before each frame, and after all of them."""
     both = np.concatenate([old[None], new])
     if gaps is not None:
-        gaps.fill(both)
+        both[:, gaps.missing] = both[gaps.source, gaps.missing]
     return both[:-1], both[-1].copy()
 
 
-MAX_HZ = 10e9
-"""Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
-MAX_IPC = 16.0
-MAX_EVENTS = 1000 * MAX_HZ
-"""Most of any event in a second: counters of queues add up what is in them in each cycle."""
-TIME_SLACK_S = 0.05
-"""How far a counter of seconds may run ahead of its span: it has ticks of 10 ms, and an idle period
-is added to it at once."""
+class CounterLimits:
+    """How to take differences and how large they can be, for each value of all blocks."""
 
-UNLIMITED = 1e30
-"""No limit; finite, so that its product with 0 seconds is 0."""
+    def __init__(self, places: Sequence[BlockPlace]) -> None:
+        def by_value(of: Callable[[wire.Counter, wire.Scope], object], kind: type) -> np.ndarray:
+            return np.concatenate([
+                np.tile(
+                    np.array([of(c, p.block.scope) for c in _counter_of_columns(p.block)], kind),
+                    p.count,
+                )
+                for p in places
+            ])  # fmt: skip
 
-MOST = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
-"""The most of a unit in a second."""
-
-TIMES = ("perf_enabled_s", "perf_running_s")
-Blocks = Sequence[tuple[wire.Block, int]]
-"""Blocks with the number of rows of each."""
-
-
-class Limits:
-    """How to take differences and how large they can be, for each value of some blocks, one block
-    behind the other."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        self._scale: Floats = _each(blocks, lambda c, _: c.scale, float)
-        self._mask: Words = _each(blocks, lambda c, _: (1 << c.bits) - 1, np.uint64)
-        self._gauges: Ints = np.flatnonzero(_each(blocks, lambda c, _: c.kind == "gauge", bool))
-        full = _each(blocks, lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
-        self._limit: Floats = _each(blocks, _limit, float)
-        slack: Floats = _each(blocks, lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
-        self._slack = slack
-        self._least = np.where(full, -slack, -np.inf)
+        self._scale: Floats = by_value(lambda c, _: c.scale, float)
+        self._mask: Words = by_value(lambda c, _: (1 << c.bits) - 1, np.uint64)
+        self._gauges: Ints = np.flatnonzero(by_value(lambda c, _: c.kind == "gauge", bool))
+        full = by_value(lambda c, _: c.bits == 64 and c.kind != "gauge", bool)
+        self._limit: Floats = by_value(_max_per_second, float)
+        self._slack: Floats = by_value(lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
+        self._least = np.where(full, -self._slack, -np.inf)
         """The kernel's sums may step back a little, so they are signed."""
-        self._turning = [*_turning(blocks)]
+        self._multiplexed = [*_multiplexed(places)]
 
     def moved(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
         """Differences in base units (gauges: value times ticks), modulo the width of each counter,
@@ -448,12 +435,12 @@ class Limits:
 
     def scaled(self, moved: Floats) -> Floats:
         """The differences, scaled up to the whole span where perf multiplexed the counters."""
-        for block in self._turning:
-            mine = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
-            enabled, running = (mine[..., at, None] for at in block.times)
+        for block in self._multiplexed:
+            table = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
+            enabled, running = (table[..., at, None] for at in block.times)
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.where(running > 0, enabled / running, np.nan)
-            mine[:] = np.where(block.columns, mine * factor, mine)
+            table[:] = np.where(block.columns, table * factor, table)
         return moved
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
@@ -464,31 +451,20 @@ class Limits:
         result: Bools = moved > seconds
         if not np.minimum.reduce(moved, axis=None, initial=0.0) >= 0:
             result |= moved < self._least
-        for block in self._turning:  # what is scaled by wrong times is wrong
-            mine = result[:, block.values].reshape(-1, block.rows, len(block.columns))
-            mine |= block.columns & mine[..., block.times].any(axis=-1, keepdims=True)
+        for block in self._multiplexed:  # what is scaled by wrong times is wrong
+            table = result[:, block.values].reshape(-1, block.rows, len(block.columns))
+            table |= block.columns & table[..., block.times].any(axis=-1, keepdims=True)
         return result
 
 
-def _each(
-    blocks: Blocks, of: Callable[[wire.Counter, wire.Scope], object], kind: type
-) -> np.ndarray:
-    """What is said of the counter of each value, and of the scope of its block."""
-    return np.concatenate([
-        np.tile(np.array([of(c, block.scope) for c in _columns(block)], kind), rows)
-        for block, rows in blocks
-    ])  # fmt: skip
-
-
-def _limit(counter: wire.Counter, scope: wire.Scope) -> float:
-    """The most that it can move in a second."""
+def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
     if counter.kind != "counter" or scope != "cpu":
         return UNLIMITED
-    return MOST.get(counter.unit, UNLIMITED)
+    return MAX_PER_SECOND.get(counter.unit, UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Turning:
+class _Multiplexed:
     """A block whose counters take turns."""
 
     values: slice
@@ -496,28 +472,24 @@ class _Turning:
     columns: Bools
     """Mask of those that are scaled up."""
     times: tuple[int, int]
-    """The columns of both times of perf."""
+    """The columns of PERF_TIMES."""
 
 
-def _turning(blocks: Blocks) -> Iterator[_Turning]:
-    first = 0
-    for block, rows in blocks:
-        last = first + rows * block.columns
-        if (at := times(block)) is not None:
-            per_column = _columns(block)
-            scaled = [c.origin.startswith("perf") and c.key not in TIMES for c in per_column]
-            yield _Turning(slice(first, last), rows, np.array(scaled, bool), at)
-        first = last
+def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[_Multiplexed]:
+    for place in places:
+        if (times := perf_time_columns(place.block)) is not None:
+            counters = _counter_of_columns(place.block)
+            scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]
+            yield _Multiplexed(place.values, place.count, np.array(scaled, bool), times)
 
 
-def _columns(block: wire.Block) -> list[wire.Counter]:
-    """The counter of each column."""
+def _counter_of_columns(block: wire.Block) -> list[wire.Counter]:
     return [c for c in block.counters for _ in range(c.columns)]
 
 
-def times(block: wire.Block) -> tuple[int, int] | None:
-    """The columns of both times of perf; None: the block does not have both."""
-    keys = [c.key for c in _columns(block)]
-    enabled, running = TIMES
+def perf_time_columns(block: wire.Block) -> tuple[int, int] | None:
+    """The columns of PERF_TIMES; None: the block does not have both."""
+    keys = [c.key for c in _counter_of_columns(block)]
+    enabled, running = PERF_TIMES
     both = enabled in keys and running in keys
     return (keys.index(enabled), keys.index(running)) if both else None

@@ -34,7 +34,7 @@ class Episode:
 
     @property
     def lost_share(self) -> float:
-        """Share of each CPU's work that is lost, 0 to 1; 0 where that is not known."""
+        """Share of each CPU's work that is lost, 0 to 1; 0 where unknown."""
         depth, kind = self.depth or 0.0, KINDS.get(self.kind)
         measure = kind.depth if kind else ""
         if measure == "share":
@@ -43,12 +43,12 @@ class Episode:
         return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
-        """Seconds of it that lie between two moments."""
+        """Its seconds between two moments."""
         end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """What it has cost by then, in seconds of CPUs: depth times length times CPUs."""
+        """Its cost by then, in seconds of CPUs: share lost times length times CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
 
@@ -68,8 +68,8 @@ class Bit(NamedTuple):
     times: float
 
 
-class Polled(NamedTuple):
-    """The bits that polls found set."""
+class PolledBits(NamedTuple):
+    """The bits that polls of a register found set."""
 
     bits: tuple[Bit, ...]
     polls: float
@@ -84,7 +84,7 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A limit that somebody set: its name in samples.turbo.CAPS, and its clock in Hz."""
+    """A limit that was set: its name in model.turbo.CAPS, and its clock in Hz."""
 
     by: str
     hz: float
@@ -97,7 +97,7 @@ class OutOf(NamedTuple):
     highest: float
 
 
-class Ran(NamedTuple):
+class TaskOnCpu(NamedTuple):
     """A task that ran on a CPU."""
 
     pid: int
@@ -105,7 +105,7 @@ class Ran(NamedTuple):
     cpu: int
 
 
-class Crowd(NamedTuple):
+class CrowdedCpu(NamedTuple):
     """Threads of the watched job that share a CPU."""
 
     threads: int
@@ -113,13 +113,13 @@ class Crowd(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The hypervisor of this guest; its name is None if it is not known."""
+    """The hypervisor of this guest; its name is None if unknown."""
 
     name: str | None
 
 
-class Took(NamedTuple):
-    """A group of resctrl, and what it moved from and to memory."""
+class GroupTraffic(NamedTuple):
+    """A group of resctrl, and its traffic from and to memory."""
 
     group: str
     bytes_per_s: float

@@ -1,5 +1,5 @@
-"""Traffic between packages and their memory, against the most that this run has seen. What the
-memory could move at best is written nowhere that can be trusted.
+"""Traffic between packages and their memory, as a share of the most in any second of this run, for
+its maximum is documented nowhere that can be trusted; and the traffic of resctrl groups by L3.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from perftop.base.arrays import Floats
 from perftop.base.text import safe
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
-from perftop.model.episode import Took
+from perftop.model.episode import GroupTraffic
 
 READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Minimum seconds of which the best is a mean: ten samples of 100 ms, with their jitter.
+"""Seconds over which the best is a mean, at least: ten samples of 100 ms, with their jitter.
 Traffic of a short sample may be a burst from a queue."""
 
 
-def moved(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
-    """Bytes read and written together, and the seconds of that, by package. None: not counted."""
+def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
+    """Bytes read and written together, and their seconds, by package. None: not counted."""
     parts = [counters.moved(delta, key) for key in TRAFFIC_KEYS]
     if parts[0] is None or parts[1] is None:
         return None
@@ -30,7 +30,7 @@ def moved(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
     return parts[0] + parts[1], ticks / counters.stamp_hz
 
 
-class Best:
+class BestTraffic:
     """The highest mean of a second, by package, in bytes per second; NaN before the first."""
 
     def __init__(self, counters: Counters) -> None:
@@ -40,8 +40,7 @@ class Best:
         """Sums of the second that is not complete yet."""
 
     def learn(self, now: Floats, seconds: Floats) -> None:
-        """Take what `moved` found of a sample. A second with an unknown sample in it does not
-        count."""
+        """Add the `traffic` of a sample. A second with an unknown sample in it does not count."""
         read = seconds > 0
         self._bytes += np.where(read, now, 0.0)
         self._seconds += np.where(read, seconds, 0.0)
@@ -54,65 +53,59 @@ class Best:
 
     def share(self, rate: Floats) -> Floats:
         """Rates in bytes per second as shares of the best. A span shorter than a second may have
-        more than the best, which is told as all of it."""
+        more than the best, which is returned as 1."""
         return np.minimum(rate / np.where(self.rate > 0, self.rate, np.nan), 1.0)
 
 
 RECORD = "l3_groups"
 DEFAULT = "(default)"
-"""Name of the group of all tasks that nobody has put into another."""
+"""Name of the group of all tasks that were put into no other."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Groups that are kept, characters of a name, and groups that are evidence."""
-OLD_NS = 10_000_000_000
-"""Looks this far back say nothing of now."""
-
-BytesMoved = dict[tuple[str, int], int]
-"""Bytes by group and L3."""
+MAX_AGE_NS = 10_000_000_000
+"""Age from which a record no longer describes the present."""
 
 
 class L3Groups:
+    """The bandwidth that each group of resctrl uses, between its last two records."""
+
     def __init__(self, topology: Sequence[Cpu]) -> None:
         self._l3 = {row.cpu: row.l3 for row in topology}
-        self._last: BytesMoved = {}
+        self._last: dict[tuple[str, int], int] = {}
+        """Bytes by group and L3."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 
     def take(self, records: Mapping[str, object], time_ns: int) -> None:
-        """Take the records of a frame, whoever wrote it."""
+        """Take the records of a frame, which are untrusted."""
         self._now_ns = time_ns
-        told = records.get(RECORD)
-        if not isinstance(told, dict):
+        record = records.get(RECORD)
+        if not isinstance(record, dict):
             return
-        now = _read(told)
+        now: dict[tuple[str, int], int] = {}
+        for group, rows in list(record.items())[:MAX_L3_GROUPS]:
+            if not isinstance(group, str) or not isinstance(rows, list):
+                continue
+            name = safe(group, MAX_NAME_LENGTH) if group else DEFAULT
+            for row in rows[:MAX_L3_GROUPS]:
+                match row:
+                    case [int(l3), int(moved)] if moved >= 0:
+                        now[name, l3] = moved
         span_s = (time_ns - self._at_ns) / 1e9
-        known = self._last if self._at_ns and 0 < span_s < OLD_NS / 1e9 else {}
-        steps = {at: value - known[at] for at, value in now.items() if at in known}
+        before = self._last if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
+        steps = {at: value - before[at] for at, value in now.items() if at in before}
         self._rates = {at: step / span_s for at, step in steps.items() if step >= 0}
         self._last, self._at_ns = now, time_ns
 
-    def took(self, cpus: Collection[int]) -> list[Took]:
-        """What groups move in the L3s of these CPUs, most first; empty: not known. Monitoring
-        groups are part of their control group, and told beside it."""
-        if self._now_ns - self._at_ns > OLD_NS:
+    def took(self, cpus: Collection[int]) -> list[GroupTraffic]:
+        """The traffic of groups in the L3s of these CPUs, most first; empty: unknown. Monitoring
+        groups are part of their control group, and listed beside it."""
+        if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
-        mine = {self._l3.get(cpu) for cpu in cpus}
+        l3s = {self._l3.get(cpu) for cpu in cpus}
         sums: dict[str, float] = {}
         for (group, l3), rate in self._rates.items():
-            if l3 in mine:
+            if l3 in l3s:
                 sums[group] = sums.get(group, 0.0) + rate
-        found = [Took(group, round(rate)) for group, rate in sums.items() if rate > 0]
+        found = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
         return sorted(found, key=lambda one: -one.bytes_per_s)[:MAX_NAMED_GROUPS]
-
-
-def _read(told: Mapping[object, object]) -> BytesMoved:
-    """The numbers of a record that are as they should be."""
-    found: BytesMoved = {}
-    for group, rows in list(told.items())[:MAX_L3_GROUPS]:
-        if not isinstance(group, str) or not isinstance(rows, list):
-            continue
-        name = safe(group, MAX_NAME_LENGTH) if group else DEFAULT
-        for row in rows[:MAX_L3_GROUPS]:
-            match row:
-                case [int(l3), int(moved)] if moved >= 0:
-                    found[name, l3] = moved
-    return found

@@ -1,7 +1,7 @@
-"""From a frame to a sample, without the values that cannot be true.
+"""From frames to samples, without the values that cannot be true.
 
-Live numbers and numbers looked up in history both come from here: a sieve resumed from an earlier
-state makes the same samples of the same frames.
+Live numbers and numbers read back from history both come from here: a reader resumed from an
+earlier state makes the same samples of the same frames.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model import memory
 from perftop.model.cores import Cores
-from perftop.model.counters import Counters, placed
-from perftop.model.delta import Delta, Doubt, held_on
+from perftop.model.counters import Counters, rename_misplaced
+from perftop.model.delta import Delta, Doubt, with_lasting
 from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
 from perftop.model.gates import Gates, SiblingGates
-from perftop.model.machine_totals import Totals
+from perftop.model.machine_totals import MachineTotals
 from perftop.model.numbers import INDEX
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
@@ -36,9 +36,9 @@ class BySample(Protocol[T_co]):
     def __getitem__(self, sample: int, /) -> T_co: ...
 
 
-class Highest(NamedTuple):
-    """The highest values among the CPUs, 0 where none is known. Most samples show nothing to most
-    detectors, and these tell."""
+class Maxima(NamedTuple):
+    """The highest values among the CPUs, 0 where none is known. In most samples they show that most
+    detectors have nothing to do."""
 
     stolen_s: float
     steal: float
@@ -48,23 +48,24 @@ class Highest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class SampleBatch:
     """Samples that were computed together; all parts have a leading axis for them."""
 
     delta: Delta
     values: Values
     fresh: Codes
-    """Doubts of each sample alone, without those held on from samples before."""
+    """Doubts of each sample alone, without those that last from samples before."""
     split: Split
     ceilings: Ceilings
     lost: Lost
     doubted: list[bool]
     highest: list[list[float]]
+    """The fields of Maxima for each sample."""
     cores: Cores
-    _made: dict[Callable[[Verdicts], Any], Any] = field(default_factory=dict)
+    _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 
-    def once(self, make: Callable[[Verdicts], T]) -> T:
-        """What `make` makes of the samples; it is called once."""
+    def once(self, make: Callable[[SampleBatch], T]) -> T:
+        """The result of `make` for the batch; it is called once."""
         made = self._made.get(make)
         if made is None:
             made = self._made[make] = make(self)
@@ -73,48 +74,46 @@ class Verdicts:
 
 
 class Sample:
-    """The difference between one frame and the frame before it. What few ask for is taken out of
-    the samples that were computed together when it is asked for."""
+    """The difference between one frame and the frame before it: a place in a batch. Parts that are
+    rarely read are taken out of the batch when they are."""
 
-    def __init__(self, among: Verdicts, at: int, whole: Delta | None = None) -> None:
-        """`at`: its place among the samples that were computed together; `whole`: None if nothing
-        in it is doubted."""
-        self.among, self.at = among, at
-        self.delta = among.delta[at]
+    def __init__(self, batch: SampleBatch, at: int, whole: Delta | None = None) -> None:
+        """`whole`: None if nothing in it is doubted."""
+        self.batch, self.at = batch, at
+        self.delta = batch.delta[at]
         """Differences, with NaN for doubted counters."""
         self.whole = whole or self.delta
-        """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
-        split."""
-        self.doubted = among.doubted[at]
+        """Differences without the CPUs of cores whose SMT states are doubted, so that their sums
+        can be split."""
+        self.doubted = batch.doubted[at]
         """Whether any counter is."""
-        self.highest = Highest(*among.highest[at])
+        self.highest = Maxima(*batch.highest[at])
 
     @cached_property
     def values(self) -> Values:
-        return self.among.values.of(self.at)
+        return self.batch.values.of(self.at)
 
     @cached_property
     def split(self) -> Split:
-        return self.among.split[self.at]
+        return self.batch.split[self.at]
 
     @cached_property
     def ceilings(self) -> Ceilings:
-        return self.among.ceilings[self.at]
+        return self.batch.ceilings[self.at]
 
     @property
     def lost(self) -> Lost:
-        lost = self.among.lost
+        lost = self.batch.lost
         return Lost(lost.wanted_s[self.at], lost.parts_s[self.at])
 
-    def part(self, make: Callable[[Verdicts], BySample[T]]) -> T:
-        """What `make` says of this sample; it is called once for all that were computed together,
-        and answers for each by its place."""
-        return self.among.once(make)[self.at]
+    def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
+        """The result of `make` for this sample; it is called once for the whole batch."""
+        return self.batch.once(make)[self.at]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The state of a sieve between two frames; not to be changed."""
+class ReaderState:
+    """The state of a reader between two frames; not to be changed."""
 
     counters: Counters
     online: Bools
@@ -126,36 +125,41 @@ class State:
         return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
 
 
-class Sieve:
+class SampleReader:
     """Frames in, samples out."""
 
     def __init__(self, hello: wire.Hello) -> None:
-        hello = placed(hello)
+        hello = rename_misplaced(hello)
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)
-        self.cores = Cores(hello, _cores(hello))
+        # A hello that was brought up to date may have a CPU online that is in none of its cores,
+        # because the kernel lists no core for a CPU that is offline.
+        listed = {cpu for core in hello.cores for cpu in core}
+        came = (row for row in hello.topology if row.online and row.core is not None)
+        complete = all(row.cpu in listed for row in came)
+        self.cores = Cores(hello, hello.cores if complete else core_lists(hello.topology))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.nothing().doubts
-        """Doubts of the last sample alone, without those held on from samples before."""
+        """Doubts of the last sample alone, without those that last from samples before."""
         self._taken = self._doubts != 0
         """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
         of the probe."""
         self._started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.memory = memory.Best(self.counters)
-        self.totals = Totals(self.counters, self.memory)
+        self.memory = memory.BestTraffic(self.counters)
+        self.totals = MachineTotals(self.counters, self.memory)
 
-    def state(self) -> State:
-        return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
+    def state(self) -> ReaderState:
+        return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
-    def resumed(self, state: State) -> Sieve:
-        """A sieve in that state. It shares the present cores, calibrations and best of the
-        memory with this sieve."""
+    def resumed(self, state: ReaderState) -> SampleReader:
+        """A reader in that state. It shares the present cores, calibrations and best traffic of the
+        memory with this reader."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
@@ -168,8 +172,8 @@ class Sieve:
         self.turbo.regroup(self.cores)
 
     def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """The position of the CPU that went or came, and whether it is online now. None for other
-        notes, and for a CPU that hello did not list, which has no row in any frame."""
+        """The position of the CPU that went offline or online, and whether it is online now. None
+        for other notes, and for a CPU that hello did not list, which has no row in any frame."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -204,63 +208,68 @@ class Sieve:
         """The sample of each frame; None for the first frame of all, which is only a baseline.
         `learn`: the samples are new, so they are used as evidence for the factors of counters.
 
-        The frames are computed together, and doubts and factors go on from sample to sample: the
-        result is that of one call for each frame. A caller that leaves before the last sample must
-        not go on with later frames."""
+        The frames are computed together, and doubts and factors carry over from sample to sample:
+        the result is that of one call for each frame. A caller that leaves before the last sample
+        must not go on with later frames."""
         if not frames:
             return
-        delta = self.counters.steps(frames)
-        first = 0 if self._started else 1
-        if first:
+        delta, count = self.counters.steps(frames), len(frames)
+        if not self._started:
             self._started = True
             yield None
-        if len(frames) > first:
-            delta = delta[first:] if first else delta
-            yield from self._judged(delta, len(frames) - first, learn=learn)
+            delta, count = delta[1:], count - 1
+        if count:
+            yield from self._judged(delta, count, learn=learn)
 
     def _judged(self, delta: Delta, count: int, *, learn: bool) -> Iterator[Sample]:
         self._gates.check(self.counters, delta)
-        self.counters.disbelieve(delta)
+        self.counters.blank_doubted(delta)
         values = self.evaluator.evaluate(delta)
-        siblings = self._siblings.look(delta, values["util"], self.online)
+        siblings = self._siblings.counts(delta, values["util"], self.online)
         evidence = self._siblings.evidence(siblings, delta) if learn else None
-        traffic = memory.moved(self.counters, delta) if learn else None
-        verdicts, begin, unit = None, 0, self.splitter.unit
+        traffic = memory.traffic(self.counters, delta) if learn else None
+        batch, begin, unit = None, 0, self.splitter.unit
         for i in range(count):
             if evidence is not None:
                 self._siblings.learn(evidence, i)
             if learn and unit != self.splitter.unit:  # the event or its factor changed
-                unit, verdicts = self.splitter.unit, None
-                siblings = self._siblings.look(delta, values["util"], self.online)
+                unit, batch = self.splitter.unit, None
+                siblings = self._siblings.counts(delta, values["util"], self.online)
                 evidence = self._siblings.evidence(siblings, delta)
-            if verdicts is None:
+            if batch is None:
                 begin, fresh = i, self._siblings.check(siblings, delta)[i:]
                 rest = (delta[i:], values.of(slice(i, None))) if i else (delta, values)
-                verdicts = self._verdicts(*rest, fresh)
+                batch = self._batch(*rest, fresh)
             if traffic is not None:
                 self.memory.learn(traffic[0][i], traffic[1][i])
-            self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
             at = i - begin
-            whole = self._whole(verdicts.delta[at]) if verdicts.doubted[at] else None
-            yield Sample(verdicts, at, whole)
+            self._doubts = batch.fresh[at].copy()  # a view would keep the whole batch
+            whole = self._whole(batch.delta[at]) if batch.doubted[at] else None
+            yield Sample(batch, at, whole)
 
-    def _verdicts(self, delta: Delta, values: Values, fresh: Codes) -> Verdicts:
+    def _batch(self, delta: Delta, values: Values, fresh: Codes) -> SampleBatch:
         doubted: list[bool] = [False] * len(fresh)
         if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
-            doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+            doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
             doubted = np.asarray(doubts.any(axis=(1, 2))).tolist()
         if any(doubted):
             delta = delta.copy()
             delta.doubts = doubts
-            self.counters.disbelieve(delta)
+            self.counters.blank_doubted(delta)
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
         lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
         write_lost(values, lost)
-        highest, cores = _highest(values), self.cores
-        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, highest, cores)
+        steal = values["steal"]
+        busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
+        stolen_s = values.top[..., INDEX["steal"], :]
+        maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
+        highest = np.fmax.reduce(maxima, axis=-1, initial=0.0).T.tolist()
+        return SampleBatch(
+            delta, values, fresh, split, ceilings, lost, doubted, highest, self.cores
+        )
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""
@@ -269,44 +278,27 @@ class Sieve:
         doubted = delta.doubts[:, at].any(axis=1)
         hit = self.cores.threads(doubted.astype(float), 0.0).any(axis=1)
         with_siblings = doubted | np.append(hit, False)[self.cores.of_cpu]
-        return self.counters.without(delta, np.flatnonzero(with_siblings))
+        return self.counters.without_cpus(delta, np.flatnonzero(with_siblings))
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """The turbo ceiling of each core; `values` are the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
 
 
-class Together:
-    """Samples in a row. Mostly they were computed together, and each part of them is one array
-    already."""
+class StackedSamples:
+    """Samples in a row, each part of them as one array. Usually they were computed together, so the
+    arrays exist."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        self._runs: list[tuple[Verdicts, int, int]] = []
+        self._runs: list[tuple[SampleBatch, int, int]] = []
         runs = self._runs
         for sample in samples:
-            if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
-                runs[-1] = sample.among, runs[-1][1], sample.at + 1
+            if runs and runs[-1][0] is sample.batch and runs[-1][2] == sample.at:
+                runs[-1] = sample.batch, runs[-1][1], sample.at + 1
             else:
-                runs.append((sample.among, sample.at, sample.at + 1))
+                runs.append((sample.batch, sample.at, sample.at + 1))
 
-    def part(self, part: Callable[[Verdicts], Array]) -> Array:
-        """A part of them as one array, with a leading axis for samples."""
-        parts = [part(among)[first:last] for among, first, last in self._runs]
+    def part(self, part: Callable[[SampleBatch], Array]) -> Array:
+        """A part of them, with a leading axis for samples."""
+        parts = [part(batch)[first:last] for batch, first, last in self._runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _highest(values: Values) -> list[list[float]]:
-    """The fields of Highest for each sample."""
-    steal, at = values["steal"], INDEX["steal"]
-    busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-    both = np.array([values.top[..., at, :], steal, busy, values["involuntary"]])
-    found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
-    return found
-
-
-def _cores(hello: wire.Hello) -> list[list[int]]:
-    """The cores of hello. A hello that was brought up to date may have a CPU online that was in no
-    core, because the kernel tells none of a CPU that is offline: then those of its topology."""
-    listed = {cpu for core in hello.cores for cpu in core}
-    came = (row for row in hello.topology if row.online and row.core is not None)
-    return hello.cores if all(row.cpu in listed for row in came) else core_lists(hello.topology)

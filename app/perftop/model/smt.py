@@ -29,20 +29,18 @@ from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
-UNEVEN = 0.02
+MAX_SPAN_DIFFERENCE = 0.02
 """Relative difference of the siblings' spans above which no states are given. One sibling may have
 come online in between, or been read late."""
-COUNTED = ("one_thread", "any_thread", "distributed")
+ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
-TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
+TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, by the kernel's own account."""
 TOLERANCE = 0.01
 """Share of the span by which ANY may miss its bounds. Serial reads of real siblings missed them by
 0.6 % (worst of 816); a reprogrammed counter misses them by nearly the whole span."""
-
-
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Ways in which states were found, by code."""
+"""Ways to find states, by code."""
 SINGLE, ANY_THREAD, TRACE, BOUNDS = (
     METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
 )
@@ -71,7 +69,7 @@ class Split:
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Mean share of a state over these cores, as far as it is known; NaN: of none."""
+        """Mean share of a state over those of these cores where it is known; NaN: none."""
         shares = self.states[cores, STATES.index(state)]
         known = shares[np.isfinite(shares)]
         return float(known.mean()) if len(known) else float("nan")
@@ -109,14 +107,9 @@ class Group:
     """Cores with the same number of threads online."""
 
     cores: Ints
-    rows: Ints
-    """(cores, threads) positions of the CPUs that are online."""
     by_thread: Ints
-    """The same by thread first: numpy is slow along a last axis of two."""
-
-    @classmethod
-    def of(cls, cores: list[int], rows: list[list[int]]) -> Group:
-        return cls(np.array(cores), np.array(rows), np.ascontiguousarray(np.array(rows).T))
+    """(threads, cores) positions of the CPUs that are online; numpy is slow along a last axis of
+    two."""
 
     @property
     def threads(self) -> int:
@@ -131,7 +124,7 @@ class Splitter:
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty: all that the counters support."""
-        named = ((key, key.replace("_", "-")) for key in COUNTED if key in counters.columns)
+        named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted = [key for key, method in named if self._allowed(method)]
         """Available counters that give ANY, best first."""
         self._has = {key: counters.has(key) for key in self._counted}
@@ -142,14 +135,19 @@ class Splitter:
         self._grouped: tuple[bytes, list[Group]] = (b"", [])
 
     def groups(self, online: Bools) -> list[Group]:
-        """The cores by how many of their CPUs are online, fewest first; without those of none."""
+        """The cores by number of CPUs online, fewest first; without those of none."""
         known = online.tobytes()
         if self._grouped[0] != known:
-            every = self._cores.rows.tolist()
-            threads = [[row for row in rows if row >= 0 and online[row]] for rows in every]
-            counts = sorted({len(rows) for rows in threads if rows})
-            found = [[i for i, rows in enumerate(threads) if len(rows) == n] for n in counts]
-            self._grouped = known, [Group.of(at, [threads[i] for i in at]) for at in found]
+            by_count: dict[int, list[tuple[int, list[int]]]] = {}
+            for i, rows in enumerate(self._cores.rows.tolist()):
+                on = [row for row in rows if row >= 0 and online[row]]
+                if on:
+                    by_count.setdefault(len(on), []).append((i, on))
+            groups = []
+            for _, members in sorted(by_count.items()):
+                cores, rows = zip(*members, strict=True)
+                groups.append(Group(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
+            self._grouped = known, groups
         return self._grouped[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
@@ -161,11 +159,15 @@ class Splitter:
         result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
         for group in self.groups(online):
             if group.threads == 1:
-                _single(result, group.cores, util[..., group.by_thread[0]])
+                cores, r = group.cores, util[..., group.by_thread[0]]
+                zero = np.where(np.isnan(r), np.nan, 0.0)
+                for state, share in enumerate((1 - r, r, zero, zero)):
+                    states[..., cores, state] = share
+                result.active_threads[..., cores], result.how[..., cores] = r, SINGLE
             elif group.threads == 2:
                 self._pairs(result, group, util, delta)
             else:
-                self._many(result, group, util[..., group.rows], delta)
+                self._many(result, group, util, delta)
         return result
 
     def _pairs(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
@@ -175,16 +177,15 @@ class Splitter:
             r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
+        out.states[..., cores, :] = shares = states(r0, r1, any_)
+        out.how[..., cores] = counted
         if np.count_nonzero(counted) == len(counted):
-            out.states[..., cores, :] = states(r0, r1, any_)
-            out.how[..., cores] = counted
             return
         traced = self._traced(cores, delta)
         known = (counted == 0) & np.isfinite(traced).all(axis=-1)
         rest = ((counted == 0) & ~known)[..., None]
         otherwise = np.where(known[..., None], traced, np.nan)
-        found = np.where((counted > 0)[:, None], states(r0, r1, any_), otherwise)
-        out.states[..., cores, :] = found
+        out.states[..., cores, :] = np.where((counted > 0)[:, None], shares, otherwise)
         low, high = bounds(r0, r1)
         out.low[..., cores, :] = np.where(rest, low, np.nan)
         out.high[..., cores, :] = np.where(rest, high, np.nan)
@@ -194,14 +195,14 @@ class Splitter:
         """Mask of the groups of siblings whose reads do not cover the same span."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
         longest = np.maximum.reduce(ticks, axis=-2)
-        result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > UNEVEN * longest
+        result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > MAX_SPAN_DIFFERENCE * longest
         return result
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
         """(cores, 4) shares of the states by the kernel's idle transitions; NaN where they are not
         traced, or where a sibling's state was not known all the time."""
-        columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
-        if len(columns) < len(TRACED) or not self._allowed("traced"):
+        columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
+        if len(columns) < len(TRACED_COUNTERS) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._cores.told[cores]
@@ -230,11 +231,11 @@ class Splitter:
         any_ = (first + second) / 2
         if np.count_nonzero(np.isnan(any_)):
             # Where only one sibling has the counter, its estimate is the mean.
-            each = (
+            first, second = (
                 np.where(np.isnan(first), second, first),
                 np.where(np.isnan(second), first, second),
             )
-            any_ = np.add(*each) / 2
+            any_ = (first + second) / 2
         code = METHODS.index(name.replace("_", "-"))
         return np.where(self._has[name][pair].any(axis=0), code, 0), any_
 
@@ -269,9 +270,11 @@ class Splitter:
             share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _many(self, out: Split, group: Group, r: Floats, delta: Delta) -> None:
+    def _many(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
         """Split cores with more than two threads: only `neither` is known, exactly or as a
         range."""
+        rows = np.ascontiguousarray(group.by_thread.T)
+        r = util[..., rows]
         total = r.sum(axis=-1)
         out.active_threads[..., group.cores] = total
         lowest, highest = r.max(axis=-1), np.fmin(1.0, total)
@@ -280,24 +283,16 @@ class Splitter:
             out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
             return
         out.how[..., group.cores] = ANY_THREAD
-        mean = mean_known(self.shares("any_thread", delta)[..., group.rows])
+        mean = mean_known(self.shares("any_thread", delta)[..., rows])
         any_ = np.clip(mean * self.factor("any_thread"), lowest, highest)
         out.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
 
 
 def mean_known(values: Floats) -> Floats:
-    """Mean over the threads of each core for which the value is known; NaN: of none."""
+    """Mean over the threads of each core whose value is known; NaN: none."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / known.sum(axis=-1))
-
-
-def _single(out: Split, cores: Ints, r: Floats) -> None:
-    zero = np.where(np.isnan(r), np.nan, 0.0)
-    for state, share in enumerate((1 - r, r, zero, zero)):
-        out.states[..., cores, state] = share
-    out.active_threads[..., cores] = r
-    out.how[..., cores] = SINGLE
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:

@@ -7,15 +7,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import inf, nan
 from typing import Any, NamedTuple
 
-MOST_COMM = 64
-"""Characters kept of a name: as many as the kernel uses for its own threads."""
-MOST_TASKS = 3
+MAX_NAME_LENGTH = 64
+"""As many characters as the kernel uses for its own threads."""
+MAX_TASKS = 3
 """Tasks kept of a CPU."""
-_UNTOLD = (None,) * MOST_TASKS
-"""What tasks did besides running, where nobody told."""
+MAX_THREADS = 1024
+"""Threads kept of a record; a probe sends fewer."""
+MAX_POINTS = 256
+"""Points kept of a thread; the limit matters if samples are short."""
+KEPT_NS = 2_000_000_000
+"""How far back differences of threads reach: longer than the probe takes to scan all threads."""
 
 
 class Task(NamedTuple):
@@ -28,23 +33,36 @@ class Task(NamedTuple):
         return f"{self.comm} ({self.pid})"
 
 
+def task(record: object) -> Task | None:
+    """The task in a wire record of pid, name and share; None if the record is not valid."""
+    match record:
+        case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
+            return Task(pid, safe_name(name), min(1.0, max(0.0, float(share))))
+    return None
+
+
+def safe_name(name: str) -> str:
+    """A task's name made safe and short; a task may name itself with a control sequence."""
+    cut = name[:MAX_NAME_LENGTH]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
+
+
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A record of who runs where, as the wire has it: by CPU as text. Unchecked."""
+class TaskSnapshot:
+    """A record of the tasks that ran on each CPU, as the wire has it: by CPU as text, unchecked."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """The task that ran most: pid, name and share."""
     others: Mapping[str, Any] = field(default_factory=dict)
     """The tasks that ran most, a list of such entries."""
     waits: Mapping[str, Any] | None = None
-    """Their shares of waiting and switches a second; None if the stream does not tell them."""
-    _told: dict[str, list[Task]] = field(default_factory=dict, init=False)
-    _ran: dict[str, list[Ran]] = field(default_factory=dict, init=False)
-    """What `told` and `on` have found so far, as a look is shown for many refreshes."""
+    """Their shares of waiting and switches per second; None if the stream does not have them."""
+    _on: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
+    """Results of `on`, because a snapshot is shown for many refreshes."""
 
     @classmethod
-    def of(cls, records: Mapping[str, object]) -> Look | None:
-        """The look that these records of a frame are of; None if they are of none."""
+    def of(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
+        """The snapshot in these records of a frame; None if there is none."""
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
@@ -57,73 +75,71 @@ class Look:
 
     def told(self, cpu: str) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        if cpu not in self._told:
-            self._told[cpu] = [one for one in map(task, self._records(cpu)) if one is not None]
-        return self._told[cpu]
+        return [activity.task for activity in self.on(cpu)]
 
-    def on(self, cpu: str) -> list[Ran]:
-        """As `told`, with what they did besides running."""
-        if cpu not in self._ran:
-            waits = self.waits.get(cpu) if self.waits else None
-            known = [*waits[:MOST_TASKS], *_UNTOLD] if isinstance(waits, list) else _UNTOLD
-            found = zip(map(task, self._records(cpu)), known, strict=False)
-            self._ran[cpu] = [Ran(one, *_waited(wait)) for one, wait in found if one is not None]
-        return self._ran[cpu]
-
-    def _records(self, cpu: str) -> list[Any]:
-        others = self.others.get(cpu)
-        return others[:MOST_TASKS] if isinstance(others, list) and others else [self.tasks.get(cpu)]
+    def on(self, cpu: str) -> list[TaskActivity]:
+        """The tasks that ran most on this CPU, with what they did besides running."""
+        if cpu not in self._on:
+            others, waits = self.others.get(cpu), self.waits.get(cpu) if self.waits else None
+            if isinstance(others, list) and others:
+                records = others[:MAX_TASKS]
+            else:
+                records = [self.tasks.get(cpu)]
+            known = waits[: len(records)] if isinstance(waits, list) else []
+            found = zip_longest(map(task, records), known)
+            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in found if ran]
+        return self._on[cpu]
 
 
-class Ran(NamedTuple):
-    """A task on a CPU, and what it did besides running there; NaN if that is not known."""
+class TaskActivity(NamedTuple):
+    """A task on a CPU, and what it did besides running there; NaN if unknown."""
 
     task: Task
     wait: float
     """Share of the time that it waited for a CPU, 0 to 1."""
     switches: float
-    """How often a second it gave up or lost its CPU."""
+    """Per second, how often it gave up or lost its CPU."""
 
 
-def _waited(known: object) -> tuple[float, float]:
-    match known:
+def _waited(record: object) -> tuple[float, float]:
+    match record:
         case [wait, switches, *_]:
             return _number(wait, 1.0), _number(switches, inf)
     return nan, nan
 
 
 def _number(value: object, most: float) -> float:
-    """A number from 0 to `most`; NaN if it is none."""
+    """A number from 0 to `most`; NaN if it is not one."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
         return min(float(value), most)
     return nan
 
 
-class Company:
+class RunningTasks:
     """The last record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self) -> None:
-        self._look = Look()
+        self._snapshot = TaskSnapshot()
         self._firsts: dict[int, tuple[int, str] | None] = {}
-        """What `firsts` has found in this record, by CPU."""
+        """Results of `firsts` for this record, by CPU."""
         self.since_ns = self.time_ns = 0
-        """Raw times between which the tasks ran; both 0: there is no record yet."""
+        """Raw times between which the tasks ran; both 0: no record yet."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of tasks."""
-        look = Look.of(records)
-        if look is None:
+        snapshot = TaskSnapshot.of(records)
+        if snapshot is None:
             return False
-        self._look, self._firsts = look, {}
+        self._snapshot, self._firsts = snapshot, {}
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
     def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
-        """Pid and name of the task that ran most on each of these CPUs; None: not known. The name
-        is as it came: only for comparison."""
+        """Pid and name of the task that ran most on each of these CPUs; None: unknown. The name is
+        not made safe: only for comparison."""
         known = self._firsts
         news = [cpu for cpu in cpus if cpu not in known]
-        for cpu, record in zip(news, map(self._look.tasks.get, map(str, news)), strict=True):
+        for cpu, record in zip(news, map(self._snapshot.tasks.get, map(str, news)), strict=True):
             match record:
                 case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
                     known[cpu] = pid, name
@@ -133,29 +149,7 @@ class Company:
 
     def on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        return self._look.told(str(cpu))
-
-
-def task(record: object) -> Task | None:
-    """The task in a wire record of pid, name and share; None if the record is not valid."""
-    match record:
-        case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
-            return Task(pid, shown(name), min(1.0, max(0.0, float(share))))
-    return None
-
-
-def shown(name: str) -> str:
-    """A task's name made safe and short; a task may name itself with a control sequence."""
-    cut = name[:MOST_COMM]
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
-
-
-MOST_THREADS = 1024
-"""Threads kept of a record; a probe sends fewer."""
-KEPT_NS = 2_000_000_000
-"""How far back differences reach: longer than the probe takes to look at all threads."""
-MOST_POINTS = 256
-"""Points kept of a thread; the limit matters if samples are short."""
+        return self._snapshot.told(str(cpu))
 
 
 class _Point(NamedTuple):
@@ -169,13 +163,13 @@ class _Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ThreadActivity:
     """What a thread, or several together, did over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Seconds ready to run but not running; NaN where the kernel does not tell."""
+    """Seconds ready to run but not running; NaN where the kernel does not report them."""
     voluntary: int = 0
     """Number of times it went to sleep ..."""
     involuntary: int = 0
@@ -183,13 +177,13 @@ class Moved:
 
     @property
     def wait(self) -> float:
-        """Waiting as a share of running and waiting; NaN if it did neither, or the kernel does not
-        tell."""
+        """Waiting as a share of running and waiting; NaN if it did neither, or waits are
+        unknown."""
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
 
-    def __add__(self, other: Moved) -> Moved:
-        return Moved(
+    def __add__(self, other: ThreadActivity) -> ThreadActivity:
+        return ThreadActivity(
             max(self.elapsed_s, other.elapsed_s),
             self.run_s + other.run_s,
             self.wait_s + other.wait_s,
@@ -205,16 +199,16 @@ class Thread:
     comm: str = ""
     cpu: int = -1
     """CPU on which it ran last."""
-    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
-    def over(self, span_ns: int) -> Moved:
+    def over(self, span_ns: int) -> ThreadActivity:
         """What it did in the last `span_ns`, or since the oldest point if that is later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
         known = last.wait_ns is not None and first.wait_ns is not None
         waited_ns = (last.wait_ns or 0) - (first.wait_ns or 0) if known else nan
-        return Moved(
+        return ThreadActivity(
             (last.time_ns - first.time_ns) / 1e9,
             max(0, last.run_ns - first.run_ns) / 1e9,
             max(0, waited_ns) / 1e9 if known else nan,
@@ -222,17 +216,20 @@ class Thread:
             max(0, last.involuntary - first.involuntary),
         )
 
-    def since_last(self) -> Moved:
+    def since_last(self) -> ThreadActivity:
         """What it did between the last two points."""
-        points = self.points
-        return self.over(points[-1].time_ns - points[-2].time_ns) if len(points) > 1 else Moved()
+        if len(self.points) < 2:
+            return ThreadActivity()
+        return self.over(self.points[-1].time_ns - self.points[-2].time_ns)
 
 
-class Watching:
-    """The watched job. `name`: the PID or name that the user gave; None: no job is watched.
-    `record`: the record of frames that has its threads."""
+class WatchedJob:
+    """The watched job and its threads. The probe sends sums since the start of each thread; this
+    takes differences."""
 
     def __init__(self, name: str | None, record: str = "watched") -> None:
+        """`name`: the PID or name that the user gave; None: no job is watched. `record`: the record
+        of frames that has its threads."""
         self.name = name
         self._record = record
         self.threads: dict[int, Thread] = {}
@@ -244,7 +241,7 @@ class Watching:
         self.told: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
-        """By thread of the last record, how long it had waited for a disk; empty: not told."""
+        """By thread of the last record, how long it had waited for a disk; empty: unknown."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of the job."""
@@ -254,35 +251,33 @@ class Watching:
             return False
         more = record.get("more", 0)
         self.more = more if isinstance(more, int) and more > 0 else 0
-        self.time_ns, self.told, self.disk_ns = time_ns, [], _delays(record.get("disk"))
-        for tid, told in list(threads.items())[:MOST_THREADS]:
-            self._look(tid, told, time_ns)
+        self.time_ns, self.told, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
+        for tid, sums in list(threads.items())[:MAX_THREADS]:
+            if _is_id(tid):
+                self._add(int(tid), sums, time_ns)
         gone_ns = time_ns - KEPT_NS
         self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
         return True
 
-    def _look(self, tid: object, told: object, time_ns: int) -> None:
-        match told:
+    def _add(self, tid: int, sums: object, time_ns: int) -> None:
+        match sums:
             case [int() as pid, str() as comm, int() as cpu, int() as run, (int() | None) as wait,
                   int() as slept, int() as pushed]:  # fmt: skip
                 pass
             case _:
                 return
-        if not isinstance(tid, str) or not tid.isdecimal() or len(tid) > 10:
-            return
-        point = _Point(time_ns, run, wait, slept, pushed)
-        thread = self.threads.get(int(tid))
+        thread = self.threads.get(tid)
         if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new one
-            thread = self.threads[int(tid)] = Thread(int(tid), pid)
-        thread.comm, thread.cpu = shown(comm), cpu
+            thread = self.threads[tid] = Thread(tid, pid)
+        thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
             thread.points.popleft()
-        thread.points.append(point)
+        thread.points.append(_Point(time_ns, run, wait, slept, pushed))
         self.told.append(thread)
 
-    def job(self, span_ns: int) -> Moved:
+    def job(self, span_ns: int) -> ThreadActivity:
         """The sum over all threads."""
-        return sum((thread.over(span_ns) for thread in self.threads.values()), Moved())
+        return sum((thread.over(span_ns) for thread in self.threads.values()), ThreadActivity())
 
     def pids(self) -> set[int]:
         return {thread.pid for thread in self.threads.values()}
@@ -292,12 +287,15 @@ class Watching:
         return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}
 
 
-def _delays(told: object) -> dict[int, int]:
-    """Times by thread id, as far as they are valid."""
-    given = list(told.items())[:MOST_THREADS] if isinstance(told, dict) else []
+def _disk_waits(record: object) -> dict[int, int]:
+    """The valid times by thread id."""
+    items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
     return {
         int(tid): ns
-        for tid, ns in given
-        if isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
-        and type(ns) is int and 0 <= ns < 1 << 62
+        for tid, ns in items
+        if _is_id(tid) and type(ns) is int and 0 <= ns < 1 << 62
     }  # fmt: skip
+
+
+def _is_id(tid: object) -> bool:
+    return isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10

@@ -1,4 +1,4 @@
-"""How fast turbo lets a core run, and which limits hold it below that.
+"""The clock that turbo allows a core, and the limits that keep it below.
 
 A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n). So the
 clock that it allowed over that time lies between the greatest convex function below f and the least
@@ -22,15 +22,15 @@ from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
 
-GAUGES = ("ceiling_hz", "e_ceiling_hz")
+CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
 CPUs of a counter tells which."""
-SLEEPS = ("core_c3", "core_c6", "core_c7")
+DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
 """Idle states in which a core does not count as active; in C1 it does."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
 """Cores whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
 types of hybrids, and Alder Lake-N, which has only small cores."""
-TRACE = 0.001
+MIN_ACTIVE_SHARE = 0.001
 """Share of the time; less is read skew and moves no mean."""
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
@@ -53,18 +53,10 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The lowest limit that somebody set, by position of the core."""
+    """The lowest limit that was set, by position of the core."""
 
     hz: Floats  # infinite: none
     by: Ints  # place in CAPS
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    """The cores of a package that share a table; the active ones among them select its step."""
-
-    steps: Steps
-    cores: Ints
 
 
 class Turbo:
@@ -73,18 +65,18 @@ class Turbo:
     def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters, hello = counters, counters.hello
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self._tables, self._bounds = tables(hello.turbo, list(position))
-        self._gauges = [column for key in GAUGES if (column := counters.columns.get(key))]
-        self._sleeps = [column for key in SLEEPS if (column := counters.columns.get(key))]
+        self._tables, self._bounds = valid_tables(hello.turbo, list(position))
+        self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
+        self._sleeps = [column for key in DEEP_SLEEPS if (column := counters.columns.get(key))]
         who = hello.identity
         small = (who.vendor, who.family, who.model) in SMALL_MODELS
         self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
-        told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
-        told += [counters.has(column.counter.key) for column in self._gauges]
-        self.cpus: Bools = np.any(told, axis=0)
+        known = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        known += [counters.has(column.counter.key) for column in self._gauges]
+        self.cpus: Bools = np.any(known, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
         self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
-        """Whether any ceiling can be told."""
+        """Whether any ceiling is known."""
         self.regroup(cores)
 
     @property
@@ -94,27 +86,29 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """Take changed cores."""
+        """The core list changed."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.most(self._bounds)
         self._bounded = bool(np.isfinite(self._fastest).any())
-        self._told = self.cpus[first]
-        self._all_told = bool(self._told.all())
-        self._domains, self._favoured = [], np.full(len(first), np.nan)
+        self._known = self.cpus[first]
+        self._domains: list[tuple[Steps, Ints]] = []
+        """Tables with the cores of a package that share it; the active ones select its step."""
+        self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
-            mine = steps.cpus[first] & (package >= 0)
-            for number in np.unique(package[mine]):
-                self._domains.append(_Domain(steps, np.flatnonzero(mine & (package == number))))
-            faster = mine & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            listed = steps.cpus[first] & (package >= 0)
+            for number in np.unique(package[listed]):
+                members = np.flatnonzero(listed & (package == number))
+                self._domains.append((steps, members))
+            faster = listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
             self._favoured[faster] = self._fastest[faster]
         self._exact = []
         for column in self._gauges:
-            mine = self._counters.has(column.counter.key)[first] & (package >= 0)
-            self._exact.append((column.counter.key, np.flatnonzero(mine), package[mine]))
+            listed = self._counters.has(column.counter.key)[first] & (package >= 0)
+            self._exact.append((column.counter.key, np.flatnonzero(listed), package[listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """`util`: by position of the CPU, the share of the span in which it ran."""
-        low, high = np.full((2, *util.shape[:-1], len(self._told)), np.nan)
+        low, high = np.full((2, *util.shape[:-1], len(self._known)), np.nan)
         if not self.some:
             return Ceilings(low, high, low)
         if self._bounded:
@@ -130,20 +124,19 @@ class Turbo:
         # Tables are of the best core: others, and cores that firmware holds back, never get there.
         if self._bounded:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
-        return Ceilings(low, high, low if self._all_told else np.where(self._told, low, np.nan))
+        return Ceilings(low, high, np.where(self._known, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Low and high ceiling by the tables, in Hz; NaN for cores without a table."""
+        """Low and high ceilings by the tables, in Hz; NaN for cores without a table."""
         run = self._cores.threads(util, 0.0)
         on = self._cores.total(online.astype(float)) > 0
         least, most = self._active(delta, run, on)
-        runs = np.maximum(np.where(np.isnan(run), 0.0, run), TRACE)
+        runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
         low, high = np.full((2, *runs.shape), np.nan)
-        for domain in self._domains:
-            at = domain.cores
+        for steps, cores in self._domains:
             for sample in np.ndindex(runs.shape[:-2]):
-                mine = (*sample, at)
-                low[mine], high[mine] = _range(domain.steps, runs[mine], least[mine], most[mine])
+                at = (*sample, cores)
+                low[at], high[at] = _range(steps, runs[at], least[at], most[at])
         total = runs.sum(axis=-1)
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
@@ -156,14 +149,14 @@ class Turbo:
         types = {row.type for row in counters.hello.topology}
         rate = counters.hello.base_hz
         hz = rate.hz if rate is not None and len(types) == 1 else np.nan
-        return np.full(len(self._told), hz)
+        return np.full(len(self._known), hz)
 
     def _most(self, key: str, delta: Delta) -> Floats:
         """A gauge by CPU as its maximum by core: a core obeys its most demanding thread."""
         return self._cores.most(self._level(key, "cpu", delta)[..., :-1])
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
+        """Mean of a gauge by row, NaN where it is unknown; with NaN appended for row -1."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
@@ -200,7 +193,7 @@ class Turbo:
         return np.asarray(1 - slept)
 
     def caps(self, delta: Delta) -> Caps:
-        """The lowest limit that somebody set; a switch counts as on if it was on for most of the
+        """The lowest limit that was set; a switch counts as on if it was on for most of the
         span."""
         off = self._level("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
@@ -217,18 +210,18 @@ class Turbo:
         return Caps(found.min(axis=0), found.argmin(axis=0))
 
     def _top(self) -> Floats:
-        """The fastest clock of each core with no other core active; NaN: not known."""
+        """The fastest clock of each core with no other core active; NaN: unknown."""
         top = self._fastest.copy()
-        for domain in self._domains:
-            top[domain.cores] = np.fmax(top[domain.cores], domain.steps.hz[0])
+        for steps, cores in self._domains:
+            top[cores] = np.fmax(top[cores], steps.hz[0])
         return top
 
 
 def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
     """Low and high ceiling while each of (cores, threads) ran; `least` and `most` are from
     Turbo._active."""
-    always = max(1, int((least >= 1 - TRACE).sum()))
-    ever = max(always, int((most > TRACE).sum()))
+    always = max(1, int((least >= 1 - MIN_ACTIVE_SHARE).sum()))
+    ever = max(always, int((most > MIN_ACTIVE_SHARE).sum()))
     if always == ever:
         same = np.full(runs.shape, steps.at(always))
         return same, same
@@ -251,12 +244,11 @@ def _common(shares: Floats, runs: Floats) -> Floats:
     return np.asarray(sums[below] + runs * (len(ordered) - below))
 
 
-MOST_TABLES, MOST_STEPS = 256, 64
+MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
 """Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
 table of its own."""
-MOST_CORES = 1 << 16
-UPPER = "cpufreq"
-"""Start of the origin of a table that does not tell how many cores may run that fast."""
+UPPER_BOUND = "cpufreq"
+"""Start of the origin of a table that does not say how many cores may run that fast."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
 """Numbers of active cores, ascending, and Hz, with straight lines between the points."""
@@ -266,7 +258,7 @@ Corners = tuple[list[float], list[float]]
 class Steps:
     """A turbo table; its clocks never rise with the number of active cores."""
 
-    cores: Ints  # most active cores of each step; the last step is for more, too
+    cores: Ints  # most active cores of each step; the last step is also for more
     hz: Floats
     cpus: Bools  # mask by position of the CPUs with this table
     origin: str = ""
@@ -278,18 +270,18 @@ class Steps:
         """Corners of the greatest convex function nowhere above the table, from `least` to `most`
         cores."""
         begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
-        corners = lowest([(n, self.at(n)) for n in dict.fromkeys([least, *begins, most])])
+        corners = lower_hull([(n, self.at(n)) for n in dict.fromkeys([least, *begins, most])])
         return [n for n, _ in corners], [hz for _, hz in corners]
 
     def above(self, least: int, most: int) -> Corners:
         """Corners of the least concave function nowhere below the table, from `least` to `most`
         cores."""
         ends = [c for c in self.cores.tolist() if least <= c < most]
-        corners = lowest([(n, -self.at(n)) for n in dict.fromkeys([least, *ends, most])])
+        corners = lower_hull([(n, -self.at(n)) for n in dict.fromkeys([least, *ends, most])])
         return [n for n, _ in corners], [-hz for _, hz in corners]
 
 
-def lowest(points: Points) -> Points:
+def lower_hull(points: Points) -> Points:
     """The lower convex hull of points from left to right."""
     hull: Points = []
     for x, y in points:
@@ -302,28 +294,28 @@ def lowest(points: Points) -> Points:
     return hull
 
 
-def tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
+def valid_tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
     """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
-    that origins `cpufreq` give, in Hz by position of the CPU. NaN: not known."""
+    that origins `cpufreq` give, in Hz by position of the CPU. NaN: unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
-    steps = []
-    for turbo in found[:MOST_TABLES]:
-        mine = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
-        if not _sound(turbo.steps):
+    tables = []
+    for turbo in found[:MAX_TABLES]:
+        if not _is_valid(turbo.steps):
             continue
-        if turbo.origin.startswith(UPPER):
-            bounds[mine] = np.fmax(bounds[mine], turbo.steps[0].hz)
-        elif (mine & free).any():
+        listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
+        if turbo.origin.startswith(UPPER_BOUND):
+            bounds[listed] = np.fmax(bounds[listed], turbo.steps[0].hz)
+        elif (listed & free).any():
             cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)
-            ours = mine & free
-            steps.append(Steps(np.array(cores, int), np.array(hz, float), ours, turbo.origin))
-            free &= ~mine
-    return steps, bounds
+            steps = np.array(cores, int), np.array(hz, float)
+            tables.append(Steps(*steps, listed & free, turbo.origin))
+            free &= ~listed
+    return tables, bounds
 
 
-def _sound(steps: Sequence[wire.Step]) -> bool:
-    if not 0 < len(steps) <= MOST_STEPS:
+def _is_valid(steps: Sequence[wire.Step]) -> bool:
+    if not 0 < len(steps) <= MAX_STEPS:
         return False
     ordered = all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
-    return ordered and all(0 < s.cores <= MOST_CORES and 0 < s.hz <= MAX_HZ for s in steps)
+    return ordered and all(0 < s.cores <= MAX_CORES and 0 < s.hz <= MAX_HZ for s in steps)

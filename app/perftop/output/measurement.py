@@ -9,14 +9,14 @@ from math import isnan
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.model.tasks import Watching
+from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bracket, Start, is_here
 from perftop.process.job import Job
-from perftop.session.job_cpus import Footprint
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
+from perftop.session.task_times import JobFootprint
 
 
 class Measurement:
@@ -35,8 +35,8 @@ class Measurement:
         """Whether the machine that is measured is the one that we run on."""
         self._cpu_s = 0.0
         """CPU time that our process had used by the first frame, the kernel's included."""
-        self._footprint = None if job is None else Footprint(job.pid)
-        self._command = Watching(None if job is None else str(job.pid), "command")
+        self._footprint = None if job is None else JobFootprint(job.pid)
+        self._command = WatchedJob(None if job is None else str(job.pid), "command")
         """The command, where another job is watched."""
 
     def begin(self, hello: wire.Hello) -> None:
@@ -61,11 +61,11 @@ class Measurement:
         were read since."""
         if self.bracket is None or self._footprint is None:
             return False
-        watching = session.neighbours.watching
-        if watching.name != self._command.name:
-            watching = self._command
-            watching.take(frame.records, frame.time_ns)
-        self._footprint.take(watching, frame.time_ns)
+        watched_job = session.neighbours.watched_job
+        if watched_job.name != self._command.name:
+            watched_job = self._command
+            watched_job.take(frame.records, frame.time_ns)
+        self._footprint.take(watched_job, frame.time_ns)
         return self.bracket.take(frame)
 
     def line(self, session: Session) -> Line:

@@ -12,13 +12,13 @@ from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
-from perftop.output.why import run_beside
+from perftop.output.why_report import run_beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
-from perftop.session.job_cpus import Footprint
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
 from perftop.session.summary import Extremes
+from perftop.session.task_times import JobFootprint
 
 MOST_BEHIND = 3
 OURS = "perftop", "perfprobe"
@@ -54,7 +54,7 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
 
 def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
-    run: Line | None = None, footprint: Footprint | None = None,
+    run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
     whole, extremes = session.whole(), session.distribution.finish()
     machine = {
@@ -86,7 +86,7 @@ def summary_line(
     return line | {"why": why} if why else line
 
 
-def _around(session: Session, footprint: Footprint | None) -> Line:
+def _around(session: Session, footprint: JobFootprint | None) -> Line:
     """What the CPUs did and who else ran, where that was added up."""
     others = _others(session, footprint)
     parts = {"causes": _causes(session), "busy": _busy(session), "others": others}
@@ -104,7 +104,7 @@ def _busy(session: Session) -> Line | None:
     return spans | {"alone": found.alone, "cpus": len(session.shown)}
 
 
-def _others(session: Session, footprint: Footprint | None) -> Line | None:
+def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
     """CPUs that strangers used on average in the time that looks at tasks were about, and who used
     most. None: there was no command, or nobody looked."""
     seen_s = session.run_times.seen_s
@@ -142,7 +142,7 @@ def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> 
 
 
 def _job(
-    session: Session, whole: Interval, extremes: Extremes, footprint: Footprint | None
+    session: Session, whole: Interval, extremes: Extremes, footprint: JobFootprint | None
 ) -> Line:
     """Measures of the CPUs on which the command was seen to run, and of the other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
@@ -161,7 +161,7 @@ def _job(
     return {"job": _group(session, whole, extremes, rows) | seen, "rest": rest}
 
 
-def _behind(session: Session, footprint: Footprint) -> list[Line]:
+def _behind(session: Session, footprint: JobFootprint) -> list[Line]:
     """The strangers that ran longest on the command's CPUs."""
     ran = run_beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
     told = sorted(ran.items(), key=lambda one: -one[1])[:MOST_BEHIND]
@@ -190,7 +190,7 @@ def _totals(session: Session, whole: Interval) -> Line:
         one.span_s(session.run.start_ns, session.now_ns) * working(session, whole, one)
         for one in episodes if kind_of(one).depth == "hz"
     )  # fmt: skip
-    known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
+    known = session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0
     found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}
     return {key: number(value) for key, value in found.items() if math.isfinite(value)}
 

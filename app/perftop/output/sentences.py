@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from perftop.base.format import percent, rough
 from perftop.base.text import ranges
 from perftop.base.times import brief, clock, length
-from perftop.model.episode import Bit, Cap, Crowd, Episode, Host, Level, Polled, Ran, Took, rank
+from perftop.model.episode import (
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Episode,
+    GroupTraffic,
+    Host,
+    Level,
+    PolledBits,
+    TaskOnCpu,
+    rank,
+)
 from perftop.model.kinds import CAPS, KINDS, cause_of, kind_of
 from perftop.model.tasks import task
 
@@ -155,20 +166,20 @@ def subject(episode: Episode) -> str:
     return found
 
 
-def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[Ran]:
+def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
     """The tasks that take something from others; `self`: the tasks that slow themselves."""
     found = episode.evidence.get(key, ())
-    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, Ran)]
+    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, TaskOnCpu)]
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
     """Names of the tasks that lose by them, the one with the largest share of a CPU first: those
     that run on their CPUs by `tasks`, or the job that is watched."""
-    watching = session.neighbours.watching
-    if watching.name is not None and any(e.kind == "neighbour" for e in episodes):
-        names = [thread.comm for thread in watching.threads.values()]
-        by_pid = watching.name.isdecimal() and names
-        return [max(set(names), key=names.count) if by_pid else watching.name]
+    watched_job = session.neighbours.watched_job
+    if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
+        names = [thread.comm for thread in watched_job.threads.values()]
+        by_pid = watched_job.name.isdecimal() and names
+        return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     found = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
     found.sort(key=lambda ran: -ran.share)
@@ -448,7 +459,7 @@ MAX_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""
 
 
-def _polled(seen: Polled, name: Callable[[Bit], str]) -> str:
+def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
     bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
     return ", ".join(bits)
 
@@ -458,21 +469,21 @@ def _numbered(bit: Bit) -> str:
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(seen: Polled) -> str:
+def _reasons(seen: PolledBits) -> str:
     if not seen.polls:
         return "not reported by this source"
     return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
 
 
-def _status(seen: Polled) -> str:
+def _status(seen: PolledBits) -> str:
     return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _who(found: Host | Sequence[Ran | Crowd]) -> str:
+def _who(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
     if isinstance(found, Host):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
-        f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, Crowd)
+        f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
         else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
         for one in found[:MAX_NAMES]
     ]  # fmt: skip
@@ -488,7 +499,7 @@ def _share(of: str, before: str = "") -> Callable[[float], str]:
     return lambda share: f"{before}{rough(share)} of {of}"
 
 
-def _groups(took: Iterable[Took]) -> str:
+def _groups(took: Iterable[GroupTraffic]) -> str:
     """Groups of resctrl and what each moved: batch 45.1 GB/s."""
     return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
 

@@ -16,7 +16,7 @@ from perftop.model import machine_totals
 from perftop.model.episode import Episode
 from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
-from perftop.model.tasks import Moved
+from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
@@ -67,12 +67,12 @@ def smt_method(session: Session) -> str:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
         return "single"
-    return (session.sieve.splitter.counted() or "bounds").replace("_", "-")
+    return (session.reader.splitter.counted() or "bounds").replace("_", "-")
 
 
 def _origins(session: Session) -> dict[str, str]:
     named = {key: session.evaluator.origin(key) for key in session.evaluator.metrics}
-    named["turbo_ceiling_hz"] = session.sieve.turbo.origin
+    named["turbo_ceiling_hz"] = session.reader.turbo.origin
     return {key: origin for key, origin in named.items() if origin}
 
 
@@ -112,12 +112,12 @@ def interval_line(session: Session, interval: Interval) -> Line:
     return line | {"why": why} if why else line
 
 
-def _watched(session: Session, moved: Moved) -> Line:
+def _watched(session: Session, moved: ThreadActivity) -> Line:
     """What the watched job did, as far as looks at its threads in this time told it."""
-    watching = session.neighbours.watching
+    watched_job = session.neighbours.watched_job
     line: Line = {
-        "job": watching.name, "threads": len(watching.threads) + watching.more,
-        "cpus": sorted(watching.cpus()), "run_s": number(moved.run_s),
+        "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
+        "cpus": sorted(watched_job.cpus()), "run_s": number(moved.run_s),
         "wait_s": number(moved.wait_s), "preemptions": moved.involuntary,
         "sleeps": moved.voluntary,
     }  # fmt: skip
@@ -220,7 +220,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
     }
     why = why_no_states(session, interval, core)
     row = session.position[cpus[0]]
-    if session.sieve.turbo.cpus[row] and not math.isfinite(interval.ceilings.hz[core]):
+    if session.reader.turbo.cpus[row] and not math.isfinite(interval.ceilings.hz[core]):
         why["turbo_ceiling_hz"] = why_absent(session, interval, row, "turbo_ceiling_hz")
     return line | {"why": why} if why else line
 

@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-import numpy as np
-
-from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, percent, prefixed, rough
 from perftop.base.text import safe
 from perftop.base.times import when
@@ -17,10 +14,9 @@ from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
 from perftop.output.stat_json import estimates, multiplexed
-from perftop.session.columns import Tabular, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import of_cpus
+from perftop.session.values import CpuColumns, is_possible, of_cpus, of_machine
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
@@ -58,7 +54,7 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def known(key: str) -> bool:
     """Whether a table can have it."""
-    return possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
+    return is_possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
 
 def shown_unit(number: Number) -> str:
@@ -70,24 +66,6 @@ def shown(number: Number, value: float | None) -> str:
     """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
     value = nan if value is None else value
     return prefixed(value) if number.unit == "B" else number.text(value, GHZ)
-
-
-def of_each(number: Number, session: Session, interval: Interval) -> Floats:
-    """Values by position of the CPU; NaN for what only the machine has."""
-    if number.scope == "machine":
-        return np.full(len(session.topology), nan)
-    if number.scope in {"package", "l3"}:
-        return of_cpus(session, interval, number.key)
-    return counted(number.key, session, interval)
-
-
-def of_all(number: Number, session: Session, interval: Interval) -> str:
-    """Text of the machine's value; '' for what only a CPU has."""
-    if number.scope == "machine":
-        return shown(number, interval.machine.get(number.key))
-    if number.key not in session.evaluator.metrics:
-        return ""
-    return shown(number, interval.values.over(number.key, session.shown))
 
 
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
@@ -119,7 +97,7 @@ class StatTable:
         self.columns = columns(session, asked)
         self._states = len(STATES) if has_states(asked) else 0
         self._tasks = asked is not None and "task" in asked
-        self._tabular = Tabular(session)
+        self._tabular = CpuColumns(session)
         width = TIME_WIDTH if brief else NAME_WIDTH
         self._placed = table_columns(width, self.columns, self._states)
         self._lines_left = 0
@@ -139,7 +117,11 @@ class StatTable:
                 width = placed[at].width + SHARE_WIDTH * more
                 placed[at] = Column(placed[at].key, placed[at].heading, width)
             self._placed, self._lines_left = placed, 0
-        everyone = [of_all(number, session, interval) for number in self.columns]
+        everyone = [
+            shown(number, of_machine(session, interval, number.key))
+            if number.scope == "machine" or number.key in session.evaluator.metrics else ""
+            for number in self.columns
+        ]  # fmt: skip
         if self._brief:
             split = interval.split
             cores = [i for i in session.shown_cores() if i < len(split.states)]
@@ -163,7 +145,7 @@ class StatTable:
         """A row for each CPU; the states of a core are in the row of its first CPU."""
         session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
-        values = [of_each(number, session, interval) for number in self.columns]
+        values = [of_cpus(session, interval, number.key) for number in self.columns]
         for row in session.shown:
             cpu = session.topology[row].cpu
             name = f"~{cpu}" if row in interval.suspect else str(cpu)
@@ -239,10 +221,10 @@ def _above(session: Session, interval: Interval) -> list[str]:
             used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
             found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
 
-    moved, watching = interval.watched, session.neighbours.watching
-    if moved is not None and watching.name is not None:
-        job = f"job {safe(watching.name, MAX_NAME)}:"
-        if not watching.threads:
+    moved, watched_job = interval.watched, session.neighbours.watched_job
+    if moved is not None and watched_job.name is not None:
+        job = f"job {safe(watched_job.name, MAX_NAME)}:"
+        if not watched_job.threads:
             return [*found, f"{job} no running thread found"]
         waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
         count = moved.involuntary

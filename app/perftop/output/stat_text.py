@@ -20,9 +20,9 @@ from perftop.model.smt import STATES
 from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import columns, shown, shown_unit, table_columns, table_line
+from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Characters of a list of CPUs, and of the sentence about an episode."""

@@ -10,7 +10,7 @@ from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.base.times import clock, length
 from perftop.model.kinds import KINDS
 from perftop.output.stat_json import Line, number
-from perftop.output.why import MAX_CAUSES, WHOLE, Finding, Report
+from perftop.output.why_report import MAX_CAUSES, WHOLE, Finding, Report
 from perftop.session.losses import STEAL, WAIT
 from perftop.session.session import Session
 
@@ -34,7 +34,7 @@ def answer(session: Session, report: Report) -> str:
     who = report.job or machine
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
     if report.job and not session.run_times.threads:
-        named = not (session.neighbours.watching.name or "").isdecimal()
+        named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
     if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
@@ -43,7 +43,7 @@ def answer(session: Session, report: Report) -> str:
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
         return _fitting([f"{idle}, so nothing could be lost.{blind}"])
     if not report.named:
-        if not session.run_times.waits_told:
+        if not session.run_times.has_waits:
             return f"No cause seen that slows {who} down. Waits for a CPU are not known."
         text = f"Nothing is slowing {who} down ({percent(whole)} % lost in total)."
         return _fitting([text + blind, text])
@@ -117,9 +117,9 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
         found += _labelled("", report.hides)
     found += _labelled("seen", _seen(session, report), "dim")
     drawn = []
-    for line in found:
+    for why_json in found:
         text = ""
-        for part in line:
+        for part in why_json:
             shown = printable(part.text)
             shown = shown if unicode else in_ascii(shown)
             text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
@@ -144,8 +144,8 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
         ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    found = [head, *([Part(" " * INDENT + line)] for line in rest)]
-    found += [[Part(line, "dim")] for line in evidence]
+    found = [head, *([Part(" " * INDENT + why_json)] for why_json in rest)]
+    found += [[Part(why_json, "dim")] for why_json in evidence]
     if one.hint:
         found.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
     return found
@@ -212,8 +212,10 @@ def _seen(session: Session, report: Report) -> str:
 
 def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
     return [
-        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
-        for i, line in enumerate(folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""])
+        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(why_json, role)]
+        for i, why_json in enumerate(
+            folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+        )
     ]
 
 

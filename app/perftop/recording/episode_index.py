@@ -28,7 +28,7 @@ from perftop.model.episode import Episode
 from perftop.recording import index_cache
 from perftop.recording.parts import AnyRecording
 from perftop.recording.parts import recording as opened
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
 KIND, PROGRESS, COMPLETE = "episode", "progress", "complete"
@@ -48,7 +48,7 @@ _PLAIN: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 
 
-async def follow(path: Path, hello: wire.Hello, found: FileEpisodes) -> AsyncGenerator[None]:
+async def follow(path: Path, hello: wire.Hello, found: RecordingEpisodes) -> AsyncGenerator[None]:
     """Fills `found`, from the cache if that has this recording; yields whenever there is more.
     Raises Failed if not all could be found."""
     cached = await asyncio.to_thread(index_cache.read, path)
@@ -97,7 +97,7 @@ async def _read(out: int) -> bytes:
             await asyncio.sleep(LOOK_S)
 
 
-def take(decoder: wire.Decoder, data: bytes, found: FileEpisodes) -> None:
+def take(decoder: wire.Decoder, data: bytes, found: RecordingEpisodes) -> None:
     """Raises WireError if these are no bytes of an index."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):

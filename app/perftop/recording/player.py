@@ -12,10 +12,10 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import DAMAGED, Failed
-from perftop.model.differences import heads
+from perftop.model.differences import row_heads
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.parts import AnyRecording
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import BYTES, History
 from perftop.session.session import Session
 
@@ -33,7 +33,7 @@ class Passage:
     disturb each other."""
 
     def __init__(
-        self, recording: AnyRecording, time_ns: int, found: FileEpisodes | None = None,
+        self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
         room: int = BYTES,
     ) -> None:  # fmt: skip
         """`found`: what is known of the whole file. `room`: bytes of its history."""
@@ -144,7 +144,7 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
     for block in hello.blocks:
         rows = blocks.get(block.name)
         if block.scope == "cpu" and rows is not None:
-            words = np.frombuffer(heads(rows.head, len(hello.topology)), "<u8")
+            words = np.frombuffer(row_heads(rows.head, len(hello.topology)), "<u8")
             flags = words.reshape(-1, wire.HEAD)[:, 4]
             gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
             there = flags & np.uint64(wire.ROW_SAMPLED) != 0

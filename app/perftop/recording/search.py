@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from perfprobe.frozen import frozen
 from perftop.recording.player import WARM_NS, Passage
-from perftop.session import episode_navigation
-from perftop.session.session import MOST_TOGETHER
+from perftop.session import navigation as episode_navigation
+from perftop.session.session import MAX_BATCH
 
 if TYPE_CHECKING:
     from perftop.recording.parts import AnyRecording
-    from perftop.session.file_episodes import FileEpisodes
+    from perftop.session.episodes import RecordingEpisodes
     from perftop.session.interval import Interval
 
 BATCH_S = 0.05
@@ -31,7 +31,7 @@ Found = tuple[Passage, int]
 @frozen
 class Search:
     recording: AnyRecording
-    found: FileEpisodes
+    found: RecordingEpisodes
     clock: Callable[[], float]
     come: Callable[[int], None]
     """Told to which moment it has come by now."""
@@ -53,7 +53,7 @@ class Search:
         seen from an interval."""
         session = passage.session
         episodes = episode_navigation.reachable(session, cpus)
-        moments = {episode_navigation.moment(session, episode, at) for episode in episodes}
+        moments = {episode_navigation.moment_of(session, episode, at) for episode in episodes}
         for time_ns in sorted((ns for ns in moments if (ns - at.time_ns) * by > 0), reverse=by < 0):
             found = await self.go(passage, time_ns)
             # Samples are apart: this may be the moment that is shown already.
@@ -67,16 +67,16 @@ class Search:
         history = passage.session.past
         if (begin_ns := history.begin_ns) is None:
             return
-        older = Passage(self.recording, since_ns - WARM_NS, self.found, history.room_bytes)
+        older = Passage(self.recording, since_ns - WARM_NS, self.found, history.free_bytes)
         await self._read(older, begin_ns, gently=True)
-        history.put_before(older.session.past)
+        history.prepend(older.session.past)
 
     async def _read(self, passage: Passage, time_ns: int, *, gently: bool = False) -> None:
         """Reads up to this moment, and at least to a first sample. `gently`: keys and the screen
         come first, as nobody waits for it."""
         end_s = self.clock() + BATCH_S
         ahead = passage.until(time_ns)
-        while messages := list(islice(ahead, MOST_TOGETHER)):
+        while messages := list(islice(ahead, MAX_BATCH)):
             for _ in passage.session.play(messages):
                 pass
             if gently or self.clock() > end_s:

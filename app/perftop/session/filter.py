@@ -19,11 +19,14 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE
 from perftop.model.smt import STATES
-from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY, by_key, shown
 
-MOST = 200  # characters: more is something pasted by mistake
+MAX_LENGTH = 200
+"""Characters of a filter: more is something pasted by mistake."""
+WIDTH = 80
+"""Cells of the narrowest terminal, into which a message must fit."""
 
 HELP: tuple[tuple[str, str], ...] = (
     ("0-15,32", "CPUs by number"),
@@ -43,7 +46,8 @@ HELP: tuple[tuple[str, str], ...] = (
 )
 
 Test = Callable[[Session, Interval | None], Bools]
-Ranges = tuple[tuple[float, float], ...]  # first and last: what a range claims reserves no memory
+Ranges = tuple[tuple[float, float], ...]
+"""First and last of each range, so that a large range needs no memory."""
 
 
 class FilterError(ValueError):
@@ -51,7 +55,8 @@ class FilterError(ValueError):
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
-        self.at = at  # position of the first bad character, or of what is missing
+        self.at = at
+        """Position of the first bad character, or of what is missing."""
 
 
 @frozen
@@ -64,7 +69,7 @@ class _Term:
 class Filter:
     text: str
     steady: bool
-    """The topology alone decides: the mask holds until a CPU comes or goes."""
+    """The topology alone decides: the mask is valid until a CPU goes online or offline."""
     _ways: tuple[tuple[_Term, ...], ...]
     """Alternatives; of each, all terms are required."""
 
@@ -80,8 +85,8 @@ def parse(text: str) -> Filter | None:
     """None: blank text. Raises FilterError."""
     if not text.strip():
         return None
-    if len(text) > MOST:
-        raise FilterError(f"too long: a filter has at most {MOST} characters", MOST)
+    if len(text) > MAX_LENGTH:
+        raise FilterError(f"too long: a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
     ways: list[list[_Term]] = [[]]
     at = 0
     while at < len(text):
@@ -96,7 +101,7 @@ def parse(text: str) -> Filter | None:
         else:
             break
     if not ways[-1]:
-        raise FilterError("| stands between two terms: type:E | busy>80", at)
+        raise FilterError("| belongs between two terms: type:E | busy>80", at)
     steady = all(term.steady for terms in ways for term in terms)
     return Filter(text.strip(), steady, tuple(tuple(terms) for terms in ways))
 
@@ -115,7 +120,7 @@ def _next(text: str, at: int) -> tuple[_Term, int]:
     if end < len(text) and text[end] != "|" and not text[end].isspace():
         raise FilterError('quotes go around a whole term: "a b"', end)
     if not (quoted or word):
-        what = "no text in the quotes" if closed else "! stands right before a term"
+        what = "no text in the quotes" if closed else "! belongs right before a term"
         raise FilterError(what + ': !core:3 or !"a b"', end)
     negated = len(bangs) % 2 == 1
     if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
@@ -150,7 +155,7 @@ def _plain(word: str, at: int) -> _Term:
         return _Term(partial(_runs, "", _ranges(value, inside, "pid:4711")))
     if prefix not in _PLACES:
         known = "core pkg die l3 node type pid"
-        raise FilterError(f"'{_cut(prefix)}:' is none of {known}; or quote it", at)
+        raise FilterError(f"unknown '{_cut(prefix)}:' (known: {known}; or quote it)", at)
     wanted = _ranges(value, inside, f"{prefix}:0-3,7")
     return _Term(partial(_placed, _PLACES[prefix], wanted), steady=True)
 
@@ -171,7 +176,7 @@ def _ranges(text: str, at: int, example: str) -> Ranges:
 
 
 def _within(values: list[object], wanted: Ranges) -> Bools:
-    """Rows and records may hold anything: what is no number is in no range."""
+    """Mask of the values in a range. Rows and records may hold anything: text is in no range."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
     found = np.zeros(len(ids), bool)
     for low, high in wanted:
@@ -218,7 +223,7 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     column = BY_KEY.get(key) or RARE.get(key)
     unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER.keys() | _EQUAL:
-        raise FilterError(f"'{_cut(operator)}' is none of > >= < <= =", at + match.start(2))
+        raise FilterError(f"unknown '{_cut(operator)}' (try > >= < <= =)", at + match.start(2))
     level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")
     compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
 
@@ -237,11 +242,13 @@ def _no_metric(name: str, operator: str, at: int) -> FilterError:
     from difflib import get_close_matches
 
     if not name:
-        return FilterError(f"a metric stands right before {_cut(operator)}: busy>80", at)
+        return FilterError(f"a metric is missing before {_cut(operator)}: busy>80", at)
     if name.endswith("!"):
-        return FilterError("there is no !=, but ! before a term: !busy=80", at + len(name) - 1)
-    near = get_close_matches(name.lower(), _NAMES, 2, 0.5) or ["busy", "clock", "ipc"]
-    return FilterError(f"no metric {_cut(name)}, but {', '.join(near)}; or quote it", at)
+        return FilterError("!= is unknown; put ! before a term: !busy=80", at + len(name) - 1)
+    near = get_close_matches(name.lower(), _NAMES, 1, 0.5)
+    text = f"unknown metric '{_cut(name)}': {f'did you mean {near[0]}?' if near else 'try busy.'}"
+    quote = " To search for the text, quote it"
+    return FilterError(text + quote if len(text + quote) < WIDTH else text, at)
 
 
 def _level(text: str, unit: _Unit, at: int, example: str) -> float:

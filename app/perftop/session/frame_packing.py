@@ -20,11 +20,11 @@ from perftop.base.arrays import Words
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _ONE = np.uint64(1)
-MOST_LAYOUTS = 64
-"""Kept: no probe leaves its blocks out in so many ways."""
-MOST_WORDS = 1 << 22
-"""Words of all forms together of which the newest are kept, half as many for the layouts: the
-largest frame has 1 << 21."""
+MAX_LAYOUTS = 64
+"""Layouts kept: no probe leaves its blocks out in so many ways."""
+MAX_WORDS = 1 << 22
+"""Words kept of the newest frames of all forms together, half as many for the layouts: the largest
+frame has 1 << 21."""
 
 
 class Layout:
@@ -107,7 +107,7 @@ class Layouts:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
             kept = sum(made.words for made in self._made.values())
-            if len(self._made) >= MOST_LAYOUTS or kept + words > MOST_WORDS // 2:
+            if len(self._made) >= MAX_LAYOUTS or kept + words > MAX_WORDS // 2:
                 self._made.clear()
             layout = self._made[form] = Layout(shapes)
             parts = ((m.order, m.back, m.heights, m.starts) for m in self._made.values())
@@ -193,7 +193,7 @@ class Packer:
         """Whether a frame of one of these forms may have that of another one forgotten."""
         sizes = {form: len(words) for form, words in self._last.items()}
         sizes |= {form: self._layouts.of(form).words for form in forms}
-        return sum(sizes.values()) > MOST_WORDS
+        return sum(sizes.values()) > MAX_WORDS
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
         body = wire.unpacked(data, self._layouts.most_elements)
@@ -210,7 +210,7 @@ class Packer:
     def _keep(self, form: bytes, new: Words) -> None:
         """Packing and unpacking forget alike."""
         others = sum(len(words) for kept, words in self._last.items() if kept != form)
-        if others + len(new) > MOST_WORDS:
+        if others + len(new) > MAX_WORDS:
             self._last.clear()
         self._last[form] = new
 

@@ -1,7 +1,7 @@
-"""The past, as far as it fits: raw frames and notes, from which any moment can be had exactly, and
-the trail of what each sample showed, from which pictures are drawn.
+"""The measured past, within a budget of bytes: raw frames and notes, from which any moment can be
+had exactly, and the trail of what each sample showed, from which charts are drawn.
 
-Both lie in chunks of the same samples, and the oldest chunk goes first. A chunk begins with the
+Both are in chunks of the same samples, and the oldest chunk goes first. A chunk begins with the
 state in which the stream was read, so nothing before it is needed.
 """
 
@@ -9,32 +9,32 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
 
 from perfprobe import wire
+from perftop.base.arrays import Floats, Singles
 from perftop.model import counters as scopes
+from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
-from perftop.model.sample_reader import Sample, Sieve
-from perftop.model.tasks import Look
-from perftop.session.binned_history import Binned
+from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer, records
-from perftop.session.history_chunk import Chunk
-from perftop.session.interval import Span, nothing
-from perftop.session.sample_history import Shared, Times, Trail
+from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
+from perftop.session.interval import Span
 
 BYTES = 100_000_000
-"""Bytes of a history: ten minutes of 100 ms on 64 CPUs."""
+"""Budget of a history in bytes: ten minutes of 100 ms on 64 CPUs."""
 CHUNK = 50
-"""Samples: to look at one, those before it in its chunk must be unpacked."""
+"""Samples of a chunk: to look at one, those before it in its chunk must be unpacked."""
 PARTS = 8
-"""No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
+"""No chunk takes a greater part of the budget, so that little is dropped at once."""
 TOGETHER_BYTES, WAITING_PART = 1 << 21, 64
-"""Most bytes that are packed together, and what part of the budget they may be."""
+"""Maximum bytes that are packed together, and what part of the budget they may be."""
 TASKS_NS = 2_000_000_000
-"""Who runs where is told about once a second: what is older is not true any more."""
+"""Age beyond which a record of who runs where is out of date: the probe sends one each second."""
 
 Message = wire.Frame | wire.Note
 
@@ -46,56 +46,73 @@ def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
 
 
-class History(Binned):
-    """Filled by a session, message by message; asked by whoever draws."""
+class History:
+    """Filled by a session, message by message. Charts ask for sums over bins of time; who goes back
+    asks for raw frames."""
 
     def __init__(self, hello: wire.Hello, budget: int = BYTES) -> None:
-        super().__init__(hello)
         self._budget = budget
         self._layouts = Layouts(hello)
-        self._sealed = 0
+        self._chunks: list[Chunk] = []
+        self._sealed_bytes = 0
         """Bytes of all chunks but the newest."""
         self._now_ns = -1
+        self._rows = [*range(len(hello.topology))]
+        self._metrics: list[str] = []
+        """Metrics of this stream, in the order of the trail."""
+        self._registry = STATIC
+        self._counters: dict[str, CounterRows] = {}
+        """Counters of the whole machine, by the name of their number, then those of packages and
+        L3s by key, in the order of the trail."""
+        self._first: dict[str, int] = {}
+        """The first row of each of them in the trail."""
+        self._stamp_hz = 1.0
 
     # --- filling
 
-    def room(self, sieve: Sieve) -> int:
+    def room(self, reader: SampleReader) -> int:
         """How many frames can be kept until this must be called again; `sieve` has seen none of
         them yet."""
         last = self._chunks[-1].trail if self._chunks else None
-        full = last is None or last.count == last.room or last.cores is not sieve.cores
-        if full or self._heavy():
-            self._begin(sieve)
+        full = last is None or last.count == last.room or last.cores is not reader.cores
+        if full or self._needs_chunk():
+            self._begin_chunk(reader)
         trail = self._chunks[-1].trail
         return trail.room - trail.count
 
-    def keep(self, message: Message, sieve: Sieve) -> bool:
+    def keep(self, message: Message, reader: SampleReader) -> bool:
         """Keep a note that `sieve` has not seen yet, or a frame for which there is room. False: its
-        time cannot be, so it is not kept."""
+        time is impossible, so it is not kept."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
-        if not is_frame and self._heavy():
-            self._begin(sieve)
+        if not is_frame and self._needs_chunk():
+            self._begin_chunk(reader)
         self._chunks[-1].keep(message)
         if is_frame:
             self._now_ns = message.time_ns
         while self.bytes > self._budget and len(self._chunks) > 1:
-            self._sealed -= self._chunks.pop(0).nbytes
+            self._sealed_bytes -= self._chunks.pop(0).nbytes
         return True
 
     def trace(self, sample: Sample | None) -> None:
-        """What the sieve has made of the frame that was just kept."""
+        """Keep the sample of the frame that was just kept."""
         chunk, now_ns = self._chunks[-1], self._now_ns
-        if sample is None or chunk.before_ns < 0:  # the first is only what others begin with
+        if sample is None or chunk.before_ns < 0:  # the first is only a baseline
             chunk.before_ns = now_ns
             return
         chunk.trail.add(now_ns, sample)
 
-    def put_before(self, older: History) -> None:
-        """Takes over what another history of this stream has from before this one, the newest of it
-        if there is no room for all. The other one is not to be used any more."""
-        if not self._chunks or older._served != self._served:
+    def settle(self) -> None:
+        """Write what `keep` and `trace` were given; called after some samples."""
+        if self._chunks:
+            self._chunks[-1].trail.settle()
+            self._chunks[-1].settle_many()
+
+    def prepend(self, older: History) -> None:
+        """Take over what another history of this stream has from before this one, the newest of it
+        if there is no room for all. The other one must not be used any more."""
+        if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
         for chunk in older._chunks:
@@ -104,57 +121,64 @@ class History(Binned):
         while earlier and self.bytes + sum(c.nbytes for c in earlier) > self._budget:
             del earlier[0]
         self._chunks[:0] = earlier
-        self._sealed += sum(c.nbytes for c in earlier)
+        self._sealed_bytes += sum(c.nbytes for c in earlier)
 
-    @property
-    def begin_ns(self) -> int | None:
-        """When the oldest sample began."""
-        return self._chunks[0].before_ns if self._chunks else None
-
-    @property
-    def room_bytes(self) -> int:
-        """How much more can be held."""
-        return max(0, self._budget - self.bytes)
-
-    def settle(self) -> None:
-        """Called after some samples: writes what `keep` and `trace` were given."""
-        if self._chunks:
-            self._chunks[-1].trail.settle()
-            self._chunks[-1].settle_many()
-
-    def _heavy(self) -> bool:
-        """No chunk may take more, or there is none."""
+    def _needs_chunk(self) -> bool:
+        """Whether the newest chunk may not take more, or there is none."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // PARTS
 
-    def _begin(self, sieve: Sieve) -> None:
-        self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
-        self._registry = sieve.evaluator.registry
-        kept = [self._registry.index[key] for key in self._served]
-        found = {name: sieve.counters.columns.get(NAMES[name]) for name in TRACED}
-        self._of_machine = {name: column for name, column in found.items() if column is not None}
-        machine = [*self._of_machine.values()]
-        self._stamp_hz = sieve.counters.stamp_hz
-        self._shared = self._shared or _shared(sieve)
-        shared = [*self._shared.values()]
-        of = kept, machine, sieve.counters, sieve.cores, shared
-        sample_bytes = Trail(*of, room=1).nbytes
-        room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(*of, room=room)
+    def _begin_chunk(self, reader: SampleReader) -> None:
+        if not self._chunks:
+            self._describe(reader)
+        metrics = [self._registry.index[key] for key in self._metrics]
+        of = metrics, [*self._counters.values()], reader.counters, reader.cores
+        room = self._budget // PARTS // 2 // Trail(*of, room=1).nbytes
+        trail = Trail(*of, room=min(CHUNK, max(1, room)))
         if self._chunks:
             self._chunks[-1].seal()
-            self._sealed += self._chunks[-1].nbytes
-        packer = Packer(self._layouts)
+            self._sealed_bytes += self._chunks[-1].nbytes
         waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
-        self._chunks.append(Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
+        packer = Packer(self._layouts)
+        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
 
-    # --- asking
+    def _describe(self, reader: SampleReader) -> None:
+        """Choose the metrics and counters of this stream whose past is kept."""
+        self._metrics = [key for key, chosen in reader.evaluator.chosen.items() if chosen]
+        self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
+        columns, topology = reader.counters.columns, reader.hello.topology
+        for name in TRACED:
+            if (column := columns.get(NAMES[name])) is not None:
+                self._counters[name] = CounterRows(column, np.zeros(1, int))
+        for key in SHARED:
+            if (column := columns.get(key)) is None:
+                continue
+            rows = [*range(len(reader.hello.packages))]
+            if key not in scopes.KEYS_BY_SCOPE["package"]:
+                cpus = {*(column.counter.cpus or ())}
+                rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
+            self._counters[key] = CounterRows(column, np.array(rows, int))
+        first = 0
+        for name, each in self._counters.items():
+            self._first[name] = first
+            first += len(each.rows)
+
+    # --- what is kept
 
     @property
     def bytes(self) -> int:
         """Held now."""
         newest = self._chunks[-1].nbytes if self._chunks else 0
         packer = self._chunks[-1].packer if self._chunks else None
-        return self._sealed + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes
+        return self._sealed_bytes + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes
+
+    @property
+    def free_bytes(self) -> int:
+        return max(0, self._budget - self.bytes)
+
+    @property
+    def begin_ns(self) -> int | None:
+        """When the oldest sample began."""
+        return self._chunks[0].before_ns if self._chunks else None
 
     @property
     def first_ns(self) -> int | None:
@@ -167,9 +191,131 @@ class History(Binned):
         newest = reversed(self._chunks)
         return next((int(c.trail.ends[-1]) for c in newest if c.trail.count), None)
 
+    def times(self) -> Times:
+        """Raw ns of the ends of all samples, ascending."""
+        return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
+
+    # --- charts: sums over bins of time. A bin is the span from one edge to the next, its end
+    # included. One in which no sample ends has the value of the sample that covers it, and NaN
+    # where nothing is known.
+
+    def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
+        """(bins, rows): a metric of CPUs given by position."""
+        return self.fields([key], rows, edges_ns)[:, 0]
+
+    def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
+        """(bins, metrics, rows): `field` of some metrics, which costs little more than of one."""
+        found = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
+        served = [i for i, key in enumerate(keys) if key in self._metrics]
+        if not served:
+            return found
+        places = [self._metrics.index(keys[i]) for i in served]
+        at = [*rows]
+        every = at == self._rows
+
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            both = chunk.trail.of_metrics(places, samples)
+            return (both if every else both[..., at]).transpose(2, 0, 1, 3)
+
+        sums = self._sums(edges_ns, (2, len(served), len(at)), part)
+        known = [self._registry.index[keys[i]] for i in served]
+        low, high = self._registry.low[known, None], self._registry.high[known, None]
+        found[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
+        return found
+
+    def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
+        """(bins, names): numbers of the whole machine that are TRACED."""
+        found = np.full((len(edges_ns) - 1, len(names)), np.nan)
+        served = [i for i, name in enumerate(names) if name in TRACED and name in self._counters]
+        if served:
+            rows = [self._first[names[i]] for i in served]
+            kinds = [self._counters[names[i]].column.counter.kind for i in served]
+            per = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
+            moved, ticks = self._counter_sums(rows, len(rows), edges_ns)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found[:, served] = per * moved / ticks
+        return found
+
+    def shared(self, key: str, edges_ns: Times) -> Floats:
+        """(bins, rows): how far a counter of SHARED moved per second, by package in the order of
+        hello, or by L3 in the order of the CPUs that have it. No columns: it is not counted. A read
+        covers the bins since the one before it."""
+        if key not in self._counters:
+            return np.full((len(edges_ns) - 1, 0), np.nan)
+        first, count = self._first[key], len(self._counters[key].rows)
+        moved, ticks = self._counter_sums(slice(first, first + count), count, edges_ns)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = self._stamp_hz * moved / ticks
+        return covering(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
+
+    def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
+        """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
+        return self.cores(cores, edges_ns)[..., :WEIGHT]
+
+    def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
+        """(bins, cores, 5): `states`, and after them the turbo ceiling in Hz."""
+
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            known = chunk.trail.of_cores(cores, samples)
+            hz = known[:, :, CEILING:]
+            moments = chunk.moments()[samples.start : samples.stop + 1]
+            weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
+            return np.concatenate([known[:, :, :CEILING], hz * weight, weight], axis=2)
+
+        sums = self._sums(edges_ns, (len(cores), CEILING + 2), part)
+        top = sums[:, :, [*range(WEIGHT), CEILING]]
+        bottom = sums[:, :, [*[WEIGHT] * WEIGHT, CEILING + 1]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(bottom > 0, top / bottom, np.nan))
+
+    def _counter_sums(
+        self, rows: Sequence[int] | slice, count: int, edges_ns: Times
+    ) -> tuple[Floats, Floats]:
+        """(bins, rows): how far counters moved, and in how many ticks."""
+
+        def part(chunk: Chunk, samples: slice) -> Singles:
+            return chunk.trail.of_counters(rows, samples)
+
+        sums = self._sums(edges_ns, (2, count), part)
+        return sums[:, 0], sums[:, 1]
+
+    def _sums(
+        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
+    ) -> Floats:
+        """(bins, *shape): the parts of all samples that end in a bin, added up. `part`: those of
+        some samples of a chunk."""
+        chunks = [c for c in self._near(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count]
+        if not chunks:
+            return np.zeros((len(edges_ns) - 1, *shape))
+        ends = np.concatenate([c.trail.ends for c in chunks])
+        starts = ends.searchsorted(edges_ns, side="right")
+        first, last, before = int(starts[0]), int(starts[-1]) + 1, 0
+        parts = []
+        for chunk in chunks:
+            count = chunk.trail.count
+            parts.append(part(chunk, slice(max(0, first - before), min(count, last - before))))
+            before += count
+        # Past the last sample there is one of which nothing is known. reduceat gives an empty span
+        # the part it starts with: the sample that covers it.
+        table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
+        sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
+        if edges_ns[1] <= chunks[0].before_ns:
+            sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
+        return sums
+
+    def _near(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
+        """The chunks with samples that end between these moments, and the one after them."""
+        if self._chunks and first_ns >= self._chunks[-1].before_ns:
+            return self._chunks[-1:]  # mostly: a chart that moves on asks for its newest bins
+        first = bisect_right(self._chunks, first_ns, key=lambda c: c.end_ns)
+        last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
+        return self._chunks[first : last + 1]
+
+    # --- going back
+
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Raw, in their order: those that are kept now, whenever and in whatever thread they are
-        read."""
+        """Raw messages in their order: those that are kept now, whenever and in whatever thread
+        they are read."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
         parts = [self._unpacked(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
@@ -178,11 +324,9 @@ class History(Binned):
         chunk.settle()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
-    # --- going back
-
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """When the samples begin and end of which the last is the newest that has ended by then,
-        and which last for the time asked for as closely as can be."""
+        and which last for the time asked for as closely as possible."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -198,59 +342,55 @@ class History(Binned):
             return None
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
 
-    def rewind(self, sieve: Sieve, begin_ns: int, end_ns: int) -> tuple[Sieve, Span]:
-        """The samples between two moments that `span` gave, taken again, and the sieve as they left
-        it. Cores and calibrations are those of `sieve`, as they are now."""
+    def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
+        """The samples between two moments that `span` gave, computed again, and the sieve after
+        them. Cores and calibrations are those of `sieve`, as they are now."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
-        sieve = sieve.resumed(self._chunks[first].state)
-        span = nothing(sieve, begin_ns)
+        reader = reader.resumed(self._chunks[first].state)
+        span = Span.empty(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []
             for message in self._unpacked(chunk):
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add(frames, begin_ns, sieve, span)
+                    _add(frames, begin_ns, reader, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
-                    sieve.hotplug(message)
-                    sieve.ownership(message)
+                    reader.hotplug(message)
+                    reader.ownership(message)
                 elif message.time_ns >= end_ns:
-                    return sieve, span
-            _add(frames, begin_ns, sieve, span)
+                    return reader, span
+            _add(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
-    def look(self, end_ns: int) -> Look:
-        """Who ran where, as it was told last; empty if that was long before."""
+    def look(self, end_ns: int) -> TaskSnapshot:
+        """The last record of who ran where; empty if that was long before."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
-                if time_ns <= end_ns and (look := Look.of(found)) is not None:
-                    return look if end_ns - time_ns <= TASKS_NS else Look()
+                if time_ns <= end_ns and (look := TaskSnapshot.of(found)) is not None:
+                    return look if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
-        return Look()
+        return TaskSnapshot()
 
 
-def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) -> None:
-    """Take frames again, and add the samples that end after that time."""
-    sieve.skip([frame for frame in frames if frame.time_ns <= begin_ns])
-    for sample in sieve.samples([frame for frame in frames if frame.time_ns > begin_ns]):
+def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
+    """Read frames again, and add the samples that end after that time."""
+    reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
+    for sample in reader.samples([frame for frame in frames if frame.time_ns > begin_ns]):
         if sample is not None:
-            span.add(sample, sieve)
+            span.add(sample, reader)
 
 
-def _shared(sieve: Sieve) -> dict[str, Shared]:
-    """Those of SHARED that the stream has, with their rows."""
-    found = {}
-    for key in SHARED:
-        column = sieve.counters.columns.get(key)
-        if column is None:
-            continue
-        rows = [*range(len(sieve.hello.packages))]
-        if key not in scopes.OF["package"]:
-            cpus = {*(column.counter.cpus or ())}
-            rows = [i for i, row in enumerate(sieve.hello.topology) if row.cpu in cpus]
-        found[key] = Shared(column, np.array(rows, int))
-    return found
+def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
+    """Copy a rate that was read over several bins into all of them. (bins, rows) each."""
+    for row in range(rates.shape[1]):
+        known = np.flatnonzero(np.isfinite(rates[:, row]))
+        for at in known[read_s[known, row] > bin_s[known]].tolist():
+            first = at - round((read_s[at, row] - bin_s[at]) / max(bin_s[at], 1e-9))
+            gap = slice(max(0, first), at)
+            rates[gap, row] = np.where(np.isnan(rates[gap, row]), rates[at, row], rates[gap, row])
+    return rates

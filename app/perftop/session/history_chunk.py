@@ -1,5 +1,10 @@
-"""Samples in a row as history keeps them: packed messages, the trail of what they showed, and the
-state in which the stream was read before them, so that nothing older is needed."""
+"""Samples in a row as history keeps them: raw messages, packed, and the trail of what each sample
+showed, for charts of time at the resolution of sampling.
+
+Of each metric the trail has numerator and denominator, so that any span of time is a sum of each
+and one division; of each core the seconds in its SMT states and its ceiling. 0 where nothing is
+known.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +14,162 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfprobe import wire
-from perftop.model.sample_reader import State
+from perfprobe.frozen import frozen
+from perftop.base.arrays import Bools, Floats, Ints, Singles
+from perftop.model.cores import Cores
+from perftop.model.counters import BlockCounter, Counters
+from perftop.model.sample_reader import ReaderState, Sample, SampleBatch, StackedSamples
+from perftop.model.smt import STATES
 from perftop.session.frame_packing import Packer
-from perftop.session.sample_history import Times, Trail
 
+Times = Ints
+WEIGHT = len(STATES)
+CEILING = WEIGHT + 1
+"""Columns of a core after the seconds in its states: seconds in which these are known; Hz."""
 OVERHEAD = 5_500
 """Bytes of objects and array heads in a chunk, beyond their content."""
-WAITING, WAITING_BYTES = 32, 1 << 16
-"""Frames, and their bytes, that wait at most for those of the next batch, because packing many
-costs little more than packing one."""
+MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
+"""Frames, and their bytes, that wait to be packed together, since packing many costs little more
+than packing one."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
 
 
+@frozen
+class CounterRows:
+    """A counter of the machine, of packages or of L3s, and the rows of its block that are kept."""
+
+    column: BlockCounter
+    rows: Ints
+
+    def moved(self, among: SampleBatch) -> Floats:
+        """How far it moved, by sample and row: the sum of its columns."""
+        first, last = self.column.first, self.column.first + self.column.counter.columns
+        block = among.delta.tables[self.column.block].moved
+        return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
+
+
+class Trail:
+    """What some samples in a row showed, as long as there is room."""
+
+    def __init__(
+        self, metrics: Sequence[int], kept: Sequence[CounterRows], counters: Counters,
+        cores: Cores, room: int,
+    ) -> None:  # fmt: skip
+        """`metrics`: those that are kept, as positions in the registry."""
+        self._metrics, self._stamp_hz = np.array(metrics, int), counters.stamp_hz
+        cpus = len(counters.hello.topology)
+        self.cores = cores
+        self.room = room
+        self.count = 0
+        self._waiting: list[Sample] = []
+        """The newest samples, which are not written yet."""
+        self._ends = np.zeros(room, np.int64)
+        self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        self._kept = kept
+        places = [[part[each.rows] for part in counters.places(each.column)] for each in kept]
+        places.append([np.zeros(0, int)] * 2)
+        self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
+        """Where the rows of the counters are in a Delta."""
+        self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
+        # One more than there are cores: position -1 is a core of which nothing is known.
+        self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        kept = self._ends, self._parts, self._counters, self._cores
+        return sum(array.nbytes for array in kept)
+
+    @property
+    def ends(self) -> Times:
+        """Raw ns of the end of each sample."""
+        return self._ends[: self.count]
+
+    def of_metrics(self, metrics: Sequence[int], samples: slice) -> Singles:
+        """Numerators and denominators, (2, metrics, samples, CPUs), of those kept at these
+        places."""
+        self.settle()
+        return self._parts[:, metrics, samples]
+
+    def of_counters(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
+        """(samples, 2, rows): how far these rows of counters moved, and in how many ticks."""
+        self.settle()
+        return self._counters[:, rows, samples].transpose(2, 0, 1)
+
+    def of_cores(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
+        """(samples, cores, CEILING + 1) of cores given as lists of CPUs."""
+        self.settle()
+        return self._cores[samples, self.cores.find(cores)]
+
+    def add(self, end_ns: int, sample: Sample) -> None:
+        self._ends[self.count] = end_ns
+        self.count += 1
+        self._waiting.append(sample)
+
+    def settle(self) -> None:
+        """Write the samples that were added, which costs little more than to write one."""
+        if not self._waiting:
+            return
+        new = slice(self.count - len(self._waiting), self.count)
+        samples, self._waiting = StackedSamples(self._waiting), []
+        with np.errstate(over="ignore", invalid="ignore"):
+            top = samples.part(lambda among: among.values.top)
+            bottom = samples.part(lambda among: among.values.bottom)
+            if len(self._metrics) < top.shape[1]:
+                top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
+            top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
+            known = np.isfinite(top) & np.isfinite(bottom)
+            _write(self._parts[0, :, new], top, known)
+            _write(self._parts[1, :, new], bottom, known)
+
+            moved = samples.part(lambda among: among.delta.at(self._moved))
+            ticks = samples.part(lambda among: among.delta.at(self._ticks))
+            first = 0
+            for each in self._kept:
+                last = first + len(each.rows)
+                if each.column.counter.columns > 1:
+                    moved[:, first:last] = samples.part(each.moved)
+                first = last
+            known = (np.isfinite(moved) & (ticks > 0)).T
+            _write(self._counters[0, :, new], moved.T, known)
+            _write(self._counters[1, :, new], ticks.T, known)
+
+            states = samples.part(lambda among: among.split.states)
+            ceiling = samples.part(lambda among: among.ceilings.hz)
+            known = np.isfinite(states[..., 0])
+            ticks = samples.part(lambda among: among.delta.tables["cpu"].ticks)
+            weight = self.cores.most(ticks / self._stamp_hz)
+            cores = self._cores[new, :-1]
+            _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
+            _write(cores[..., WEIGHT], weight, known)
+            _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+
+
+def _write(to: Singles, values: Floats, known: Bools) -> None:
+    if np.count_nonzero(known) == known.size:
+        to[...] = values
+    else:
+        np.copyto(to, values, where=known, casting="same_kind")
+
+
 class Chunk:
-    """A chunk. Frames that have just come wait in it, and are packed together."""
+    """Packed messages, their trail, and the state in which the stream was read before them, so that
+    nothing older is needed. The newest frames wait to be packed together."""
 
     __slots__ = (
-        "_bytes", "_most_waiting", "_waiting", "_waiting_bytes", "before_ns", "first_ns", "last_ns",
-        "messages", "packer", "state", "trail",
+        "_bytes", "_max_waiting_bytes", "_waiting", "_waiting_bytes", "before_ns", "first_ns",
+        "last_ns", "messages", "packer", "state", "trail",
     )  # fmt: skip
 
     def __init__(
-        self, state: State, before_ns: int, trail: Trail, packer: Packer, waiting_bytes: int
+        self,
+        state: ReaderState,
+        before_ns: int,
+        trail: Trail,
+        packer: Packer,
+        max_waiting_bytes: int,
     ) -> None:
-        """`waiting_bytes`: upper bound of the frames that are not packed yet."""
+        """`max_waiting_bytes`: bound of the frames that are not packed yet."""
         self.state = state
         self.before_ns = before_ns
         """When the first of its samples began."""
@@ -43,8 +179,7 @@ class Chunk:
         self.packer: Packer | None = packer
         """None: nothing can be added any more."""
         self._waiting: list[wire.Frame] = []
-        """Frames that come behind them and are not packed yet."""
-        self._waiting_bytes, self._most_waiting = 0, waiting_bytes
+        self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Times of its first and its last message."""
         self._bytes = state.nbytes + trail.nbytes + OVERHEAD
@@ -58,35 +193,35 @@ class Chunk:
         self.last_ns = max(self.last_ns, message.time_ns)
         if isinstance(message, wire.Note):
             self.settle()
-            assert self.packer is not None
-            self._take([self.packer.pack(message)])
+            self._pack([message])
             return
         self._waiting.append(message)
         self._waiting_bytes += FRAME_OVERHEAD + sum(
             ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
             for rows in message.blocks.values()
         )
-        if self._waiting_bytes >= self._most_waiting:
+        if self._waiting_bytes >= self._max_waiting_bytes:
             self.settle()
 
     def settle_many(self) -> None:
-        """Packs what waits, if it is worth it."""
-        if len(self._waiting) >= WAITING or self._waiting_bytes >= WAITING_BYTES:
+        """Pack the frames that wait, if that is worth it."""
+        if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Packs what waits."""
+        """Pack the frames that wait."""
         if self._waiting:
-            assert self.packer is not None
-            self._take(self.packer.packs(self._waiting))
+            self._pack(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
 
     def seal(self) -> None:
-        """Packs what waits; nothing is added any more."""
+        """Pack the frames that wait; nothing is added any more."""
         self.settle()
         self.packer = None
 
-    def _take(self, packed: Sequence[bytes]) -> None:
+    def _pack(self, messages: Sequence[wire.Frame | wire.Note]) -> None:
+        assert self.packer is not None
+        packed = self.packer.packs(messages)
         self.messages += packed
         self._bytes += sum(sys.getsizeof(data) + 8 for data in packed)
 

@@ -1,4 +1,4 @@
-"""Why a number is absent, in words: for good on this stream, or in one interval."""
+"""Why a number is missing, in words, for all outputs: on the whole stream, or in one interval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfprobe import wire
 from perftop.base.text import printable, ranges
 from perftop.model import evaluation as lost
 from perftop.model import machine_totals
-from perftop.model.delta import Doubt, listed
+from perftop.model.delta import Doubt, doubts_by_cpu
 from perftop.model.numbers import COUNTS, EVENT, METRICS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -45,12 +45,12 @@ NAMES = {
     "involuntary": "halts", "kernel_cycles": "kernel cycles", "turbo_ceiling_hz": "turbo ceiling",
     "idle": "idle", "steal": "steal", "tasks": "who runs here",
 }  # fmt: skip
-"""What people miss, by key, in the order in which it is told; the rest goes without saying."""
+"""Names of the numbers that people miss, by key, in the order in which they are listed; others are
+not listed."""
 
 
 def lasting(session: Session) -> list[wire.Missing]:
-    """Why numbers are not there on this stream: the probe's reasons, under the keys that users
-    see."""
+    """Why numbers are missing on this stream, by the keys that users see."""
     why = {m.what: m for m in session.hello.missing}
     found = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
     columns, named = session.counters.columns, {m.what for m in found}
@@ -59,19 +59,20 @@ def lasting(session: Session) -> list[wire.Missing]:
     ]
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in why:
-            kind = "power" if name == "energy_j" else name.partition("_")[0]  # as probes tell it
+            kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
             found.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
-    told = session.sieve.turbo.cpus
-    if "turbo_ceiling_hz" not in why and not told.all():
-        cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
+    has_limits = session.reader.turbo.cpus
+    if "turbo_ceiling_hz" not in why and not has_limits.all():
+        rows = zip(session.topology, has_limits, strict=True)
+        cpus = [row.cpu for row, known in rows if not known]
         reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
         text = "perftop knows no register with turbo's limits here"
-        found.append(_as("turbo_ceiling_hz", reason, text, cpus if told.any() else None))
+        found.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
     return found
 
 
 def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
-    """Clocks that hello does not tell."""
+    """Clocks that are not in hello."""
     hello = session.hello
     if hello.base_hz is None and "base_hz" not in why:
         yield wire.Missing("base_hz", "no register or file here tells it")
@@ -82,7 +83,7 @@ def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
 
 
 def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
-    """Metrics that no CPU has, or that some lack."""
+    """Metrics that no CPU has, or only some have."""
     for key, chosen in session.evaluator.chosen.items():
         if key in why:
             continue
@@ -93,8 +94,8 @@ def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire
         cpus = [row.cpu for row, has in zip(session.topology, served, strict=True) if not has]
         if cpus:
             needs = session.evaluator.metrics[key].variants[0].needs
-            told = (m for m in session.hello.missing if m.what in needs)
-            reason = next((m for m in told if not set(cpus).isdisjoint(m.cpus or ())), None)
+            reasons = (m for m in session.hello.missing if m.what in needs)
+            reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
             yield _as(key, reason, "this CPU has no counter for it", cpus)
 
 
@@ -107,20 +108,20 @@ def _as(
 
 
 def doubt(key: str, why: Doubt) -> str:
-    """What speaks against a counter."""
+    """Why a counter is doubted."""
     return f"{key}: {DOUBTS[why]}"
 
 
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
-    """What speaks against the counters of a CPU; of those that are needed, if so asked."""
-    found = sorted(listed(interval.doubts[row : row + 1], interval.keys).get(0, ()))
+    """Why counters of a CPU are doubted; `needs`: only these counters."""
+    found = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {why for _, why in found} == {Doubt.BACKWARDS}:  # a whole read, not a counter
         return [DOUBTS[Doubt.BACKWARDS]]
     return [doubt(key, why) for key, why in found if needs is None or key in needs]
 
 
 class Reasons:
-    """Why values of the CPUs of one stream are absent."""
+    """Why values of the CPUs of one stream are missing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -129,9 +130,10 @@ class Reasons:
             self._lasting.setdefault(missing.what, []).append(missing)
 
     def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """What holds for the whole stream; without a CPU, for all of them."""
-        told = self._lasting.get(key, ())
-        return next((m for m in told if m.cpus is None or cpu in m.cpus), None)
+        """The reason that holds for the whole stream; without a CPU, for all of them."""
+        return next(
+            (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus), None
+        )
 
     def of_machine(self, key: str) -> str:
         return _why(self.for_good(key)) or UNREAD
@@ -141,11 +143,11 @@ class Reasons:
         counter = machine_totals.OF_L3[name]
         if counter in self._session.counters.columns:
             return UNREAD
-        told = (_why(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values()))
-        return next((text for text in told if text), UNCOUNTED)
+        reasons = (_why(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values()))
+        return next((text for text in reasons if text), UNCOUNTED)
 
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """A metric, or what else is told of a CPU; `count`: the counter itself."""
+        """A metric or another number of a CPU; `count`: the counter itself."""
         if not interval.online[row]:
             return OFF
         cpu = self._session.topology[row].cpu
@@ -160,10 +162,10 @@ class Reasons:
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
-        """The SMT states of its core, and how they were told."""
+        """The SMT states of its core, and how they were measured."""
         if not interval.online[row]:
             return OFF
-        core = int(self._session.sieve.cores.of_cpu[row])
+        core = int(self._session.reader.cores.of_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
@@ -173,7 +175,7 @@ class Reasons:
         return next(iter(why.values()), UNREAD)
 
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
-        """Why a value is absent, in a few words; `bounds`: of the core's states only these are
+        """Why a value is missing, in a few words; `bounds`: of the core's states only these are
         known."""
         if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
             return found.why
@@ -188,7 +190,7 @@ def _why(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Why a value that this source can give is not there now."""
+    """Why a value that this source has is missing in this interval."""
     if not interval.online[row]:
         return OFF
     metric = session.evaluator.metrics.get(key)
@@ -206,7 +208,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Why none of these CPUs has a value of a metric that this source can give."""
+    """Why none of these CPUs has a value of a metric that this source has."""
     served = [row for row in rows if session.evaluator.serves(key, row)]
     found = dict.fromkeys(
         text for row in served for text in why_absent(session, interval, row, key).split("; ")
@@ -215,7 +217,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Why the states of a core are absent, by key. Bounds that are known stand for themselves."""
+    """Why the states of a core are missing, by key; empty where their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     known = {"smt": all(map(math.isfinite, split.of(core).values())),
@@ -244,32 +246,31 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
 
 
 Reason = tuple[str, str | None]
-"""Why, and how to mend it."""
+"""Why, and how to fix it."""
 
 
 def by_reason(
-    told: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
+    reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """What is missing, together with what is missing for the same reason; without a name it goes
-    unsaid."""
+    """Names of what is missing, by reason. `name`: None or '' for what is not listed."""
     found: dict[Reason, list[str]] = {}
-    for missing in told:
+    for missing in reasons:
         if (what := name(missing)) and what not in found.setdefault((missing.why, missing.fix), []):
             found[missing.why, missing.fix].append(what)
     return found
 
 
 def missing_text(session: Session) -> list[str]:
-    """One line a cause: what is not there, why, and how to get it."""
+    """One line a reason: what is missing, why, and how to get it."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in by_reason(lasting(session), _told).items()
+        for (why, fix), labels in by_reason(lasting(session), _listed_name).items()
     ]
 
 
-def _told(missing: wire.Missing) -> str | None:
-    """The label; None for what lacks only the instructions, which are told themselves, and for
-    energies that few machines tell."""
+def _listed_name(missing: wire.Missing) -> str | None:
+    """The label; None for numbers that lack only the instructions, which are listed themselves, and
+    for numbers that few machines have."""
     return None if missing.what.endswith(PER_KI) or missing.what in _FEW else _label(missing)
 
 

@@ -1,5 +1,4 @@
-"""Minimum, maximum and fifth percentile over the samples of a run, and what happened in it; in
-bounded memory."""
+"""Minimum, maximum, percentiles and mean states over the samples of a run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,41 +8,40 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
 from perftop.model.evaluation import STATIC, Registry, Values
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, Together
+from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
-"""Size of the samples kept. Past it every second sample is dropped, and only every second one is
-taken from then on. The choice is even, so percentiles stay unbiased; minimum and maximum see every
-sample."""
-LEAST_ROWS = 512
-"""Samples for which there is room in any case: after a drop a fifth percentile still rests on a
-dozen samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
-PIECE = 256
-"""Rows that are moved at once when samples are dropped."""
+"""Bytes of the samples kept. Beyond, every second sample is dropped, and only every second one is
+kept from then on. The choice is even, so percentiles stay unbiased; minimum and maximum are of all
+samples."""
+MIN_ROWS = 512
+"""Samples for which there is room in any case: after a drop a fifth percentile still has a dozen
+samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
+MOVED_ROWS = 256
+"""Samples that are moved at once when others are dropped."""
 LIVE_BYTES = 4 << 20
-"""Size of the samples kept where history is kept too, at any number of CPUs."""
-WAITING, WAITING_BYTES = 32, 1 << 16
-"""Samples, and bytes of their metrics, that wait at most for those of the next batch."""
+"""Bytes of the samples kept where history is kept too, at any number of CPUs."""
+MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
+"""Samples, and bytes of their metrics, that wait to be counted together."""
 UNREAD_BYTES = 1 << 16
-"""Size of the samples kept for readers who ask for no percentiles."""
+"""Bytes of the samples kept where nobody asks for percentiles."""
 
 
 class Distribution:
     """Every metric of every CPU, and every state of every core, sample by sample."""
 
     def __init__(
-        self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = LEAST_ROWS
+        self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
     ) -> None:
         """`least_rows` must be 2 at least."""
         self._shown = np.array(shown, int)
         self._max_bytes, self._least_rows = max_bytes, least_rows
         self._kept = np.empty((0, 0), np.float32)
-        """Room for samples, of which `_count` are there. The system gives memory to a row only when
-        it is written."""
+        """Room for samples, of which `_count` are used. A row takes memory only when it is
+        written."""
         self._count = 0
         self._stride = 1
         self._seen = 0
@@ -53,8 +51,9 @@ class Distribution:
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
         self._how: Ints | None = None
-        """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
+        """The methods of the last sample, by core."""
         self._methods: list[dict[str, None]] = []
+        """All methods, by core, in the order of their use."""
         self._waiting: list[Sample] = []
         self._registry = STATIC
         self._cores: Cores
@@ -67,25 +66,25 @@ class Distribution:
         self._cores = cores
 
     def settle_many(self) -> None:
-        """Count the samples that were added, if it is worth it."""
+        """Count the samples that wait, if that is worth it."""
         count = len(self._waiting)
-        size = self._waiting[0].among.values.all[0].nbytes if count else 0
-        if count >= WAITING or count * size >= WAITING_BYTES:
+        size = self._waiting[0].batch.values.all[0].nbytes if count else 0
+        if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Count the samples that were added, which costs little more than to count one."""
+        """Count the samples that wait, which costs little more than to count one."""
         if not self._waiting:
             return
-        self._registry = registry = self._waiting[0].among.values.registry
-        samples, self._waiting = Together(self._waiting), []
+        self._registry = registry = self._waiting[0].batch.values.registry
+        samples, self._waiting = StackedSamples(self._waiting), []
         every = Values(
-            samples.part(lambda among: among.values.top),
-            samples.part(lambda among: among.values.bottom),
-            samples.part(lambda among: among.values.all),
+            samples.part(lambda batch: batch.values.top),
+            samples.part(lambda batch: batch.values.bottom),
+            samples.part(lambda batch: batch.values.all),
             registry,
         )
-        states = samples.part(lambda among: among.split.states)
+        states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
@@ -116,15 +115,15 @@ class Distribution:
             self._seen += 1
 
     def _thin(self) -> None:
-        """Drops every second row. Piece by piece, since numpy copies what overlaps, and the memory
-        of a large copy would not be given back."""
+        """Drop every second row. Piece by piece, since numpy copies what overlaps, and the memory
+        of a large copy would not be freed."""
         self._count = (self._count + 1) // 2
         self._stride *= 2
-        for at in range(0, self._count, PIECE):
-            end = min(at + PIECE, self._count)
+        for at in range(0, self._count, MOVED_ROWS):
+            end = min(at + MOVED_ROWS, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
-    def _sum(self, samples: Together, states: Floats, weights: Floats) -> None:
+    def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
@@ -132,15 +131,15 @@ class Distribution:
         for mean, weight in zip(sums, times, strict=True):
             self._states += mean
             self._weights += weight
-        how = samples.part(lambda among: among.split.how)
+        how = samples.part(lambda batch: batch.split.how)
         if self._how is not None and (how == self._how).all():
             return
         for codes in how:
             if self._how is None or not np.array_equal(codes, self._how):
                 self._how = codes.copy()
-                for told, code in zip(self._methods, codes.tolist(), strict=True):
+                for methods, code in zip(self._methods, codes.tolist(), strict=True):
                     if (method := METHODS[code]) is not None:
-                        told[method] = None
+                        methods[method] = None
 
     def finish(self) -> Extremes:
         self.settle()
@@ -152,16 +151,16 @@ class Distribution:
         with np.errstate(invalid="ignore"):
             means = self._states / self._weights
         # float32 may round below the true minimum
-        methods, p5 = [list(told) for told in self._methods], np.fmax(_p5(table), self._low)
+        methods, p5 = [[*methods] for methods in self._methods], np.fmax(_p5(table), self._low)
         return Extremes(
             self._low, self._high, p5, table, self._cpus, methods, means, self._registry
         )
 
 
 def _p5(table: Singles) -> Floats:
-    """The fifth percentile of each column, between two values in proportion to their distance from
-    it; NaN of a column without values. np.nanpercentile says the same, a column at a time."""
-    ordered = np.sort(table, axis=0)  # NaN stand last
+    """The fifth percentile of each column, interpolated; NaN of a column without values. As
+    np.nanpercentile, which computes a column at a time."""
+    ordered = np.sort(table, axis=0)  # NaN is last
     place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
     below, columns = place.astype(int), np.arange(table.shape[1])
     low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
@@ -172,7 +171,7 @@ def _p5(table: Singles) -> Floats:
 
 
 class Extremes:
-    """Lowest, fifth percentile and highest of what a run's samples showed."""
+    """Lowest value, fifth percentile and highest value of the samples of a run."""
 
     def __init__(
         self, low: Floats, high: Floats, p5: Floats, kept: Singles, cpus: int,
@@ -198,7 +197,7 @@ class Extremes:
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
     def samples(self, key: str, most: int) -> list[float]:
-        """What the machine's samples showed, at most so many of them, evenly chosen."""
+        """Values of the machine, at most so many of them, evenly chosen."""
         if not self._kept.shape[1]:
             return []
         column = self._kept[:, INDEX[key]]
@@ -226,9 +225,9 @@ class Extremes:
         counters cannot be split if a sibling was off for a part of the run; then these are means of
         the samples, in which a lone thread is lp0. NaN where only bounds were known."""
         method, means = split.method[core], split.of(core)
-        told = self._methods[core] if core < len(self._methods) else []
-        paired = [name for name in told if name != "single"]
-        if paired and len(paired) < len(told):
+        methods = self._methods[core] if core < len(self._methods) else []
+        paired = [name for name in methods if name != "single"]
+        if paired and len(paired) < len(methods):
             method = paired[-1]
             means = dict.fromkeys(STATES, np.nan)
         if core < len(self._means) and np.isnan(means["neither"]) and "bounds" not in paired:
@@ -248,24 +247,3 @@ class Extremes:
             name: float(series[i]) if i < len(series) else float("nan")
             for name, series in self._series.items()
         }
-
-
-class Tally:
-    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
-
-    def __init__(self) -> None:
-        self.counted: dict[str, dict[str, int]] = {}
-        self._worst: dict[str, Episode] = {}
-
-    def add(self, episode: Episode, now_ns: int) -> None:
-        causes = self.counted.setdefault(episode.kind, {})
-        causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        held = self._worst.get(episode.kind)
-        cost = episode.lost_s(now_ns), episode.depth or 0.0
-        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
-            self._worst[episode.kind] = episode
-
-    def worst(self) -> list[Episode]:
-        """Where there were others of the kind: of a single one all has been told."""
-        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
-        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]

@@ -22,7 +22,8 @@ from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.probe_stream import Stream, attached
 from perftop.recording.background import Deck
-from perftop.session import episode_navigation, marks
+from perftop.session import episodes as marks
+from perftop.session import navigation as episode_navigation
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -275,7 +276,7 @@ class PerfTopApp(TerminalApp):
         session, at = self._session, self.interval
         if session is not None and at is not None:
             episodes = episode_navigation.reachable(session, message.cpus)
-            time_ns = episode_navigation.beside(session, at, episodes, message.by)
+            time_ns = episode_navigation.nearest_moment(session, at, episodes, message.by)
             if time_ns is None:
                 self._say(f"no {'later' if message.by > 0 else 'earlier'} episode")
             else:
@@ -305,11 +306,11 @@ class PerfTopApp(TerminalApp):
 
     def on_marked(self, message: Marked) -> None:
         if self._session is not None:
-            label = message.label or marks.numbered(self._session.marks)
+            label = message.label or marks.next_mark_label(self._session.marks)
             note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
             self._apply(self._session, note)
             at = when(self._session.unix(message.time_ns))
-            self._say(f'marked "{marks.shortened(label)}" at {at}')
+            self._say(f'marked "{marks.shorten_label(label)}" at {at}')
             if self.playhead.paused:  # else it appears with the next numbers
                 self.action_step(0)
 

@@ -157,13 +157,13 @@ def _wrong_columns(columns: object) -> _Wrong:
         yield at, f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
         return
     if columns:
-        from perftop.session.columns import ALL, possible  # brings numpy
+        from perftop.session.values import ALL, is_possible  # brings numpy
 
         known = [column.key for column in ALL]
         for name in columns:
             if not isinstance(name, str):
                 yield at, f'a column is {_type(name)}: it must be a string such as "util"'
-            elif not possible(name):
+            elif not is_possible(name):
                 yield at, f"unknown column {name!r}{_instead(name, known)}"
 
 

@@ -15,17 +15,27 @@ from textual.binding import BindingType
 from perftop.base.errors import Failed
 from perftop.base.text import safe, utf8
 from perftop.base.times import duration
-from perftop.session.fleet.fleet import Fleet
+from perftop.draw.strips import Line
+from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
+from perftop.session.fleet.machine import FIELDS, TRACED
 from perftop.tui.config import Config
+from perftop.tui.fleet import table
 from perftop.tui.fleet.look import Look
-from perftop.tui.fleet.screen import FleetScreen
+from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared import keys
+from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0
-MOST_PROBLEM = 200
-"""Characters of what a source has to say."""
+MAX_PROBLEM = 200
+"""Characters of the problem of a source."""
+PAGE = 20
+"""Machines that PgUp and PgDn go past."""
+MAX_FILTER = 60
+"""Characters of a filter."""
+CROWDED = 4
+"""Machines per line of the screen; with more, the fleet begins with its heat map."""
 
 
 class Source(Protocol):
@@ -59,6 +69,172 @@ class Source(Protocol):
         """Stand still, or go on."""
 
 
+class FleetScreen(PageWidget, can_focus=True):
+    """A key has its action here, or else in the app."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
+
+    def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
+        """`fill`: puts what is newest into the look before it is drawn."""
+        super().__init__(id="fleet", ascii_=look.ascii)
+        self.look = look
+        self._fill = fill
+        self._selects = False
+        """Whether the user has selected a machine; until then the worst one that answers is."""
+        self._begun = False
+        """Whether there have been machines to draw."""
+
+    def page(self, width: int, height: int) -> list[Line]:
+        look = self.look
+        look.width, look.height = width, height
+        self._fill(look)
+        look.theme = self.app.current_theme.name
+        look.rows = look.fleet.rows(look.sight, look.now)
+        if not self._selects or look.chosen not in look.fleet.machines:
+            first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
+            look.chosen = first.name if first is not None else ""
+        if not self._begun and look.fleet.machines:
+            self._begun = True
+            look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
+        look.mouse.clear()
+        return page(look)
+
+    # --- what keys do
+
+    def action_view(self, name: str) -> None:
+        self.look.view = name
+        self.anew()
+
+    def action_help(self) -> None:
+        self.action_view("rows" if self.look.view == "help" else "help")
+
+    def action_move(self, down: int, aside: int = 0) -> None:
+        look = self.look
+        self._selects = True
+        if look.view == "heat":
+            step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
+            for _ in range(abs(aside) + abs(down)):
+                look.chosen = grid_of(look).beside(look.chosen, *step)
+        else:
+            self._choose(self._at() + down)
+        self.update()
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * PAGE)
+
+    def action_end(self, by: int) -> None:
+        self._choose(len(self.look.rows) if by > 0 else 0)
+
+    def _at(self) -> int:
+        names = [machine.name for machine in self.look.rows]
+        return names.index(self.look.chosen) if self.look.chosen in names else 0
+
+    def _choose(self, at: int) -> None:
+        look = self.look
+        self._selects = True
+        if look.rows:
+            look.chosen = look.rows[max(0, min(len(look.rows) - 1, at))].name
+        self.update()
+
+    def action_episode(self, by: int) -> None:
+        """Select the next machine on which an episode runs."""
+        look, at = self.look, self._at()
+        count = len(look.rows)
+        for step in range(1, count + 1):
+            i = (at + by * step) % count
+            if any(event.wrong for event in look.rows[i].running):
+                self._choose(i)
+                return
+
+    def action_sort(self, by: int) -> None:
+        self._order(ORDERS[(ORDERS.index(self.look.sight.order) + by) % len(ORDERS)])
+
+    def action_reverse(self) -> None:
+        self._order(self.look.sight.order)
+
+    def _order(self, name: str) -> None:
+        """Sort by this; by the same again: the other way round."""
+        sight = self.look.sight
+        reverse = not sight.reverse if name == sight.order else False
+        self.look.sight = RowChoice(name, reverse, sight.filter)
+        self.update()
+
+    def action_metric(self, by: int) -> None:
+        look = self.look
+        known = TRACED if look.view == "time" else tuple(FIELDS)
+        at = known.index(look.shown) if look.shown in known else 0
+        look.shown = known[(at + by) % len(known)]
+        self.update()
+
+    def action_filter(self) -> None:
+        self.look.typing = self.look.sight.filter
+        self.anew()
+
+    def action_back(self) -> None:
+        if self.look.view == "help":
+            self.action_view("rows")
+        else:
+            self._narrow("")
+
+    def _narrow(self, text: str) -> None:
+        sight = self.look.sight
+        self.look.sight = RowChoice(sight.order, sight.reverse, text[:MAX_FILTER])
+        self.update()
+
+    # --- the filter that is typed
+
+    def typed(self, event: events.Key) -> bool:
+        """Takes a key while a filter is typed; returns whether it did."""
+        look = self.look
+        if look.typing is None:
+            return False
+        if event.key == "enter":
+            look.typing = None
+        elif event.key == "escape":
+            look.typing = None
+            self._narrow("")
+        elif event.key == "backspace":
+            look.typing = look.typing[:-1]
+            self._narrow(look.typing)
+        elif event.character is not None and event.is_printable:
+            look.typing = (look.typing + event.character)[:MAX_FILTER]
+            self._narrow(look.typing)
+        else:
+            return False
+        self.anew()
+        return True
+
+    # --- the mouse
+
+    async def on_click(self, event: events.Click) -> None:
+        look = self.look
+        if event.y == look.height - 1:
+            if key := key_at(look, event.x):
+                await self._press(key)
+            return
+        if (name := look.mouse.get(event.y)) is None:
+            return
+        if name:
+            look.chosen, self._selects = name, True
+            if event.chain > 1:
+                await self._press("open")
+        elif order := table.order_at(table.table(look, halves(look)[0]), event.x):
+            self._order(order)
+        self.update()
+
+    async def _press(self, name: str) -> None:
+        """Does what the key of this name does."""
+        action = keys.BY_ID[name].action
+        if not await self.app.run_action(action, self):
+            await self.app.run_action(action)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.action_move(-3)
+
+
 class FleetApp(PageApp):
     TITLE = "perftop fleet"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
@@ -73,8 +249,8 @@ class FleetApp(PageApp):
         config = config or Config()
         super().__init__(config)
         self.source = source
-        self._opener = opener or self._beside
-        self._cpu_clock, self._began = cpu_clock, time.monotonic()
+        self._opener = opener or self._run_here
+        self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
         look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what,
@@ -97,22 +273,22 @@ class FleetApp(PageApp):
 
     def _refresh(self) -> None:
         spent, now = self._cpu_clock(), time.monotonic()
-        if now > self._began:
-            share = (spent - self._cpu_s) / (now - self._began)
+        if now > self._refreshed_s:
+            share = (spent - self._cpu_s) / (now - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
-        self._cpu_s, self._began = spent, now
+        self._cpu_s, self._refreshed_s = spent, now
         if not self.page.look.paused or self.source.moment:
             self.page.update()
 
     def _fill(self, look: Look) -> None:
         source = self.source
-        look.now, look.problem = source.now, safe(source.problem, MOST_PROBLEM)
+        look.now, look.problem = source.now, safe(source.problem, MAX_PROBLEM)
         look.every_s, look.what = source.every_s, source.what
         own = f"own {100 * self._share:.1f} % here"
         look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
         look.paused = source.moment or ("paused" if look.paused == "paused" else "")
 
-    # --- keys, but for those of the list of machines
+    # --- keys that the list of machines has no action for
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and self.page.typed(event):
@@ -147,19 +323,19 @@ class FleetApp(PageApp):
     def action_why(self) -> None:
         self.action_open("why")
 
-    async def _beside(self, arguments: Sequence[str]) -> None:
-        """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""
+    async def _run_here(self, arguments: Sequence[str]) -> None:
+        """Run another perftop on this terminal. The fleet keeps reading meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.suspend():
             if arguments[0] == "why":
-                print(f"{safe(arguments[-1], MOST_PROBLEM)}: looking for ten seconds …", flush=True)
+                print(f"{safe(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …", flush=True)
             child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
             try:
                 status = await child.wait()
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130} or arguments[0] == "why":  # what it says is still to be read
+            if status not in {0, 130} or arguments[0] == "why":  # its output is still to be read
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
 

@@ -18,11 +18,9 @@ from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
 from perftop.recording.file import Recording
-from perftop.session.session import MOST_TOGETHER
+from perftop.session.session import MAX_BATCH
 from perftop.tui.config import Config
-from perftop.tui.pair.look import Look
-from perftop.tui.pair.page import PairPage, cells
-from perftop.tui.pair.track import Alignment, Track
+from perftop.tui.pair.page import Alignment, Look, PairPage, Track, cells
 from perftop.tui.shared import keys
 from perftop.tui.terminal_app import PageApp, show
 
@@ -63,7 +61,7 @@ class PairApp(PageApp):
         while streams:
             for one in list(streams):
                 track, recording, messages = one
-                if some := list(islice(messages, MOST_TOGETHER)):
+                if some := list(islice(messages, MAX_BATCH)):
                     track.play(some)
                 else:
                     track.read, track.damage = True, recording.damage

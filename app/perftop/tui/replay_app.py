@@ -30,9 +30,9 @@ from perftop.recording.parts import AnyRecording
 from perftop.recording.parts import recording as opened
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
-from perftop.session import marks
-from perftop.session.file_episodes import FileEpisodes
-from perftop.session.session import MOST_TOGETHER
+from perftop.session import episodes as marks
+from perftop.session.episodes import RecordingEpisodes
+from perftop.session.session import MAX_BATCH
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Replay
@@ -64,7 +64,7 @@ class ReplayApp(PerfTopApp):
         """The seek under way to another moment; None if there is none."""
         self._sought_ns = 0
         """Raw ns that the seek has come to."""
-        self._found = FileEpisodes()
+        self._found = RecordingEpisodes()
         self._looking = True
         """Whether the pass over the file, which finds its episodes, is under way."""
         self._deepened: tuple[Passage, int] | None = None
@@ -168,7 +168,7 @@ class ReplayApp(PerfTopApp):
         self.status = replace(self.status, paused=None)
         end_s = self._clock() + BATCH_S
         due = passage.until(now_ns)
-        while messages := list(islice(due, MOST_TOGETHER)):
+        while messages := list(islice(due, MAX_BATCH)):
             self._take(messages)
             if self._clock() > end_s:
                 self._pace.begin(passage.session.now_ns, self._clock())
@@ -249,8 +249,8 @@ class ReplayApp(PerfTopApp):
         if self._passage is None:
             return
         self._named += 1
-        label = marks.shortened(message.label or f"mark {self._named}")
-        self._found.name(marks.mark(message.time_ns, label))
+        label = marks.shorten_label(message.label or f"mark {self._named}")
+        self._found.name(marks.new_mark(message.time_ns, label))
         at = when(self._passage.session.unix(message.time_ns))
         self._say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.playhead.paused:

@@ -23,7 +23,7 @@ from perftop.output.export.openmetrics import OpenMetrics
 from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, ended, opened, same
 from perftop.session import filter as filters
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session.session import MAX_BATCH, Session
 
 EVERY_NS = 1_000_000_000
 FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
@@ -85,7 +85,7 @@ def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
     progress = Progress.on_terminal(source.size, out)
     try:
         found = source.messages()
-        together = 1 if source.size is None else MOST_TOGETHER  # a pipe may be a live stream
+        together = 1 if source.size is None else MAX_BATCH  # a pipe may be a live stream
         while messages := list(islice(found, together)):
             if conversion.take(messages):
                 out.flush()  # a reader of a pipe gets each line at once

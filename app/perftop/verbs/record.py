@@ -27,8 +27,8 @@ from perftop.process.typed_keys import typed
 from perftop.recording import ring
 from perftop.recording.ring import Ring, Triggers
 from perftop.recording.writer import Tape, refuse
-from perftop.session import marks
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session import episodes as marks
+from perftop.session.session import MAX_BATCH, Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend_all, told
 
@@ -218,7 +218,7 @@ class Record:
             self.status = failed.status
             self._say(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._say(f"perftop: {marks.warning(message)}\n")
+            self._say(f"perftop: {marks.warning_text(message)}\n")
 
     def _last(self, frame: wire.Frame) -> bool:
         self._now_ns = frame.time_ns
@@ -272,7 +272,7 @@ class _Command:
         machine far away is asked for an echo at each after the end, so there none waits."""
         self._waiting.append(message)
         waits = self.measurement.running and not self.measurement.bracket.far
-        if not waits or len(self._waiting) >= MOST_TOGETHER:
+        if not waits or len(self._waiting) >= MAX_BATCH:
             self._measure()
 
     def _measure(self) -> None:

@@ -80,20 +80,20 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
     said to whoever starts us."""
     while True:
         async with spawn(argv) as stream:
-            watching = asyncio.ensure_future(_deserted(readers))
+            watched_job = asyncio.ensure_future(_deserted(readers))
             reading = asyncio.ensure_future(_read(readers, stream))
             try:
                 done, _ = await asyncio.wait(
-                    {watching, reading}, return_when=asyncio.FIRST_COMPLETED
+                    {watched_job, reading}, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in done:
                     task.result()
                 if reading in done:
                     raise Failed("the probe has ended")
             finally:
-                for task in (watching, reading):
+                for task in (watched_job, reading):
                     task.cancel()
-                await asyncio.wait({watching, reading})
+                await asyncio.wait({watched_job, reading})
         readers.rested()
         await readers.came.wait()
 

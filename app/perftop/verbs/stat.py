@@ -28,7 +28,7 @@ from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
 from perftop.process.outlet import put
 from perftop.process.probe_stream import REST_S, Stream
-from perftop.session.beginnings import Beginnings
+from perftop.session.episodes import Beginnings
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, attend_all, destination, told
 

@@ -13,11 +13,11 @@ from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
-from perftop.output import summary as text
-from perftop.output.summary import Phase, phase, phase_json
+from perftop.output import summary_text as text
+from perftop.output.summary_text import Phase, phase, phase_json
 from perftop.recording.source import ended, opened
-from perftop.session import marks
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session import episodes as marks
+from perftop.session.session import MAX_BATCH, Session
 
 WHOLE = "whole"
 MOST_PHASES = 1000
@@ -40,7 +40,7 @@ class Phases:
 
     def mark(self, label: str) -> None:
         self.end()
-        self.session.begin_anew()
+        self.session.reset_sums()
         self.label = label
 
     def end(self) -> None:
@@ -78,16 +78,16 @@ def _play(
     """Whether it reached where the span begins."""
     since_ns, until_ns = span
     begun = since_ns <= whole.hello.raw_ns
-    while some := list(islice(messages, MOST_TOGETHER if begun and until_ns is None else 1)):
+    while some := list(islice(messages, MAX_BATCH if begun and until_ns is None else 1)):
         if until_ns is not None and _late(some[0], until_ns):
             break
         for _ in whole.play(some):
             pass
         if not begun and whole.now_ns >= since_ns:
             begun = True
-            whole.begin_anew()
+            whole.reset_sums()
         for message in phases.session.play(some) if by_mark else ():
-            if isinstance(message, wire.Note) and (label := marks.label(message)) is not None:
+            if isinstance(message, wire.Note) and (label := marks.mark_label(message)) is not None:
                 phases.mark((label or "no name") if begun else "")
     phases.end()
     return begun

@@ -18,7 +18,7 @@ from perftop.output import why_text as json_line
 from perftop.output import why_text as text
 from perftop.output.measurement import Measurement
 from perftop.output.run_summary import run_line
-from perftop.output.why import report
+from perftop.output.why_report import report
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import REST_S, Stream
@@ -108,7 +108,7 @@ class Why:
             return
         self.told = True
         job, past = self._options.job, self._options.file is not None
-        ours = job is not None and session.neighbours.watching.name == str(job.pid)
+        ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
         found = report(session, first_ns, name, past=past)
         if self._options.json:

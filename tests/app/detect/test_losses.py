@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from stepped import Stepped
 
-from perftop.detect.losses import Losses, accused
-from perftop.model.episode import Ran
+from perftop.detect.losses import NeighbourLosses, blamed_tasks
+from perftop.model.episode import TaskOnCpu
 from perftop.model.tasks import Task
 
 SAMPLE_NS = 100_000_000
@@ -22,7 +22,7 @@ class Steps(Stepped):
 
     def __init__(self, groups: Sequence[int] = (0,), least: float = 0.0) -> None:
         super().__init__()
-        self.losses = Losses(self.detector, "made", np.array(groups), SAMPLE_NS,
+        self.losses = NeighbourLosses(self.detector, "made", np.array(groups), SAMPLE_NS,
                              start=START, end=END, least=least)  # fmt: skip
         self.names = [[cpu] for cpu in range(len(groups))]
 
@@ -154,7 +154,8 @@ def test_so_does_a_gap_in_the_stream() -> None:
 
 def test_strangers_are_told_apart_from_the_job_itself() -> None:
     found = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
-    assert accused(found, {2}) == {
-        "who": [Ran(1, "cc1", 0), Ran(3, "cc1", 0)], "self": [Ran(2, "cc1", 0)] * 2,
+    assert blamed_tasks(found, {2}) == {
+        "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)],
+        "self": [TaskOnCpu(2, "cc1", 0)] * 2,
     }  # fmt: skip
-    assert accused(found, {1, 2, 3}).keys() == {"self"}
+    assert blamed_tasks(found, {1, 2, 3}).keys() == {"self"}

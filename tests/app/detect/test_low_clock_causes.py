@@ -13,8 +13,8 @@ import pytest
 from perfprobe.wire import Block, Counter
 from perftop.detect.low_clock_causes import COUNTED, RULES, Case, Facts, Tally, evidence, verdict
 from perftop.model.counters import Counters
-from perftop.model.episode import Bit, Cap, OutOf, Polled
-from perftop.model.sample_reader import Sieve
+from perftop.model.episode import Bit, Cap, OutOf, PolledBits
+from perftop.model.sample_reader import SampleReader
 
 PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
@@ -39,21 +39,21 @@ PACKAGE = [
 ]  # fmt: skip
 
 
-def sieve(*, cores: int = 2, only: set[str] | None = None) -> Sieve:
+def reader(*, cores: int = 2, only: set[str] | None = None) -> SampleReader:
     hello = made.hello(CPU, cores=cores, core=CORE)
     hello.blocks.append(Block("package", "package", PACKAGE))
     blocks = [
         dataclasses.replace(b, counters=[c for c in b.counters if only is None or c.key in only])
         for b in hello.blocks
     ]
-    return Sieve(dataclasses.replace(hello, blocks=[b for b in blocks if b.counters]))
+    return SampleReader(dataclasses.replace(hello, blocks=[b for b in blocks if b.counters]))
 
 
 def case(
     cap: Cap | None = None, guest: bool = False, only: set[str] | None = None, **moved: Any
 ) -> Case:
     """The first core's facts over four samples."""
-    found = sieve(only=only)
+    found = reader(only=only)
     tally = Tally(found.counters, COUNTED)
     sums = sum(tally.sums(counted.delta(found.counters, moved), found.cores) for _ in range(4))
     return Case(Facts(tally, np.asarray(sums)[0]), cap, guest)
@@ -157,7 +157,7 @@ def test_the_limit_that_was_seen_most_is_the_cause() -> None:
     found = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
     assert verdict(found) == ("power-pl1", "measured")
     bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
-    assert evidence(found, "power-pl1")["limit_reasons"] == Polled(bits, 40)
+    assert evidence(found, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
     assert verdict(case(limit_reasons=polled(PL1=2, thermal=9))).cause == "thermal"
     status: dict[str, Any] = {"package_thermal": polled(thermal=10), "limit_reasons": polled(PL1=9)}
     assert verdict(case(**status)).cause == "thermal"
@@ -182,13 +182,13 @@ def test_one_event_of_throttling_goes_after_what_was_seen_most_of_the_time() -> 
 
 def test_bits_that_nobody_knows_are_told_by_their_numbers() -> None:
     found = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
-    assert evidence(found, "unknown")["limit_reasons"] == Polled((Bit(2, "bit 2", 40),), 40)
+    assert evidence(found, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
     assert "hsmp_limits" not in evidence(found, "unknown")
-    assert evidence(case(**NONE), "unknown")["limit_reasons"] == Polled((), 40)
-    assert evidence(case(), "unknown") == {"limit_reasons": Polled((), 0)}
-    tally = Tally(sieve().counters, ["hsmp_limits"])
+    assert evidence(case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
+    assert evidence(case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
+    tally = Tally(reader().counters, ["hsmp_limits"])
     facts = Facts(tally, np.array([40.0, 0.0, 0.0, 30.0, 0.0]))
-    assert evidence(Case(facts, None, False), "unknown")["hsmp_limits"] == Polled(
+    assert evidence(Case(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
         (Bit(2, None, 30),), 40
     )
 
@@ -197,7 +197,7 @@ def test_evidence_has_its_numbers() -> None:
     found = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
     told = evidence(found, "license")
     assert told["simd"] == pytest.approx((2, 0.8))
-    assert told["package_thermal"] == Polled((Bit(1, "PROCHOT", 8),), 40)
+    assert told["package_thermal"] == PolledBits((Bit(1, "PROCHOT", 8),), 40)
     assert (told["power_w"], told["power_limit_w"]) == (149.0, 150.0)
     assert "temperature_c" not in told
     assert evidence(found, "prochot")["temperature_c"] == 97.0
@@ -215,7 +215,7 @@ def test_any_of_the_counters_may_be_absent() -> None:
 
 
 def test_what_one_core_says_is_not_said_of_another() -> None:
-    found = sieve(cores=4)
+    found = reader(cores=4)
     tally = Tally(found.counters, COUNTED)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
     delta = counted.delta(found.counters, {"cycles": 1e9, "license_2": cycles})
@@ -225,7 +225,7 @@ def test_what_one_core_says_is_not_said_of_another() -> None:
 
 
 def test_what_a_halted_thread_counts_of_its_core_counts_once() -> None:
-    found = sieve()
+    found = reader()
     tally = Tally(found.counters, COUNTED)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
     sums = tally.sums(counted.delta(found.counters, moved), found.cores)
@@ -237,7 +237,7 @@ def test_what_is_counted_for_the_machine_is_told_of_all_its_cores() -> None:
     hello.blocks.append(Block("machine", "machine", [counted.gauge("temperature_c")]))
     counters = Counters(hello)
     tally = Tally(counters, COUNTED)
-    sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), Sieve(hello).cores)
+    sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores)
     assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
 
 
@@ -249,9 +249,9 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
     ]
     counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
     tally = Tally(counters, COUNTED)
-    sums = tally.sums(counters.nothing(), Sieve(counters.hello).cores)
+    sums = tally.sums(counters.nothing(), SampleReader(counters.hello).cores)
     assert evidence(Case(Facts(tally, sums[0]), None, False), "unknown") == {
-        "limit_reasons": Polled((), 0)
+        "limit_reasons": PolledBits((), 0)
     }
 
 

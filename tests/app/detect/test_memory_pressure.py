@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.detect.losses import CYCLES
-from perftop.model.episode import Episode, Ran, Took
+from perftop.model.episode import Episode, GroupTraffic, TaskOnCpu
 from perftop.model.memory import L3Groups
 from perftop.session.session import Session
 
@@ -42,7 +42,7 @@ def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch)
     def play(script: Script) -> None:
         script.stages[-1].run([1, 2, 3], STREAM)
 
-    took = [Took("batch", 35e9)]
+    took = [GroupTraffic("batch", 35e9)]
     monkeypatch.setattr(L3Groups, "took", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
     (episode,) = losses(monkeypatch, play)
     assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
@@ -51,7 +51,7 @@ def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch)
     assert episode.evidence["memory_of_best_share"] == pytest.approx(1, abs=0.05)
     assert episode.evidence["memory_bytes_per_s"] == pytest.approx(39.2e9, rel=0.02)
     assert episode.evidence["l3_groups"] == took
-    assert episode.evidence["who"] == [Ran(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
+    assert episode.evidence["who"] == [TaskOnCpu(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
 
 
 def its_own_phase(script: Script) -> None:

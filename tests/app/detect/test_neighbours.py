@@ -12,7 +12,7 @@ from played import played
 from turning import Turning
 
 from perfprobe import wire
-from perftop.model.episode import Crowd, Episode, Host, Ran
+from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
@@ -64,7 +64,7 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     assert found.depth == pytest.approx(0.25, abs=0.01)
     assert found.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
     assert found.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
-    assert found.evidence["who"] == [Ran(4001, "stream", 2)]
+    assert found.evidence["who"] == [TaskOnCpu(4001, "stream", 2)]
     play.does(**ALONE)
     play.run(10, tasks={"0": LMP})
     assert play.running == []
@@ -233,7 +233,7 @@ def test_a_job_that_waits_and_for_whom() -> None:
     (found,) = play.running
     assert (found.cause, found.cpus, found.confidence) == ("scheduler", [0], "measured")
     assert found.depth == pytest.approx(0.5, abs=0.01)
-    assert found.evidence["who"] == [Ran(4001, "stream", 0)]
+    assert found.evidence["who"] == [TaskOnCpu(4001, "stream", 0)]
     assert "self" not in found.evidence
     assert found.evidence["involuntary_switches_per_s"] == 10
 
@@ -272,7 +272,7 @@ def test_a_job_that_waits_for_itself() -> None:
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
         play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
     (found,) = play.running
-    assert found.evidence["self"] == [Crowd(2, 0)]
+    assert found.evidence["self"] == [CrowdedCpu(2, 0)]
     assert "who" not in found.evidence
 
 
@@ -289,8 +289,8 @@ def test_threads_of_a_process_that_is_told_of_elsewhere_wait_for_each_other() ->
         play.run(1, every=1, watched=job, tasks=tasks, others=others)
     (found,) = play.running
     assert found.cpus == [0]
-    assert found.evidence["self"] == [Crowd(2, 0)]
-    assert found.evidence["who"] == [Ran(4009, "stream", 0)]
+    assert found.evidence["self"] == [CrowdedCpu(2, 0)]
+    assert found.evidence["who"] == [TaskOnCpu(4009, "stream", 0)]
 
 
 def test_what_a_kernel_does_not_tell_is_no_loss() -> None:
@@ -321,7 +321,7 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
     assert found.start_ns == 40 * SAMPLE_NS
     assert found.depth == pytest.approx(0.1, abs=0.005)
     assert (found.evidence["active_cores_before"], found.evidence["active_cores"]) == (1, 2)
-    assert found.evidence["who"] == [Ran(4009, "xhpl", 1)]
+    assert found.evidence["who"] == [TaskOnCpu(4009, "xhpl", 1)]
 
 
 def test_a_job_that_grows_has_only_itself_to_blame() -> None:

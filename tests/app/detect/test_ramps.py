@@ -14,10 +14,19 @@ from stepped import S, Stepped
 from turning import Turning
 
 from perftop.detect.engine import GAP_NS
-from perftop.detect.ramps import GAIN, HOLD_NS, LONGEST_NS, MIN_WORK, REST_NS, UP, Clocks, Ramps
+from perftop.detect.ramps import (
+    HOLD_NS,
+    MAX_CLIMB_NS,
+    MIN_GAIN,
+    MIN_WORK,
+    REST_NS,
+    UP,
+    Clocks,
+    Ramps,
+)
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sieve
-from perftop.output.sentences import evidence
+from perftop.model.sample_reader import SampleReader
+from perftop.output.episode_words import evidence
 
 GHZ = 1e9
 NAN = float("nan")
@@ -32,7 +41,7 @@ class Walk(Stepped):
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
         hello = made.hello(cores=cores, packages=cpus)
         super().__init__()
-        self.ramps, self.cores = Ramps(Sieve(hello)), cores
+        self.ramps, self.cores = Ramps(SampleReader(hello)), cores
 
     def go(
         self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
@@ -121,14 +130,16 @@ def test_clocks_that_waver_by_a_step_are_steady() -> None:
 
 def test_a_clock_that_goes_to_and_fro_by_more_has_no_ramp_however_long_it_is_watched() -> None:
     walk = Walk().sleep().go(1.2)
-    for i in range(LONGEST_NS // S + 2):
+    for i in range(MAX_CLIMB_NS // S + 2):
         walk.go(3.0 if i % 2 else 3.3)
     assert not walk.climbing()
     assert walk.go(samples=20).ended == []
     assert walk.ramps._hz == []
 
 
-@pytest.mark.parametrize(("first", "ramps"), [(1 - GAIN - 0.01, 1), (1 - GAIN + 0.01, 0), (1.5, 0)])
+@pytest.mark.parametrize(
+    ("first", "ramps"), [(1 - MIN_GAIN - 0.01, 1), (1 - MIN_GAIN + 0.01, 0), (1.5, 0)]
+)
 def test_one_that_gains_little_is_none(first: float, ramps: int) -> None:
     assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
 

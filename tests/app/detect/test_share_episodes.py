@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from stepped import S, Stepped
 
-from perftop.detect.engine import GAP_NS, Spells
+from perftop.detect.engine import GAP_NS, ShareEpisodes
 
 NAN = float("nan")
 START, END = 0.2, 0.1
@@ -21,7 +21,9 @@ class Walk(Stepped):
 
     def __init__(self, *, after: int = 1, pause: int = 0) -> None:
         super().__init__()
-        self.spells = Spells(self.detector, "made", START, END, S, after=after, pause_ns=pause * S)
+        self.spells = ShareEpisodes(
+            self.detector, "made", START, END, S, after=after, pause_ns=pause * S
+        )
 
     def go(
         self,

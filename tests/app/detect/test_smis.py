@@ -9,7 +9,7 @@ from stepped import S, Stepped
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.smis import QUIET_NS, Smis
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 PAUSE = QUIET_NS // S
 SMI = made.counter("smi", "1", bits=32)
@@ -18,7 +18,7 @@ SMI = made.counter("smi", "1", bits=32)
 class Walk(Stepped):
     def __init__(self) -> None:
         super().__init__()
-        self.smis = Smis(Sieve(made.hello([made.REF, SMI], cores=2)), self.detector)
+        self.smis = Smis(SampleReader(made.hello([made.REF, SMI], cores=2)), self.detector)
 
     def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
            spans: list[int] | None = None) -> Walk:  # fmt: skip

@@ -9,7 +9,7 @@ from stepped import S, Stepped
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.steals import Steals
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 
 NAN = float("nan")
 
@@ -19,7 +19,7 @@ class Walk(Stepped):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steals = Steals(Sieve(made.hello(cores=2)), self.detector)
+        self.steals = Steals(SampleReader(made.hello(cores=2)), self.detector)
 
     def go(self, *ticks: float, others: float = 0, ns: int = S) -> Walk:
         for n in ticks:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.engine import Detector
-from perftop.detect.suspects import CLEAN_NS, READ, Found, Suspects
+from perftop.detect.engine import RunningEpisodes
+from perftop.detect.suspects import CLEAN_NS, READ, Suspects
 from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 S = made.SAMPLE_NS
+Doubts = dict[int, set[tuple[str, Doubt]]]
 BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", Doubt.FAST)}
 TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
-def play(*samples: Found, every_ns: int = S) -> tuple[Detector, list[Episode]]:
+def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
     """What each sample tells, and as many clean ones as end everything."""
-    detector, ended = Detector(), []
+    detector, ended = RunningEpisodes(), []
     suspects = Suspects(detector)
     for seq, found in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
         ended += suspects.sample(found, seq * every_ns, (seq + 1) * every_ns)
@@ -58,6 +59,6 @@ def test_a_counter_that_is_taken_much_later_is_another_takeover() -> None:
 
 
 def test_slow_samples_need_three_clean_ones() -> None:
-    found: Found = {0: FAST}
+    found: Doubts = {0: FAST}
     _, ended = play(found, {}, {}, found, {}, {}, {}, found, every_ns=10 * S)
     assert [(e.start_ns // S, (e.end_ns or 0) // S) for e in ended] == [(0, 40), (70, 80)]

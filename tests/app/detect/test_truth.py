@@ -9,7 +9,7 @@ from nights import by_day
 from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
 
 from perfprobe import wire
-from perftop.model.episode import Episode, Ran
+from perftop.model.episode import Episode, TaskOnCpu
 
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [
@@ -99,7 +99,7 @@ def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float)
     assert siblings
     for episode in siblings:
         other = episode.cpus[0] + len(session.hello.topology) // 2
-        assert Ran(4000 + other, "stream", other) in episode.evidence["who"]
+        assert TaskOnCpu(4000 + other, "stream", other) in episode.evidence["who"]
 
 
 @pytest.mark.parametrize("seconds", [300.0, pytest.param(3600.0, marks=NIGHTLY)])

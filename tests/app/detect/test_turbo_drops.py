@@ -17,11 +17,11 @@ from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
-from perftop.detect.engine import GAP_NS, PAUSE_NS, Detector
-from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
+from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
+from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
 from perftop.model.episode import Cap, Episode
-from perftop.model.sample_reader import Sieve
-from perftop.output.sentences import evidence_json
+from perftop.model.sample_reader import SampleReader
+from perftop.output.episode_words import worded
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
@@ -40,15 +40,15 @@ class Walk(Stepped):
         hello.blocks.append(Block("package", "package", [CEILING, *package]))
         super().__init__()
         self.cores = cores
-        self.sieve = Sieve(hello)
-        self.drops = Drops(self.sieve, self.detector)
+        self.reader = SampleReader(hello)
+        self.drops = Drops(self.reader, self.detector)
 
     def go(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
         ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
     ) -> Walk:  # fmt: skip
         """Cores so far below what their ceiling was at first. `util` NaN: not read."""
-        delta = counted.delta(self.sieve.counters, moved, abs(ns) / 1e9)
+        delta = counted.delta(self.reader.counters, moved, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9
@@ -156,7 +156,7 @@ def test_cores_that_wake_up_in_a_package_that_dropped_join() -> None:
 
 
 def test_a_core_that_hardly_works_or_has_just_woken_up_shows_nothing() -> None:
-    assert Walk().go(0.5, util=AT_WORK / 2, samples=5).running == []
+    assert Walk().go(0.5, util=MIN_WORK / 2, samples=5).running == []
     walk = Walk().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
     assert walk.running == walk.ended == []
 
@@ -213,13 +213,13 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     greeting = made.hello([made.REF, made.CYCLES], cores=4, threads=1)
     rows = [dataclasses.replace(r, type="P" if r.cpu < 3 else "E") for r in greeting.topology]
     greeting = dataclasses.replace(greeting, topology=rows)
-    detector = Detector()
-    sieve = Sieve(greeting)
-    drops = Drops(sieve, detector)
+    detector = RunningEpisodes()
+    reader = SampleReader(greeting)
+    drops = Drops(reader, detector)
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, sieve.counters.nothing())
+    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, reader.counters.nothing())
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
@@ -231,7 +231,7 @@ def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
         walk.go(depth, ns=S // 10)
     assert walk.go(ns=S // 10, samples=30).running == walk.ended == []
     slow = Walk().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
-    assert [e.start_ns for e in slow.running] == [3 * S + CLIMB_NS]
+    assert [e.start_ns for e in slow.running] == [3 * S + MIN_AWAKE_NS]
 
 
 # --- what was set
@@ -281,7 +281,7 @@ def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
     partly = Walk().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
     assert partly.running[0].cpus == [0, 1, 4, 5]
     assert "active_cores" not in partly.running[0].evidence
-    partly.sieve.online[[2, 3, 6, 7]] = False
+    partly.reader.online[[2, 3, 6, 7]] = False
     assert partly.go(0.2).running[0].evidence["active_cores"] == 2
 
 
@@ -292,7 +292,7 @@ def test_a_session_tells_it_with_its_evidence() -> None:
     session, _ = seen(Machine(ceiling_hz=3.62e9))
     (episode,) = session.detector.running
     assert episode.depth == pytest.approx(0.62e9)
-    told = evidence_json(episode.evidence)
+    told = worded(episode.evidence)
     assert json.loads(json.dumps(told)) == told
     assert told == {
         "limit reason": "not told by this source",

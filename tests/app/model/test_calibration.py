@@ -22,7 +22,7 @@ Shares = tuple[float, float, float]
 
 def observe(found: Calibration, low: Floats, high: Floats) -> None:
     """One sample: bounds by core."""
-    (told,) = found.told(low[None], high[None])
+    (told,) = found.judge(low[None], high[None])
     found.observe(told)
 
 

@@ -14,7 +14,7 @@ from made import counter
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
@@ -49,7 +49,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
     """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
-    sieve, found = Sieve(hello), []
+    reader, found = SampleReader(hello), []
     sums = {key: [0.0] * 6 for key in KEYS}
     for seq in range(SAMPLES):
         for cpu in range(6) if seq else ():
@@ -57,7 +57,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
                 factor, when = wrong.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
-        sample = next(sieve.samples([made.frame(hello, seq, values)], learn=True))
+        sample = next(reader.samples([made.frame(hello, seq, values)], learn=True))
         if sample is not None:
             found.append(sample)
     return found
@@ -121,14 +121,14 @@ def test_a_witness_that_never_agreed_speaks_against_nobody() -> None:
 
 def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD], cores=2)
-    sieve = Sieve(hello)
+    reader = SampleReader(hello)
     found = []
     for seq in range(4):
         stamps = [seq * TICKS] * 4
         if seq == 2:
             stamps[1] = 0
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
-        sample = next(sieve.samples([made.frame(hello, seq, values, stamps=stamps)]))
+        sample = next(reader.samples([made.frame(hello, seq, values, stamps=stamps)]))
         found.append(sample)
     assert found[2] is not None
     assert found[3] is not None
@@ -140,7 +140,7 @@ def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
 def test_a_first_read_that_was_interrupted_is_none() -> None:
     """30 ms between the stamp and the values: 1.95 GHz for 2.8 with what was counted in them."""
     hello = made.hello([made.REF, made.CYCLES], threads=1)
-    sieve, late = Sieve(hello), int(0.03 * made.TSC_HZ)
+    reader, late = SampleReader(hello), int(0.03 * made.TSC_HZ)
     hz = []
     for seq in range(4):
         at = TICKS * (seq + 1) + (late if seq == 0 else 0)
@@ -150,7 +150,7 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
         head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
         rows = message.blocks["cpu"]
         message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
-        if (sample := next(sieve.samples([message]))) is not None:
+        if (sample := next(reader.samples([message]))) is not None:
             hz.append(float(sample.values["busy_hz"][0]))
     assert np.isnan(hz[0])
     assert hz[1:] == pytest.approx([2.8e9] * 2)

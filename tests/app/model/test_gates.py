@@ -8,11 +8,11 @@ import pytest
 from made import counter
 
 from perfprobe import wire
-from perftop.detect.engine import Seen
+from perftop.detect.engine import DetectorInput
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 
 TICKS = int(made.TSC_HZ / 10)
 KEYS = "ref", "cycles", "aperf", "mperf"
@@ -22,7 +22,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
     """Samples of two siblings. `steps`: by sample and CPU, what cycles are of APERF; 0: the CPU
     does not run."""
     hello = made.hello([counter(key) for key in KEYS])
-    sieve, sums = Sieve(hello), np.zeros((len(KEYS), 2))
+    reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))
     frames = [made.frame(hello, 0, {key: [0, 0] for key in KEYS})]
     for seq, shares in enumerate(steps, 1):
         runs = TICKS / 2 * np.array([share > 0 for share in shares])
@@ -30,7 +30,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
         values = {key: [int(v) for v in row] for key, row in zip(KEYS, sums, strict=True)}
         frames.append(made.frame(hello, seq, values))
     batches = (frames[at : at + together] for at in range(0, len(frames), together))
-    return [sample for some in batches for sample in sieve.samples(some) if sample is not None]
+    return [sample for some in batches for sample in reader.samples(some) if sample is not None]
 
 
 @pytest.mark.parametrize("together", [1, 3, 16])
@@ -46,7 +46,7 @@ def test_a_clock_is_held_against_its_witness_once_both_have_agreed(together: int
 
 def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -> None:
     hello = made.hello()
-    sieve = Sieve(hello)
+    reader = SampleReader(hello)
     for seq in range(2):
         work = seq * TICKS // 2
         told: made.Values = {
@@ -55,19 +55,19 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
             "instructions": [work, work],
         }
         frame = made.frame(hello, seq, told)
-        sample = next(sieve.samples([frame]))
+        sample = next(reader.samples([frame]))
     assert sample is not None
-    cycles, run_s = Seen(sample, 0, made.SAMPLE_NS, sieve.cores, {}).ran()
+    cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).ran()
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
 def test_a_sibling_without_the_counter_of_states_is_told_by_the_other() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD])
-    sieve = Sieve(hello)
+    reader = SampleReader(hello)
     for seq in range(2):
         ref, alone = seq * TICKS // 2, seq * TICKS // 4
         frame = made.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
-        sample = next(sieve.samples([frame]))
+        sample = next(reader.samples([frame]))
     assert sample is not None
     assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
 
@@ -80,9 +80,9 @@ def test_a_group_has_the_value_of_those_of_its_cpus_that_are_known() -> None:
 
 def test_skew_is_of_the_rows_that_were_read() -> None:
     hello = made.hello()
-    sieve, values = Sieve(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
+    reader, values = SampleReader(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
     found = []
     for seq, flags in enumerate([[wire.ROW_SAMPLED] * 2, [wire.ROW_SAMPLED, 0]]):
         frame = made.frame(hello, seq, values, flags=flags, late_ns=[5000, 2000])
-        found.append(int(sieve.counters.steps([frame]).skew_ns[0]))
+        found.append(int(reader.counters.steps([frame]).skew_ns[0]))
     assert found == [3000, 0]

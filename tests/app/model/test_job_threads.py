@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perftop.model.tasks import Company, Watching
+from perftop.model.tasks import RunningTasks, WatchedJob
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -18,61 +18,61 @@ def record(**threads: list[Any]) -> dict[str, Any]:
 
 
 def test_differences_over_as_long_as_is_asked_for() -> None:
-    watching = Watching("job")
+    watched_job = WatchedJob("job")
     for i in range(21):
         told = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
-        assert watching.take(record(t41=told), i * 100 * MS)
-    (thread,) = watching.threads.values()
+        assert watched_job.take(record(t41=told), i * 100 * MS)
+    (thread,) = watched_job.threads.values()
     moved = thread.over(SECOND)
     assert moved.elapsed_s == pytest.approx(1.0)
     assert moved.run_s == pytest.approx(0.8)
     assert moved.wait == pytest.approx(0.2)
     assert (moved.voluntary, moved.involuntary) == (20, 10)
     assert thread.since_last().run_s == pytest.approx(0.08)
-    assert (watching.pids(), watching.cpus()) == ({40}, {3})
+    assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
 
 def test_a_job_is_the_sum_of_its_threads() -> None:
-    watching = Watching("job")
+    watched_job = WatchedJob("job")
     for i in range(3):
         one = [40, "job", 0, i * 100 * MS, 0, 0, 0]
         other = [40, "job", 1, i * 50 * MS, i * 50 * MS, 0, i]
-        watching.take(record(t40=one, t41=other), i * 100 * MS)
-    job = watching.job(SECOND)
+        watched_job.take(record(t40=one, t41=other), i * 100 * MS)
+    job = watched_job.job(SECOND)
     assert job.run_s == pytest.approx(0.3)
     assert job.wait == pytest.approx(0.25)
     assert job.involuntary == 2
 
 
 def test_threads_that_sleep_or_are_looked_at_seldom_stay_and_those_that_end_go() -> None:
-    watching = Watching("job")
-    watching.take(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
+    watched_job = WatchedJob("job")
+    watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
     for i in range(1, 20):
-        watching.take(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
-    assert set(watching.threads) == {1, 2}
-    assert [thread.tid for thread in watching.told] == [1]
-    assert watching.cpus() == set()
-    watching.take(record(), 2 * SECOND + 1)
-    assert set(watching.threads) == {1}
+        watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
+    assert set(watched_job.threads) == {1, 2}
+    assert [thread.tid for thread in watched_job.told] == [1]
+    assert watched_job.cpus() == set()
+    watched_job.take(record(), 2 * SECOND + 1)
+    assert set(watched_job.threads) == {1}
 
 
 def test_a_number_used_again_is_another_thread() -> None:
-    watching = Watching("job")
-    watching.take(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
-    watching.take(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
-    assert watching.threads[1].over(SECOND).run_s == 0.0
-    assert watching.threads[1].comm == "b"
-    watching.take(record(t1=[1, "b", 0, 5 + SECOND, 0, 0, 0]), 2 * SECOND)
-    assert watching.threads[1].over(2 * SECOND).run_s == 1.0
+    watched_job = WatchedJob("job")
+    watched_job.take(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
+    watched_job.take(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
+    assert watched_job.threads[1].over(SECOND).run_s == 0.0
+    assert watched_job.threads[1].comm == "b"
+    watched_job.take(record(t1=[1, "b", 0, 5 + SECOND, 0, 0, 0]), 2 * SECOND)
+    assert watched_job.threads[1].over(2 * SECOND).run_s == 1.0
 
 
 def test_a_kernel_that_does_not_tell_waits_is_not_one_without_waits() -> None:
-    watching = Watching("job")
+    watched_job = WatchedJob("job")
     for i in range(2):
-        watching.take(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
-    assert isnan(watching.threads[1].over(SECOND).wait)
-    assert isnan(watching.job(SECOND).wait)
-    assert watching.job(SECOND).run_s == 1.0
+        watched_job.take(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
+    assert isnan(watched_job.threads[1].over(SECOND).wait)
+    assert isnan(watched_job.job(SECOND).wait)
+    assert watched_job.job(SECOND).run_s == 1.0
 
 
 @pytest.mark.parametrize(
@@ -81,34 +81,34 @@ def test_a_kernel_that_does_not_tell_waits_is_not_one_without_waits() -> None:
      {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 40: [1, "a", 0, 0, 0, 0, 0]}],
 )  # fmt: skip
 def test_what_is_no_thread_is_left_out(threads: object) -> None:
-    watching = Watching("job")
-    watching.take({"watched": {"threads": threads, "more": "many"}}, 1)
-    assert watching.threads == {}
-    assert watching.more == 0
+    watched_job = WatchedJob("job")
+    watched_job.take({"watched": {"threads": threads, "more": "many"}}, 1)
+    assert watched_job.threads == {}
+    assert watched_job.more == 0
 
 
 def test_names_cannot_reach_the_terminal() -> None:
-    watching = Watching("job")
-    watching.take(record(t1=[1, "a\x1b[2J\n" + "b" * 999, 0, 0, 0, 0, 0]), 1)
-    assert watching.threads[1].comm.startswith("a?[2J?bb")
-    assert len(watching.threads[1].comm) == 64
+    watched_job = WatchedJob("job")
+    watched_job.take(record(t1=[1, "a\x1b[2J\n" + "b" * 999, 0, 0, 0, 0, 0]), 1)
+    assert watched_job.threads[1].comm.startswith("a?[2J?bb")
+    assert len(watched_job.threads[1].comm) == 64
 
 
 def test_no_more_threads_are_kept_than_a_probe_may_tell() -> None:
-    watching = Watching("job")
+    watched_job = WatchedJob("job")
     many = {str(tid): [1, "a", 0, 0, 0, 0, 0] for tid in range(5000)}
-    watching.take({"watched": {"threads": many, "more": 7}}, 1)
-    assert len(watching.threads) == 1024
-    assert watching.more == 7
+    watched_job.take({"watched": {"threads": many, "more": 7}}, 1)
+    assert len(watched_job.threads) == 1024
+    assert watched_job.more == 7
 
 
 def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
-    company = Company()
-    assert not company.take({"pressure": 1}, 5)
+    running_tasks = RunningTasks()
+    assert not running_tasks.take({"pressure": 1}, 5)
     tasks = {"0": [7, "make", 0.9], "1": [8, "sh", 0.5]}
     others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", [1, "y", 1.0]]}
-    assert company.take({"tasks": tasks, "others": others}, SECOND)
-    assert [str(one) for one in company.on(0)] == ["make (7)", "cc1 (9)"]
-    assert [str(one) for one in company.on(1)] == ["sh (8)"]
-    assert company.on(2) == []
-    assert (company.since_ns, company.time_ns) == (0, SECOND)
+    assert running_tasks.take({"tasks": tasks, "others": others}, SECOND)
+    assert [str(one) for one in running_tasks.on(0)] == ["make (7)", "cc1 (9)"]
+    assert [str(one) for one in running_tasks.on(1)] == ["sh (8)"]
+    assert running_tasks.on(2) == []
+    assert (running_tasks.since_ns, running_tasks.time_ns) == (0, SECOND)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from perfprobe.wire import Cpu
-from perftop.model.episode import Took
+from perftop.model.episode import GroupTraffic
 from perftop.model.memory import DEFAULT, L3Groups
-from perftop.output.sentences import evidence
+from perftop.output.episode_words import evidence
 
 S = 1_000_000_000
 TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]
@@ -27,8 +27,8 @@ def test_groups_of_the_l3s_are_told_most_first() -> None:
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
     seen.take({}, 13 * S)  # frames between looks
-    assert seen.took([0, 1]) == [Took("batch", 4000), Took(DEFAULT, 100)]
-    assert seen.took([2]) == [Took(DEFAULT, 4)]
+    assert seen.took([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT, 100)]
+    assert seen.took([2]) == [GroupTraffic(DEFAULT, 4)]
     seen.take({}, 40 * S)
     assert seen.took([0, 1]) == [], "that is long ago"
 
@@ -51,5 +51,7 @@ def test_a_record_of_any_kind_does_no_harm(told: object) -> None:
 
 
 def test_they_are_evidence_in_words() -> None:
-    told = evidence("memory", {"l3_groups": [Took("batch", 45.1e9), Took(DEFAULT, 3.2e9)]})
+    told = evidence(
+        "memory", {"l3_groups": [GroupTraffic("batch", 45.1e9), GroupTraffic(DEFAULT, 3.2e9)]}
+    )
     assert told == "L3 groups: batch 45.1 GB/s, (default) 3.2 GB/s"

@@ -14,8 +14,8 @@ from fakes import Machine, seen
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.draw.strips import text
 from perftop.model.counters import Counters
-from perftop.model.machine_totals import Totals
-from perftop.model.memory import Best
+from perftop.model.machine_totals import MachineTotals
+from perftop.model.memory import BestTraffic
 from perftop.session.interval import Interval
 from perftop.tui.frame.machine_line import numbers
 
@@ -129,7 +129,7 @@ def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> Non
         rows = Rows(head, valid.tobytes(), cells.tobytes())
         frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
     delta = counters.steps(frames)[1]
-    totals = Totals(counters, Best(counters))
+    totals = MachineTotals(counters, BestTraffic(counters))
     found = totals.by_package(totals.rates(delta))
     assert found["power_dram_w"].tolist() == pytest.approx([12.0])
 

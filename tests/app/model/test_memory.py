@@ -15,8 +15,8 @@ from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perftop.draw.strips import text
 from perftop.model.counters import Counters
-from perftop.model.machine_totals import MEMORY, OF_BEST, Totals
-from perftop.model.memory import TRAFFIC_KEYS, Best, moved
+from perftop.model.machine_totals import MEMORY, OF_BEST, MachineTotals
+from perftop.model.memory import TRAFFIC_KEYS, BestTraffic, traffic
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame.machine_line import numbers
@@ -77,7 +77,7 @@ def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Fram
 def test_controllers_are_added_up() -> None:
     counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
     delta = counters.steps(frames)[1:]
-    totals = Totals(counters, Best(counters))
+    totals = MachineTotals(counters, BestTraffic(counters))
     found = totals.by_package(totals.rates(delta[0]))
     read, write = (float(found[name][0]) for name in MEMORY)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
@@ -88,8 +88,8 @@ def test_controllers_are_added_up() -> None:
 def test_a_burst_is_no_best() -> None:
     """A sample that moves ten times as much as the others of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
-    best = Best(counters)
-    found = moved(counters, counters.steps(frames))
+    best = BestTraffic(counters)
+    found = traffic(counters, counters.steps(frames))
     assert found is not None
     for now, seconds in zip(*found, strict=True):
         best.learn(now, seconds)
@@ -113,7 +113,7 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
         frames.append(wire.Frame(seq, seq * 100_000_000, {"l3": read}))
     counters = Counters(hello)
     delta = counters.steps(frames)[1]
-    totals = Totals(counters, Best(counters))
+    totals = MachineTotals(counters, BestTraffic(counters))
     util = np.array([0.1, 0.1, 1.0, 1.0])
     idle = totals.by_l3(totals.rates(delta), util)["memory_bytes_per_s"]
     assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])

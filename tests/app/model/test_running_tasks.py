@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from perftop.model.tasks import Look
+from perftop.model.tasks import TaskSnapshot
 
 LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]
 
 
 def told(**records: Any) -> list[tuple[str, float, float, float]]:
-    look = Look.of(records)
+    look = TaskSnapshot.of(records)
     assert look is not None
     return [(one.task.comm, one.task.share, one.wait, one.switches) for one in look.on("3")]
 
@@ -42,19 +42,19 @@ def test_nobody_waits_for_more_than_all_the_time() -> None:
 
 
 def test_a_stream_that_tells_no_waits_is_told_from_one_without_any() -> None:
-    old, new = Look.of({"tasks": {}}), Look.of({"tasks": {}, "waits": {}})
+    old, new = TaskSnapshot.of({"tasks": {}}), TaskSnapshot.of({"tasks": {}, "waits": {}})
     assert old is not None
     assert old.waits is None
     assert new is not None
     assert new.waits == {}
-    assert Look.of({"others": {}}) is None
-    assert Look.of({"tasks": 5}) is None
+    assert TaskSnapshot.of({"others": {}}) is None
+    assert TaskSnapshot.of({"tasks": 5}) is None
 
 
 @pytest.mark.parametrize(
     "record", [None, 7, [7], ["7", "a", 0.5], [7, 7, 0.5], [7, "a", "0.5"], [-1, "a", 0.5]]
 )
 def test_what_is_no_task_is_nobody(record: Any) -> None:
-    look = Look({"3": record}, {"4": [record, [7, "a", 0.5]]})
+    look = TaskSnapshot({"3": record}, {"4": [record, [7, "a", 0.5]]})
     assert look.told("3") == [] == look.on("3")
     assert [one.comm for one in look.told("4")] == ["a"] == [ran.task.comm for ran in look.on("4")]

@@ -11,7 +11,7 @@ from simulated import lasting, messages
 
 from perfprobe import wire
 from perftop.model.delta import Doubt
-from perftop.model.gates import WAYS
+from perftop.model.gates import SLOT_KEYS
 from perftop.session.missing import DOUBTS
 from perftop.session.session import Session
 
@@ -39,7 +39,7 @@ def seen(*, wrong: bool = False) -> Session:
 def test_four_ways_that_add_up() -> None:
     interval = seen().take()
     for row in range(4):
-        shares = [float(interval.values[f"{key}_ratio"][row]) for key in WAYS]
+        shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
         assert sum(shares) == pytest.approx(1, abs=1e-4)
         assert shares[0] == pytest.approx(float(interval.values["ipc"][row]) / 4, rel=1e-4)
         left = 1 - shares[0]

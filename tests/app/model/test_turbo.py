@@ -17,8 +17,8 @@ from turbos import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block
-from perftop.model.sample_reader import Sieve
-from perftop.model.turbo import MOST_STEPS, Ceilings, Turbo, tables
+from perftop.model.sample_reader import SampleReader
+from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
@@ -36,9 +36,9 @@ def turbo(
     )  # fmt: skip
     if package:
         hello.blocks.append(Block("package", "package", list(package)))
-    sieve = Sieve(hello)
-    assert sieve.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
-    return sieve.turbo
+    reader = SampleReader(hello)
+    assert reader.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
+    return reader.turbo
 
 
 def ceilings(
@@ -84,7 +84,7 @@ def test_what_small_cores_count_as_c6_is_also_their_c7(
     )  # fmt: skip
     rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
     identity = wire.Identity("GenuineIntel", 6, model)
-    found = Sieve(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
+    found = SampleReader(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
     slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
     low = ceilings(found, [1.0, awake], **slept).low_hz
     assert low[0] == pytest.approx(4e9 - awake * 1e9)
@@ -130,7 +130,7 @@ def test_hulls_lie_below_and_above_every_step(
         itertools.accumulate(widths),
         (80 - fall for fall in itertools.accumulate(falls)),
     )
-    ((steps,), _) = tables([table(list(zip(cores, ratios, strict=True)))], [0])
+    ((steps,), _) = valid_tables([table(list(zip(cores, ratios, strict=True)))], [0])
     least = data.draw(st.integers(1, 20))
     most = data.draw(st.integers(least, 40))
     counts = range(least, most + 1)
@@ -179,7 +179,7 @@ def test_core_types_have_a_table_each_and_count_for_it() -> None:
 
 
 def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
-    (first, second), _ = tables([table([(1, 40)], cpus=[0, 1]), table([(1, 30)])], range(4))
+    (first, second), _ = valid_tables([table([(1, 40)], cpus=[0, 1]), table([(1, 30)])], range(4))
     assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
 
 
@@ -233,7 +233,7 @@ def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
     greeting.blocks.append(Block("package", "package", [exact]))
-    assert ghz(ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
+    assert ghz(ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
 
 
 def test_one_base_clock_is_not_that_of_every_core_type() -> None:
@@ -241,30 +241,30 @@ def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     rows = [
         dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
     ]
-    sieve = Sieve(dataclasses.replace(greeting, topology=rows))
-    assert np.isnan(ceilings(sieve.turbo, [1, 1]).low_hz).all()
+    reader = SampleReader(dataclasses.replace(greeting, topology=rows))
+    assert np.isnan(ceilings(reader.turbo, [1, 1]).low_hz).all()
 
 
 @pytest.mark.parametrize("nonsense", [
     [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, 0)], [(1, -5)],
-    [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MOST_STEPS + 2)],
+    [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MAX_STEPS + 2)],
 ])  # fmt: skip
 def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
-    steps, bounds = tables([table(nonsense)], [0, 1])
+    steps, bounds = valid_tables([table(nonsense)], [0, 1])
     assert steps == []
     assert np.isnan(bounds).all()
-    steps, _ = tables([table(nonsense), table([(1, 30)])], [0, 1])
+    steps, _ = valid_tables([table(nonsense), table([(1, 30)])], [0, 1])
     assert len(steps) == 1
 
 
 def test_a_table_may_be_as_long_as_any() -> None:
-    (steps,), _ = tables([table([(n, 30) for n in range(1, MOST_STEPS + 1)])], [0])
-    assert len(steps.hz) == MOST_STEPS
+    (steps,), _ = valid_tables([table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
+    assert len(steps.hz) == MAX_STEPS
 
 
 def test_exact_ceilings_go_before_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
-    found = ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
+    found = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
     assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]

@@ -13,7 +13,7 @@ from turbos import BASE, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 from perftop.model.turbo import CAPS
 
 
@@ -28,7 +28,7 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
         there = [gauges[key] for key in places if key in gauges]
         if there:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
-    of = Sieve(hello).turbo
+    of = SampleReader(hello).turbo
     found = of.caps(counted.delta(of._counters, moved))
     names = [CAPS[by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
     return list(zip(ghz(found.hz), names, strict=True))
@@ -58,11 +58,11 @@ def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) 
         cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
     )
     block = Block("odd", scope, [*map(counted.gauge, keys), made.counter("core_c6")])
-    sieve = Sieve(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
-    known = sieve.counters.columns.keys() & {*keys, "core_c6"}
-    delta = counted.delta(sieve.counters, dict.fromkeys(known, 1.0))
-    sieve.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
-    caps = sieve.turbo.caps(delta)
+    reader = SampleReader(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
+    known = reader.counters.columns.keys() & {*keys, "core_c6"}
+    delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
+    reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
+    caps = reader.turbo.caps(delta)
     named = {CAPS[by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
     assert named == {
         "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},

@@ -14,7 +14,17 @@ from perfprobe.wire import Cpu
 from perftop.base.times import length
 from perftop.detect.halts import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
-from perftop.model.episode import Bit, Cap, Crowd, Episode, Host, Level, OutOf, Polled, Ran
+from perftop.model.episode import (
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Episode,
+    Host,
+    Level,
+    OutOf,
+    PolledBits,
+    TaskOnCpu,
+)
 from perftop.output.sentences import (
     MAX_SENTENCE,
     cause,
@@ -38,9 +48,9 @@ from perftop.session.interval import Tasks
 S = 1_000_000_000
 ALL = range(16)
 WHEN = "since 09:43:50"
-STREAM = [Ran(4032, "stream", 8), Ran(4033, "stream", 9)]
+STREAM = [TaskOnCpu(4032, "stream", 8), TaskOnCpu(4033, "stream", 9)]
 LONG = "a-name-of-15-ch"
-MANY = [Ran(n, f"{LONG}{n}", n) for n in range(5)]
+MANY = [TaskOnCpu(n, f"{LONG}{n}", n) for n in range(5)]
 
 
 def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
@@ -85,9 +95,9 @@ CASES = [
     ("neighbour", "sibling", [0], 0.31, {"self": STREAM}, ["stream"], ["own", "31 %", "stream"]),
     ("neighbour", "sibling", [0], 0.31, {}, ["lmp"], ["sibling", "31 %", "lmp", "CPU 0"]),
     ("neighbour", "sibling", [0], None, {}, [], ["sibling", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"who": [Ran(1, "restic", 0)]}, ["lmp"],
+    ("neighbour", "scheduler", [0], 0.061, {"who": [TaskOnCpu(1, "restic", 0)]}, ["lmp"],
      ["restic", "6.1 %", "lmp", "CPU 0"]),
-    ("neighbour", "scheduler", [0], 0.061, {"self": [Crowd(3, 0)]}, ["lmp"],
+    ("neighbour", "scheduler", [0], 0.061, {"self": [CrowdedCpu(3, 0)]}, ["lmp"],
      ["lmp", "6.1 %", "each other"]),
     ("neighbour", "scheduler", [0], 0.061, {}, ["lmp"], ["lmp", "6.1 %", "CPU 0"]),
     ("neighbour", "scheduler", [0], 0.061, {}, [], ["6.1 %", "CPU 0"]),
@@ -190,7 +200,7 @@ def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
     assert losers(session, [steal], tasks) == ["cc1", "as"]
     assert losers(session, [steal], {"0": [7, "rest", 0.001]}) == []
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
-    session.neighbours.watching.name = "lmp"
+    session.neighbours.watched_job.name = "lmp"
     assert losers(session, [loss], tasks) == ["lmp"]
 
 
@@ -318,20 +328,20 @@ def test_evidence_has_the_unit_of_its_key(key: str, value: object, said: str) ->
 
 
 BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
-CROWD = [Ran(7, "cc1", cpu) for cpu in range(6)]
+CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
 VM = "another VM on this host, or a CPU cap on this VM"
 
 
 @pytest.mark.parametrize(("key", "value", "name", "said"), [
     ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
     ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
-    ("limit_reasons", Polled(BITS, 10), "limit reason",
+    ("limit_reasons", PolledBits(BITS, 10), "limit reason",
      "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
-    ("limit_reasons", Polled((), 40), "limit reason", "none in 40 polls"),
-    ("limit_reasons", Polled((), 0), "limit reason", "not reported by this source"),
-    ("package_thermal", Polled(BITS[:2], 10), "package status",
+    ("limit_reasons", PolledBits((), 40), "limit reason", "none in 40 polls"),
+    ("limit_reasons", PolledBits((), 0), "limit reason", "not reported by this source"),
+    ("package_thermal", PolledBits(BITS[:2], 10), "package status",
      "PL1 in 9 of 10 polls, bit 2 in 1 of 10 polls"),
-    ("plr_reasons", Polled(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),
+    ("plr_reasons", PolledBits(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),
     ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
     ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
     ("hwp_max", OutOf(20, 35), "HWP maximum", "level 20 of 35"),
@@ -342,7 +352,7 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("who", CROWD[:2], "who", "cc1 (7) on CPU 0, cc1 (7) on CPU 1"),
     ("who", CROWD, "who", ("cc1 (7) on CPU 0, cc1 (7) on CPU 1, cc1 (7) on CPU 2, "
      "cc1 (7) on CPU 3 and 2 more")),
-    ("self", [Crowd(2, 5)], "self", "2 threads of the job on CPU 5"),
+    ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
 def test_codes_of_detectors_have_their_words(
@@ -353,5 +363,5 @@ def test_codes_of_detectors_have_their_words(
 
 def test_all_that_may_explain_a_halt_and_all_flags_have_words() -> None:
     keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
-    found = {key: Polled((), 0) if key in FLAGS else 0.5 for key in keys}
+    found = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
     assert evidence_json(found).keys().isdisjoint(keys)

@@ -18,16 +18,16 @@ from simulated import messages
 from perfprobe import wire
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import NAMES
-from perftop.model.tasks import Look
+from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.measurement import Measurement
 from perftop.output.run_summary import _others, summary_line
 from perftop.output.stat_table import USUAL, StatTable, columns, known
 from perftop.output.stat_text import block, headline
 from perftop.process.command_window import BOOT_ID
-from perftop.session.run_times import RunTimes
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
+from perftop.session.task_times import RunTimes
 
 S, MS = 1_000_000_000, 1_000_000
 ROOT = 100
@@ -261,8 +261,8 @@ class Sham:
 def test_only_the_command_counts_where_another_job_is_watched() -> None:
     """With --watch OTHER -- CMD the CPUs of the job are those of the command."""
     session, _ = seen(Machine(cores=2), 3)
-    watching = session.neighbours.watching
-    watching.name = "other"
+    watched_job = session.neighbours.watched_job
+    watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT)))
     measurement.bracket = cast("Any", Sham())
     for at in range(1, 3):
@@ -270,7 +270,7 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
         ours = {"100": [ROOT, "job", 3, at * 100 * MS, 0, 0, 0]}
         told = {"watched": {"threads": other}, "command": {"threads": ours}}
         frame = wire.Frame(at, session.now_ns + at, {}, records=told)
-        watching.take(frame.records, frame.time_ns)
+        watched_job.take(frame.records, frame.time_ns)
         measurement.follow(session, frame)
     assert measurement._footprint is not None
     assert measurement._footprint.cpus() == [3]
@@ -303,7 +303,7 @@ def test_other_tasks_are_a_mean_over_what_was_looked_at_not_over_the_run() -> No
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
     assert _others(session, footprint) is None
-    look = Look.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
+    look = TaskSnapshot.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.of_all(look, 0, 700 * MS)
     found = _others(session, footprint)

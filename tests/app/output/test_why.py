@@ -16,7 +16,7 @@ from truths import PLAYED_S, SMALL, found
 
 from perftop.model.episode import Episode
 from perftop.output import stat_json
-from perftop.output.why import (
+from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
     NOBODY,
@@ -27,9 +27,9 @@ from perftop.output.why import (
     report,
 )
 from perftop.output.why_text import answer, lines, why_json
-from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
-from perftop.session.run_times import Times
+from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
 
 SAMPLE_NS = 100_000_000
 SICK: list[tuple[str, str | None, float, Cause]] = [
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
-    first, *rest = told(session, replace(made, sums=Sums(none, none, {})))
+    first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))
     assert first.startswith("Whether this machine had work is not known")
     assert not any(line.startswith("Idle") for line in rest)
 
@@ -98,7 +98,7 @@ def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
     first, *rest = told(session, made)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
-    session.neighbours.watching.name = "4711"
+    session.neighbours.watched_job.name = "4711"
     assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
 
 
@@ -111,15 +111,15 @@ def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
 def test_waits_that_were_not_told_are_not_none() -> None:
     """A short look knows nothing of them yet, so it does not say that all is well."""
     session, made = seen("steady")
-    session.run_times.waits_told = False
+    session.run_times.has_waits = False
     assert answer(session, made).startswith("No cause seen that slows this machine down.")
-    session.run_times.waits_told = True
+    session.run_times.has_waits = True
     assert answer(session, made).startswith("Nothing is slowing this machine down")
 
 
 def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
     _, made = seen("halts")
-    named = [one.cause for one in made.findings if one.cause[1] != OTHER]
+    named = [one.cause for one in made.findings if one.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
@@ -203,8 +203,8 @@ SPAN_S = 0.5
 
 
 def waits(
-    threads: dict[tuple[int, int], Times] | None = None,
-    tasks: dict[tuple[int, str, int], Times] | None = None,
+    threads: dict[tuple[int, int], TaskTimes] | None = None,
+    tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
     job: str | None = "job",
 ) -> Queue:
     session: Session = sampled(Machine(cores=2))[0]
@@ -215,8 +215,8 @@ def waits(
     return found
 
 
-def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> Times:
-    return Times(comm, run_s, wait_s, {cpu: run_s + wait_s})
+def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
+    return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
 
 
 def test_one_thread_does_not_wait_for_itself() -> None:
@@ -259,7 +259,7 @@ def test_several_that_may_have_come_one_after_the_other_are_not_accused() -> Non
 
 @pytest.mark.parametrize(("run_s", "by"), [(0.1, "its own threads"), (2.0, "hog")])
 def test_both_are_named_where_both_are_in_the_way(run_s: float, by: str) -> None:
-    each: dict[Any, Times] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    each: dict[Any, TaskTimes] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
     found = waits(each, {(7, "hog", 0): times("hog", run_s)})
     assert found.text == "2 threads of job wait for each other and hog[7] on CPU 0"
     assert found.by == by

@@ -24,7 +24,7 @@ from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index, index_cache
 from perftop.recording.episode_index import episode, note
 from perftop.recording.file import Recording
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
 SPECS = {
@@ -63,8 +63,8 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(episode_index, "_pass", pass_here)
 
 
-def looked_through(path: Path) -> FileEpisodes:
-    found = FileEpisodes()
+def looked_through(path: Path) -> RecordingEpisodes:
+    found = RecordingEpisodes()
 
     async def go() -> None:
         with Recording(path) as recording:
@@ -75,7 +75,7 @@ def looked_through(path: Path) -> FileEpisodes:
     return found
 
 
-def told(path: Path, found: FileEpisodes) -> list[object]:
+def told(path: Path, found: RecordingEpisodes) -> list[object]:
     with Recording(path) as recording:
         session = Session(recording.hello)
         lines = [episode_line(session, e) for e in (*found.ended, *found.running)]
@@ -230,7 +230,7 @@ def test_a_pass_that_fails_says_so(
     async def go() -> None:
         with Recording(path) as recording:
             path.unlink()
-            async for _ in episode_index.follow(path, recording.hello, FileEpisodes()):
+            async for _ in episode_index.follow(path, recording.hello, RecordingEpisodes()):
                 pass
 
     with pytest.raises(Failed, match="not all listed"):
@@ -242,13 +242,13 @@ def test_a_pass_that_fails_says_so(
 
 def test_evidence_stays_what_it_is() -> None:
     told = {
-        "limit_reasons": evidence.Polled((evidence.Bit(10, None, 3.0),), 4.0),
+        "limit_reasons": evidence.PolledBits((evidence.Bit(10, None, 3.0),), 4.0),
         "simd": evidence.Level(2, 0.5),
         "cap": evidence.Cap("hwp", 2.5e9),
         "power_w": evidence.OutOf(3.0, 4.0),
-        "who": [evidence.Ran(12, "stream", 3), evidence.Crowd(4, 5)],
+        "who": [evidence.TaskOnCpu(12, "stream", 3), evidence.CrowdedCpu(4, 5)],
         "host": evidence.Host(None),
-        "l3_groups": [evidence.Took("batch", 45_100_000_000)],
+        "l3_groups": [evidence.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,
@@ -278,7 +278,7 @@ def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
 def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         for start in (b"", wire.encode(note(Episode("steal", [0], 1, 2)))):
-            episode_index.take(decoder(), start + data + b"\x00", FileEpisodes())
+            episode_index.take(decoder(), start + data + b"\x00", RecordingEpisodes())
 
 
 def decoder() -> wire.Decoder:

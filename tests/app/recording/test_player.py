@@ -21,7 +21,7 @@ from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Passage, reach
 from perftop.recording.search import Search
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History, edges
 from perftop.session.session import Session
 
@@ -57,7 +57,7 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     until = [message for message in messages if message.time_ns <= at_ns]
     was = played(Session(hello, History(hello)), until)
     with Recording(path) as recording:
-        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        search = Search(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
         passage = asyncio.run(search.go(None, at_ns))
         here, whole = passage.session.history, was.history
         assert here is not None
@@ -86,7 +86,7 @@ def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_p
     machine = Machine(cores=1)
     messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
     with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
-        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        search = Search(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
         here = asyncio.run(search.go(None, S))
         assert asyncio.run(search.go(here, 60 * S)) is here
         assert asyncio.run(search.go(here, 62 * S)) is here
@@ -104,7 +104,7 @@ def test_what_both_have_is_kept_once_and_what_there_is_no_room_for_not_at_all(ro
     assert older.history is not None
     assert newer.history is not None
     before = len(newer.history.times())
-    newer.history.put_before(older.history)
+    newer.history.prepend(older.history)
     assert newer.history.bytes <= room
     assert (len(newer.history.times()) > before) == (room > 100_000)
     assert (np.diff(newer.history.times()) > 0).all()

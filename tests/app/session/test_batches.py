@@ -15,7 +15,7 @@ from played import played
 from simulated import messages as simulated
 
 from perfprobe import wire
-from perftop.model.sample_reader import Sample, Sieve
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.recording.codec import Timed
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval, Span
@@ -140,8 +140,8 @@ def test_an_interval_of_one_sample_says_what_its_sums_would_say(
 
     quick, add = said(), Span.add
 
-    def forgetting(span: Span, sample: Sample, sieve: Sieve) -> None:
-        add(span, sample, sieve)
+    def forgetting(span: Span, sample: Sample, reader: SampleReader) -> None:
+        add(span, sample, reader)
         span._only = None
 
     monkeypatch.setattr(Span, "add", forgetting)

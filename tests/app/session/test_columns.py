@@ -7,7 +7,7 @@ from math import nan
 import numpy as np
 import pytest
 
-from perftop.session.columns import ceiling_over
+from perftop.session.values import mean_ceiling
 
 
 @pytest.mark.parametrize(("hz", "util", "told"), [
@@ -21,9 +21,9 @@ def test_a_ceiling_of_unlike_cpus_counts_them_as_their_clock_does(
     hz: list[float], util: list[float], told: float
 ) -> None:
     """Else cores of two types at their ceilings would be told to run below it."""
-    assert ceiling_over(np.array(hz), np.array(util)) == pytest.approx(told)
+    assert mean_ceiling(np.array(hz), np.array(util)) == pytest.approx(told)
 
 
 def test_no_ceiling_is_known() -> None:
-    assert np.isnan(ceiling_over(np.array([nan, nan]), np.array([1.0, 0.5])))
-    assert np.isnan(ceiling_over(np.array([]), np.array([])))
+    assert np.isnan(mean_ceiling(np.array([nan, nan]), np.array([1.0, 0.5])))
+    assert np.isnan(mean_ceiling(np.array([]), np.array([])))

@@ -9,7 +9,7 @@ from made import SAMPLE_NS
 from played import played
 
 from perftop.model.episode import Episode
-from perftop.session import episode_navigation
+from perftop.session import navigation as episode_navigation
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -37,7 +37,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
     session, interval = told
     found: list[float] = []
     while True:
-        moment = episode_navigation.beside(session, interval, episodes, by)
+        moment = episode_navigation.nearest_moment(session, interval, episodes, by)
         if moment is None:
             return found
         found.append(moment / SAMPLE_NS)
@@ -60,7 +60,7 @@ def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
 def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
     session, interval = told
-    moment = episode_navigation.moment(session, it := episode(start, end, 0), interval)
+    moment = episode_navigation.moment_of(session, it := episode(start, end, 0), interval)
     shown = session.at(moment, 5 * SAMPLE_NS)
     assert shown is not None
     since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)

@@ -18,7 +18,7 @@ from perftop.base import format as text_of
 from perftop.base.text import ranges
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
-from perftop.session.filter import HELP, MOST, FilterError, parse
+from perftop.session.filter import HELP, MAX_LENGTH, FilterError, parse
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -297,16 +297,24 @@ def test_blank_is_no_filter(text: str) -> None:
         ("core:1,2x", 8, "'2x' is not a number or range: core:0-3,7"),
         ("pid:x", 4, "'x' is not a number or range: pid:4711"),
         ("type:", 5, "a core type is missing: type:E"),
-        ("0 foo:3", 2, "'foo:' is none of core pkg die l3 node type pid; or quote it"),
+        ("0 foo:3", 2, "unknown 'foo:' (known: core pkg die l3 node type pid; or quote it)"),
         (
             "x" * 30 + ":3",
             0,
-            f"'{15 * 'x'}…:' is none of core pkg die l3 node type pid; or quote it",
+            f"unknown '{15 * 'x'}…:' (known: core pkg die l3 node type pid; or quote it)",
         ),
-        ("utl>3", 0, "no metric utl, but util, steal; or quote it"),
-        ("!inv>3", 1, "no metric inv, but invol; or quote it"),
-        ("qqqq>3", 0, "no metric qqqq, but busy, clock, ipc; or quote it"),
-        ("util >80", 5, "a metric stands right before >: busy>80"),
+        (
+            "utl>3",
+            0,
+            "unknown metric 'utl': did you mean util? To search for the text, quote it",
+        ),
+        ("!inv>3", 1, "unknown metric 'inv': did you mean invol? To search for the text, quote it"),
+        (
+            "qqqq>3",
+            0,
+            "unknown metric 'qqqq': try busy. To search for the text, quote it",
+        ),
+        ("util >80", 5, "a metric is missing before >: busy>80"),
         ("util>", 5, "a number is missing: util>80"),
         ("util> 80", 5, "a number is missing: util>80"),
         ("util>x", 5, "'x' does not fit: util>80"),
@@ -314,18 +322,18 @@ def test_blank_is_no_filter(text: str) -> None:
         ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
         ("Clock<2.5%", 9, "'2.5%' does not fit: Clock<2.5GHz"),
         ("ipc>1%", 5, "'1%' does not fit: ipc>1.5"),
-        ("util=>3", 4, "'=>' is none of > >= < <= ="),
-        ("util!=3", 4, "there is no !=, but ! before a term: !busy=80"),
+        ("util=>3", 4, "unknown '=>' (try > >= < <= =)"),
+        ("util!=3", 4, "!= is unknown; put ! before a term: !busy=80"),
         ('0 !"a b', 3, 'a quote is not closed: "a b"'),
         ('""', 2, 'no text in the quotes: !core:3 or !"a b"'),
         ('x"a b"', 1, 'quotes go around a whole term: "a b"'),
         ('"a"b', 3, 'quotes go around a whole term: "a b"'),
-        ("! 3", 1, '! stands right before a term: !core:3 or !"a b"'),
-        ("!", 1, '! stands right before a term: !core:3 or !"a b"'),
-        ("| 3", 0, "| stands between two terms: type:E | busy>80"),
-        ("3 ||4", 3, "| stands between two terms: type:E | busy>80"),
-        ("3 | ", 4, "| stands between two terms: type:E | busy>80"),
-        ("x" * (MOST + 1), MOST, "too long: a filter has at most 200 characters"),
+        ("! 3", 1, '! belongs right before a term: !core:3 or !"a b"'),
+        ("!", 1, '! belongs right before a term: !core:3 or !"a b"'),
+        ("| 3", 0, "| belongs between two terms: type:E | busy>80"),
+        ("3 ||4", 3, "| belongs between two terms: type:E | busy>80"),
+        ("3 | ", 4, "| belongs between two terms: type:E | busy>80"),
+        ("x" * (MAX_LENGTH + 1), MAX_LENGTH, "too long: a filter has at most 200 characters"),
     ],
 )
 def test_what_is_wrong_and_where(text: str, at: int, says: str) -> None:

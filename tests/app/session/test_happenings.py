@@ -6,7 +6,7 @@ import made
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.session.happenings import MOST_ENDED
+from perftop.session.episodes import MAX_ENDED
 from perftop.session.session import Session
 
 
@@ -32,12 +32,12 @@ def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
 def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
-    for ns in range(3 * MOST_ENDED):
+    for ns in range(3 * MAX_ENDED):
         session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
-    news, cursor = session.episodes_since(MOST_ENDED // 2)
+    news, cursor = session.episodes_since(MAX_ENDED // 2)
     assert news == session.ended
-    assert len(news) == MOST_ENDED
-    assert cursor == 3 * MOST_ENDED
+    assert len(news) == MAX_ENDED
+    assert cursor == 3 * MAX_ENDED
     assert session.episodes_since(cursor - 1)[0] == news[-1:]
 
 

@@ -19,7 +19,7 @@ from played import TICKS, played
 
 from perfprobe import wire
 from perftop.model.numbers import METRICS
-from perftop.model.sample_reader import Sieve
+from perftop.model.sample_reader import SampleReader
 from perftop.session.history import History, edges
 from perftop.session.session import Session
 
@@ -222,17 +222,10 @@ def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
     np.testing.assert_allclose(history.states([[0]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
 
 
-def test_without_a_counter_for_states_there_are_their_bounds() -> None:
-    does = {0: Does(0.75), 2: Does(0.5)}
-    machine = Machine(cores=2, split=False, does=does)
+def test_without_a_counter_for_states_they_are_unknown() -> None:
+    machine = Machine(cores=2, split=False, does={0: Does(0.75), 2: Does(0.5)})
     history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
-    cores = [[1, 3], [0, 2], [1]]
-    assert np.isnan(history.states(cores[:2], bins(0, 4))).all()
-    low, high = history.bounds(cores, bins(0, 4))
-    np.testing.assert_allclose(low[2, 1], [0, 0.25, 0, 0.25], atol=1e-6)
-    np.testing.assert_allclose(high[2, 1], [0.25, 0.5, 0.25, 0.5], atol=1e-6)
-    assert low.shape == high.shape == (4, 3, 4)
-    assert np.isnan(low[:, 2]).all()
+    assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
 
 
 def test_cores_of_four_threads_have_one_state() -> None:
@@ -301,15 +294,15 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
 ) -> None:
     hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
-    sieve = Sieve(hello)
-    list(sieve.samples(given[:3]))  # what the sieve itself holds is there before
+    reader = SampleReader(hello)
+    list(reader.samples(given[:3]))  # what the sieve itself holds is there before
     gc.collect()
     tracemalloc.start()
     history, most = History(hello, budget), 0
     for message in given[3:]:
-        history.room(sieve)
-        history.keep(message, sieve)
-        history.trace(next(sieve.samples([message])))
+        history.room(reader)
+        history.keep(message, reader)
+        history.trace(next(reader.samples([message])))
         history.settle()
         most = max(most, history.bytes)
     gc.collect()

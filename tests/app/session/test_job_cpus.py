@@ -6,10 +6,10 @@ import pytest
 from fakes import Does, Machine, seen
 
 from perfprobe import wire
-from perftop.model.tasks import Watching
+from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary
-from perftop.session import job_cpus
-from perftop.session.job_cpus import Footprint
+from perftop.session import task_times
+from perftop.session.task_times import JobFootprint
 
 MS = 1_000_000
 ROOT = 100
@@ -17,15 +17,15 @@ ROOT = 100
 
 class Job:
     def __init__(self) -> None:
-        self.watching, self.footprint = Watching(str(ROOT)), Footprint(ROOT)
+        self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint(ROOT)
         self.now_ns = 0
 
-    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> Footprint:
+    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
         """Process, thread, CPU, milliseconds run since birth."""
         self.now_ns += after_ms * MS
         told = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
-        self.watching.take({"watched": {"threads": told, "more": 0}}, self.now_ns)
-        self.footprint.take(self.watching, self.now_ns)
+        self.watched_job.take({"watched": {"threads": told, "more": 0}}, self.now_ns)
+        self.footprint.take(self.watched_job, self.now_ns)
         return self.footprint
 
 
@@ -43,7 +43,7 @@ def test_time_goes_to_the_cpu_where_it_ran_last() -> None:
 def test_a_record_counts_once() -> None:
     job = Job()
     job.look((101, 101, 0, 50))
-    job.footprint.take(job.watching, job.now_ns + 100 * MS)
+    job.footprint.take(job.watched_job, job.now_ns + 100 * MS)
     assert job.footprint.seen_s == pytest.approx(0.05)
 
 
@@ -54,8 +54,8 @@ def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:
         job.now_ns += 100 * MS
         threads = {str(tid): [tid, "job", 0, 40 * MS, 0, 0, 0] for tid in disk_ms}
         disk = {str(tid): ms * MS for tid, ms in disk_ms.items()} | {"x": 1, "7": -1}
-        job.watching.take({"watched": {"threads": threads, "disk": disk}}, job.now_ns)
-        job.footprint.take(job.watching, job.now_ns)
+        job.watched_job.take({"watched": {"threads": threads, "disk": disk}}, job.now_ns)
+        job.footprint.take(job.watched_job, job.now_ns)
     assert job.footprint.disk_s == pytest.approx(0.2 + 0.09)
 
 
@@ -64,7 +64,7 @@ def test_who_was_not_told_of_for_long_is_no_stranger() -> None:
     job = Job()
     job.look((101, 101, 0, 50))
     job.look((102, 102, 1, 10), after_ms=60_000)
-    assert 101 not in job.watching.threads
+    assert 101 not in job.watched_job.threads
     assert job.look((101, 101, 0, 80)).seconds == pytest.approx({0: 0.08, 1: 0.01})
 
 
@@ -75,7 +75,7 @@ def test_nobody_was_seen() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_cpus, "MOST_THREADS", 8)
+    monkeypatch.setattr(task_times, "MAX_THREADS", 8)
     job = Job()
     for tid in range(200, 240):
         job.look((tid, tid, 0, 1))
@@ -108,12 +108,12 @@ def test_a_cpu_that_is_off_is_none_of_the_rest() -> None:
 
 def test_waiting_is_that_of_the_command_since_its_start() -> None:
     job = Job()
-    job.watching.take({"watched": {"threads": {
+    job.watched_job.take({"watched": {"threads": {
         "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, MS)  # fmt: skip
-    job.footprint.take(job.watching, MS)
-    job.watching.take({"watched": {"threads": {
+    job.footprint.take(job.watched_job, MS)
+    job.watched_job.take({"watched": {"threads": {
         "100": [ROOT, "job", 0, 20 * MS, 50 * MS, 0, 0],
         "101": [101, "job", 1, 20 * MS, 40 * MS, 0, 0]}, "more": 0}}, 2 * MS)  # fmt: skip
-    job.footprint.take(job.watching, 2 * MS)
+    job.footprint.take(job.watched_job, 2 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}

@@ -12,7 +12,16 @@ from truths import PLAYED_S, SMALL, found
 
 from perftop.model.episode import Episode
 from perftop.model.evaluation import LOSS_PARTS, Lost
-from perftop.session.losses import LATE_NS, MOST_OPEN, OTHER, STEAL, WAIT, Cause, Losses, Sums
+from perftop.session.episodes import LATE_NS
+from perftop.session.losses import (
+    MAX_OPEN,
+    STEAL,
+    UNEXPLAINED,
+    WAIT,
+    Cause,
+    Losses,
+    LossSums,
+)
 
 SECOND = 1_000_000_000
 SAMPLE_NS = SECOND // 10
@@ -23,7 +32,7 @@ QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
 LIMIT: Cause = ("turbo-drop", "power-pl1")
 
 
-def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None) -> Sums:
+def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None) -> LossSums:
     return found(f"{scenario},{SMALL}", SAMPLE_NS, seconds, watch)[0].lost_time()
 
 
@@ -80,7 +89,7 @@ def sample(
     lost = Lost(np.full(2, 0.1), np.array([np.full(2, parts[part]) for part in LOSS_PARTS]))
     ran = None if run_s is None else np.full(2, run_s)
     since_ns = number * SAMPLE_NS
-    losses.take(lost, since_ns, since_ns + SAMPLE_NS, np.full(2, waited_s), ran)
+    losses.add(lost, since_ns, since_ns + SAMPLE_NS, np.full(2, waited_s), ran)
 
 
 def episode(cause: Cause, cpus: list[int], end_ns: int | None = None, depth: float = 0) -> Episode:
@@ -93,7 +102,7 @@ def test_an_episode_names_the_cause_on_its_cpus_and_in_its_time() -> None:
         sample(losses, number, clock_s=0.02)
     sums = losses.sums([episode(LIMIT, [7], 2 * SAMPLE_NS)])
     assert sums.by_cause[LIMIT].tolist() == pytest.approx([0, 0.04])
-    assert sums.by_cause["turbo-drop", OTHER].tolist() == pytest.approx([0.08, 0.04])
+    assert sums.by_cause["turbo-drop", UNEXPLAINED].tolist() == pytest.approx([0.08, 0.04])
 
 
 def test_two_episodes_do_not_take_the_same_time() -> None:
@@ -140,18 +149,18 @@ def test_settled_sums_are_the_sums() -> None:
         sample(losses, number, clock_s=0.02)
         if losses.due((number + 1) * SAMPLE_NS) is not None:
             losses.settle([drop], (number + 1) * SAMPLE_NS)
-    assert 0 < losses.settled().wanted_s.sum() < losses.sums([]).wanted_s.sum()
+    assert 0 < losses._wanted_s.sum() < losses.sums([]).wanted_s.sum()
     assert losses.sums([]).by_cause[LIMIT].sum() == pytest.approx(0.4)
     assert losses.sums([]).wanted_s.sum() == pytest.approx(2 * ends / SECOND)
 
 
 def test_samples_that_wait_are_few() -> None:
     losses = Losses([0, 1])
-    for number in range(2 * MOST_OPEN):
+    for number in range(2 * MAX_OPEN):
         sample(losses, 0, clock_s=0.02)
         if losses.due(number) is not None:
             losses.settle([], number)
-    assert losses.settled().wanted_s.sum() > 0
+    assert losses._wanted_s.sum() > 0
 
 
 shares = st.floats(0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import made
 
 from perfprobe import wire
-from perftop.session import marks
+from perftop.session import episodes as marks
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -22,6 +22,6 @@ def test_only_marks_of_users_are_numbered() -> None:
     session.apply(wire.Note("run-end", made.SAMPLE_NS, "recorder", {"status": 2}))
     labels = [str(mark.evidence["label"]) for mark in session.marks]
     assert labels == ["was suspended for 1 min 00 s", "run: make -j", "run ended: status 2"]
-    assert marks.numbered(session.marks) == "mark 1"
+    assert marks.next_mark_label(session.marks) == "mark 1"
     session.apply(wire.Note("mark", made.SAMPLE_NS, "user", {"label": "here"}))
-    assert marks.numbered(session.marks) == "mark 2"
+    assert marks.next_mark_label(session.marks) == "mark 2"

@@ -12,7 +12,7 @@ from played import TICKS, played
 
 from perfprobe import wire
 from perftop.output import stat_json
-from perftop.session import marks
+from perftop.session import episodes as marks
 from perftop.session.session import Session
 from perftop.verbs.stat import Options, Stat
 
@@ -47,7 +47,7 @@ def test_it_is_told_once() -> None:
     assert told[-1] == (96.0, 1)
     (text,) = session.warnings
     assert "one_thread is 96 TSC ticks, not 24" in text
-    assert len(text) < marks.MOST_WARNING
+    assert len(text) < marks.MAX_WARNING
     assert multiplier(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
 
 

@@ -30,12 +30,12 @@ def test_the_first_frame_is_where_spans_begin_also_anew() -> None:
     """Every other one ends a sample, and the last one before a new beginning begins the next."""
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
-    session.begin_anew()
+    session.reset_sums()
     assert session.frames == 0
     for seq in range(50, 53):
         session.apply(frame(greeting, seq, {"ref": [seq]}))
         assert session.span_ns == (seq - 50) * made.SAMPLE_NS
-    session.begin_anew()
+    session.reset_sums()
     assert session.frames == 1
 
 

@@ -13,10 +13,9 @@ from played import played
 
 from perfprobe import wire
 from perfprobe.frozen import replace
-from perftop.session.binned_history import covering
-from perftop.session.history import History, edges
+from perftop.session.history import History, covering, edges
+from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
-from perftop.session.sample_history import Times
 from perftop.session.session import Session
 
 

@@ -8,7 +8,7 @@ from perfprobe.sources.sim.source import open_sim
 from perftop.model.episode import Episode
 from perftop.output import stat_json
 from perftop.output.stat_table import StatTable
-from perftop.session.beginnings import Beginnings
+from perftop.session.episodes import Beginnings
 from perftop.session.session import Session
 
 S = 1_000_000_000

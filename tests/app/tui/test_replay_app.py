@@ -22,7 +22,7 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording import episode_index
 from perftop.recording.codec import Timed
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.tui import replay_app
 from perftop.tui.config import Config
 from perftop.tui.episodes.episode_list import Episodes
@@ -232,7 +232,7 @@ async def test_the_header_says_how_far_the_episodes_are_found(
 ) -> None:
     half, rest = asyncio.Event(), asyncio.Event()
 
-    async def follow(_: Path, hello: wire.Hello, found: FileEpisodes) -> AsyncGenerator[None]:
+    async def follow(_: Path, hello: wire.Hello, found: RecordingEpisodes) -> AsyncGenerator[None]:
         found.until_ns = hello.raw_ns + 50 * S
         yield
         half.set()

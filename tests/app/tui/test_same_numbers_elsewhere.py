@@ -21,9 +21,9 @@ from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import episode_line, interval_line
 from perftop.output.stat_table import USUAL, StatTable
 from perftop.output.stat_text import SPANS
+from perftop.session.episodes import Tally
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 from perftop.tui.core_page.layout import NAME, VALUE
 
 _HEADER = {

@@ -22,7 +22,7 @@ from waiting import MOST_S, wait
 from perfprobe import wire
 from perftop.process.job import Job, raw_ns
 from perftop.recording.file import Recording
-from perftop.session.session import MOST_TOGETHER
+from perftop.session.session import MAX_BATCH
 from perftop.verbs.record import Options, Record, _Command
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
@@ -82,16 +82,16 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         session = command._session
         assert session is not None
         known: list[int] = []
-        for seq in range(2 * MOST_TOGETHER):
+        for seq in range(2 * MAX_BATCH):
             frame = sample(seq)
             assert command.admit(frame)
             command.take(frame)
             known.append(session.frames)
-        assert [*dict.fromkeys(known)] == [1, 1 + MOST_TOGETHER]
+        assert [*dict.fromkeys(known)] == [1, 1 + MAX_BATCH]
         job.kill(signal.SIGKILL)
         await command.measurement.bracket.ended()
         command.take(sample(seq + 1))
-        assert session.frames == 2 * MOST_TOGETHER + 1
+        assert session.frames == 2 * MAX_BATCH + 1
         assert command.measurement.bracket.closed
         assert command.summary()
 

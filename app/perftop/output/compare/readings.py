@@ -23,8 +23,8 @@ from perftop.model.smt import STATES
 from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
-from perftop.output.summary import phase, phase_json
-from perftop.session import marks
+from perftop.output.summary_text import phase, phase_json
+from perftop.session import episodes as marks
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -335,7 +335,7 @@ class Course:
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
                 found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
-        if self._session.sieve.turbo.cpus.any():
+        if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._below_ceiling_s(), ran_s)
@@ -390,7 +390,7 @@ class Recorded:
         return self._readings
 
     def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), marks.label(note)
+        argv, label = note.data.get("argv"), marks.mark_label(note)
         if note.kind == "run-start" and isinstance(argv, list):
             self._command = shlex.join(map(str, argv))
         elif note.kind == "run-end":
@@ -398,7 +398,7 @@ class Recorded:
         if self._by_mark and note.kind in {"mark", "run-start", "run-end"} and label is not None:
             self._cut()
             self._label = label or "no name"
-            self._session.begin_anew()
+            self._session.reset_sums()
             self._course = Course(self._session)
 
     def _cut(self) -> None:

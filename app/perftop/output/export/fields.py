@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -31,7 +31,7 @@ from perftop.model.smt import STATES
 from perftop.output.stat_json import number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import of_cpus
+from perftop.session.values import of_cpus
 
 
 class IntervalRows:
@@ -40,8 +40,14 @@ class IntervalRows:
 
     def __init__(self, session: Session, interval: Interval) -> None:
         self.session, self.interval, self.rows = session, interval, session.shown
-        self.cores: Ints = session.sieve.cores.of_cpu[self.rows]
+        self.cores: Ints = session.reader.cores.of_cpu[self.rows]
         """Position of the core of each row; -1: not known."""
+
+    def values(self, one: Number) -> list[object]:
+        """Any number with its key in `NUMBERS`."""
+        if one.scope == "machine":
+            return self.same(self.interval.machine.get(one.key, math.nan))
+        return self.of_cpu(of_cpus(self.session, self.interval, one.key))
 
     def same(self, value: float) -> list[object]:
         """A value of the whole machine, repeated for each row."""
@@ -138,45 +144,25 @@ BELIEF = (
 # --- measures
 
 
-def _of_number(one: Number, values: Values, key: str = "", prefix: str = "") -> Field:
-    return Field(f"{prefix}{one.column}", one.help, values, key or one.key, scope=one.scope)
+def _of(one: Number, key: str = "") -> Field:
+    """The column of a number. `key`: in a line of JSON, where it is another."""
+    name = f"machine_{one.column}" if one.scope == "machine" else one.column
+    return Field(name, one.help, lambda now: now.values(one), key or one.key, scope=one.scope)
 
 
-def _metric(metric: Number) -> Field:
-    return _of_number(metric, lambda now: now.of_cpu(now.interval.values[metric.key]))
+def _bounds(end: str, what: str) -> Iterable[Field]:
+    """How low or high the states of a core can be, by method bounds."""
 
+    def values(i: int, now: IntervalRows) -> list[object]:
+        found = now.of_core(getattr(now.interval.split, end)[:, i])
+        methods = zip(found, now.methods(), strict=True)
+        return [value if method == "bounds" else None for value, method in methods]
 
-def _states() -> Iterable[Field]:
     for i, state in enumerate(STATES):
-        values = partial(lambda now, i: now.of_core(now.interval.split.states[:, i]), i=i)
-        yield _of_number(NUMBERS[state], values, "smt")
-    for end, what in (("low", "least"), ("high", "most")):
-        for i, state in enumerate(STATES):
-            yield Field(
-                f"smt_{state}_{end}_ratio", f"The {what} that {state} can be, by method bounds.",
-                partial(_bound, end=end, i=i), f"smt_{end}", scope="core", explained=False,
-            )  # fmt: skip
-
-
-def _bound(now: IntervalRows, end: str, i: int) -> list[object]:
-    values = now.of_core(getattr(now.interval.split, end)[:, i])
-    methods = zip(values, now.methods(), strict=True)
-    return [value if method == "bounds" else None for value, method in methods]
-
-
-def _of_core(key: str, of: Callable[[Interval], Floats]) -> Field:
-    return _of_number(NUMBERS[key], lambda now: now.of_core(of(now.interval)))
-
-
-def _machine(key: str) -> Field:
-    return _of_number(
-        NUMBERS[key], lambda now: now.same(now.interval.machine.get(key, math.nan)),
-        prefix="machine_",
-    )  # fmt: skip
-
-
-def _shared(one: Number) -> Field:
-    return _of_number(one, lambda now: now.of_cpu(of_cpus(now.session, now.interval, one.key)))
+        yield Field(
+            f"smt_{state}_{end}_ratio", f"The {what} that {state} can be, by method bounds.",
+            partial(values, i), f"smt_{end}", scope="core", explained=False,
+        )  # fmt: skip
 
 
 def _count(key: str) -> Field:
@@ -185,20 +171,17 @@ def _count(key: str) -> Field:
 
 
 MEASURES = (
-    *map(_metric, METRICS.values()),
+    *map(_of, METRICS.values()),
     Field("smt_method", "How the states of its core were measured.", IntervalRows.methods,
           "smt_method", "text", "core"),
-    *_states(),
-    _of_core("active_threads", lambda interval: interval.split.active_threads),
-    _of_core("turbo_ceiling_hz", lambda interval: interval.ceilings.hz),
-    _of_core("turbo_ceiling_low_hz", lambda interval: interval.ceilings.low_hz),
-    _of_core("turbo_ceiling_high_hz", lambda interval: interval.ceilings.high_hz),
-    _of_core("core_power_w", lambda interval: interval.core_power_w),
+    *(_of(NUMBERS[state], "smt") for state in STATES),
+    *_bounds("low", "least"), *_bounds("high", "most"),
+    *(_of(NUMBERS[key]) for key in ("active_threads", "turbo_ceiling_hz", "turbo_ceiling_low_hz",
+                                    "turbo_ceiling_high_hz", "core_power_w")),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.of_cpu(now.interval.counted), "counted", explained=False),
-    *map(_machine, machine_totals.NAMES),
-    *map(_shared, (*PACKAGE.values(), *L3.values())),
+    *(_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *PACKAGE, *L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
     Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",
@@ -214,13 +197,12 @@ MEASURES = (
 )  # fmt: skip
 
 
-def _of_event(key: str) -> tuple[Field, ...]:
-    name, per_ki = key.removeprefix(EVENT), key + PER_KI
+def _of_event(session: Session, key: str) -> tuple[Field, ...]:
+    name, metrics = key.removeprefix(EVENT), session.evaluator.registry.events
     return (
-        Field(f"{key}_hz", f"Events {name} per second.",
-              lambda now: now.of_cpu(now.interval.values[key]), key),
-        Field(f"{key}_per_ki", f"Events {name} per thousand instructions.",
-              lambda now: now.of_cpu(now.interval.values[per_ki]), per_ki),
+        replace(_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
+        replace(_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
+                help=f"Events {name} per thousand instructions."),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
               lambda now: now.of_cpu(now.interval.shares.get(key)), key, explained=False),
@@ -255,8 +237,8 @@ def with_events(
     """The measures, and those of the chosen events of a stream that are asked for. Raises
     Failed."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
-    events = [field for key in counters for field in _of_event(key)]
-    rare = [_metric(metric) for metric in metrics.values() if metric.key in RARE]
+    events = [field for key in counters for field in _of_event(session, key)]
+    rare = [_of(metric) for metric in metrics.values() if metric.key in RARE]
     if names is None:
         return (*measures, *events, *rare)
     events += rare

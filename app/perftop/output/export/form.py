@@ -8,16 +8,15 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.model.tasks import Watching
+from perftop.model.tasks import WatchedJob
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import COUNTED
-from perftop.session.beginnings import Beginnings
+from perftop.session.episodes import Beginnings, Tally
 from perftop.session.interval import Interval
-from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
-from perftop.session.summary import Tally
+from perftop.session.task_times import JobFootprint
 
 Counted = dict[str, dict[str, int]]
 """Number of episodes by kind and cause."""
@@ -123,20 +122,20 @@ class Command:
         watch = session.hello.watch or ""
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
         """PID that the probe watched from the start; 0: none."""
-        self._seen = Footprint(self._pid)
-        self._apart = Watching("", "command")
+        self._seen = JobFootprint(self._pid)
+        self._apart = WatchedJob("", "command")
         """The command, where another job was watched."""
-        self._seen_apart: Footprint | None = None
+        self._seen_apart: JobFootprint | None = None
         self._start: wire.Note | None = None
         self._end: wire.Note | None = None
 
     def take(self, message: wire.Message) -> None:
         """Take a message that the session has applied."""
         if isinstance(message, wire.Frame):
-            self._seen.take(self._session.neighbours.watching, message.time_ns)
+            self._seen.take(self._session.neighbours.watched_job, message.time_ns)
             if self._apart.take(message.records, message.time_ns) and self._apart.told:
                 # The first record has the command alone, waiting for its start.
-                seen = self._seen_apart or Footprint(self._apart.told[0].pid)
+                seen = self._seen_apart or JobFootprint(self._apart.told[0].pid)
                 seen.take(self._apart, message.time_ns)
                 self._seen_apart = seen
         elif isinstance(message, wire.Note) and message.kind == "run-start":
@@ -145,7 +144,7 @@ class Command:
             self._end = message
 
     @property
-    def footprint(self) -> Footprint | None:
+    def footprint(self) -> JobFootprint | None:
         """CPUs on which the command ran; None if the probe did not watch it."""
         pid = None if self._start is None else self._start.data.get("pid")
         if pid is not None and pid == self._pid:

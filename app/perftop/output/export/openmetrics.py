@@ -133,7 +133,7 @@ class OpenMetrics(Form):
         """Labels of each row's core. A core is written in the row of its first CPU. The label
         `cpus` tells apart cores to which the kernel gives the same number, or none."""
         session, found = self._session, []
-        cores = session.sieve.cores
+        cores = session.reader.cores
         held = cores.of_cpu[session.shown].tolist()
         for place, (core, row) in enumerate(zip(held, session.shown, strict=True)):
             known = core >= 0 and held.index(core) == place

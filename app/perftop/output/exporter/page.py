@@ -353,7 +353,7 @@ class Page:
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
         known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
-        with_ceiling = np.unique(self._sums.package[known & session.sieve.turbo.cpus]).tolist()
+        with_ceiling = np.unique(self._sums.package[known & session.reader.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in with_ceiling for cause in CAUSES}
         for heading, found in (BELOW, below | sums.below_s), (BELOW_CYCLES, sums.below_cycles):
             places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())

@@ -18,7 +18,7 @@ from perftop.model.delta import Delta, Doubt
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
 from perftop.model.smt import STATES
-from perftop.session.happenings import LATE_NS, LATE_SAMPLES
+from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
 
 # --- by CPU and by package
@@ -127,7 +127,7 @@ class CoreTime:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.cores: Cores = session.sieve.cores
+        self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
         """(cores, CORE_STATES)"""
         self.gone = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
@@ -138,8 +138,8 @@ class CoreTime:
         """What turbo allows each core for certain, in the newest sample."""
 
     def take(self, sample: Sample, span_s: float) -> None:
-        if self.cores is not self._session.sieve.cores:
-            self._regroup(self._session.sieve.cores)
+        if self.cores is not self._session.reader.cores:
+            self._regroup(self._session.reader.cores)
         cores, counters = self.cores, self._session.counters
         self.ceiling_hz = sample.ceilings.hz
         on = cores.total(self._session.online.astype(float)) > 0
@@ -211,7 +211,7 @@ class EpisodeSums:
 
     def take(self, sample: Sample, since_ns: int) -> None:
         """Add a sample, which is the session's newest."""
-        now_ns, cores = self._session.now_ns, self._session.sieve.cores
+        now_ns, cores = self._session.now_ns, self._session.reader.cores
         at = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[at], sample.values.bottom[at]
         known = np.isfinite(cycles) & np.isfinite(run_s)

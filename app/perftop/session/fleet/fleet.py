@@ -8,8 +8,7 @@ from math import isfinite, nan
 
 from perfprobe.frozen import frozen
 from perftop.model.episode import rank
-from perftop.session.fleet.machine import Event, Machine
-from perftop.session.fleet.numbers import FIELDS, Numbers, mean
+from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
 SEVERAL = 3
 """Machines from which on a cause that they share is told once."""
@@ -24,7 +23,7 @@ _WORDS = ("silent", "suspect", "episode")
 
 
 @frozen
-class Happening:
+class SharedEpisode:
     """One cause on one machine or on several."""
 
     kind: str
@@ -41,7 +40,7 @@ class Happening:
 
 
 @frozen
-class Sight:
+class RowChoice:
     """What the viewer asked for: an order and a filter."""
 
     order: str = "lost"
@@ -75,7 +74,7 @@ class Fleet:
 
     # --- rows
 
-    def rows(self, sight: Sight, now: float) -> list[Machine]:
+    def rows(self, sight: RowChoice, now: float) -> list[Machine]:
         """The machines asked for: those that do not answer first, then the worst."""
         wanted = [m for m in self.machines.values() if matches(m, sight.filter)]
         silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
@@ -90,10 +89,10 @@ class Fleet:
 
     # --- what happened
 
-    def running(self) -> list[Happening]:
+    def running(self) -> list[SharedEpisode]:
         """What goes on now, the costliest first; a cause that several machines share is told
         once."""
-        groups: dict[tuple[str, str], list[Event]] = {}
+        groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for event in machine.running:
                 if event.wrong:
@@ -102,13 +101,13 @@ class Fleet:
         found.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
         return found
 
-    def _told(self, events: Sequence[Event]) -> list[Happening]:
+    def _told(self, events: Sequence[MachineEpisode]) -> list[SharedEpisode]:
         names = dict.fromkeys(event.machine for event in events)
         if len(names) >= SEVERAL:
             return [self._happening(events)]
         return [self._happening([e for e in events if e.machine == name]) for name in names]
 
-    def _happening(self, events: Sequence[Event]) -> Happening:
+    def _happening(self, events: Sequence[MachineEpisode]) -> SharedEpisode:
         kind, cause = events[0].group
         names = tuple(sorted({event.machine for event in events}, key=natural))
         depths = [event.depth for event in events if event.depth is not None]
@@ -120,16 +119,16 @@ class Fleet:
             and machine.cause == (kind, cause)
             and isfinite(value := machine.numbers["lost"])
         )
-        return Happening(
+        return SharedEpisode(
             kind, cause, names, min(event.start for event in events),
             None if None in ends else max(end for end in ends if end is not None),
             max(depths, default=None), min(depths, default=None), lost,
         )  # fmt: skip
 
-    def happened(self, most: int) -> list[Happening]:
+    def happened(self, most: int) -> list[SharedEpisode]:
         """Running and ended, the newest start first; those that share a cause and began together
         are told once."""
-        ended: dict[tuple[str, str], list[Event]] = {}
+        ended: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for event in machine.ended:
                 if event.wrong:
@@ -158,8 +157,8 @@ class Fleet:
         return counts
 
 
-def _together(events: Sequence[Event]) -> list[list[Event]]:
-    made: list[list[Event]] = []
+def _together(events: Sequence[MachineEpisode]) -> list[list[MachineEpisode]]:
+    made: list[list[MachineEpisode]] = []
     for event in events:
         if made and event.start - made[-1][0].start <= TOGETHER_S:
             made[-1].append(event)

@@ -1,40 +1,150 @@
-"""One machine among many: what it last told, its past, its episodes, and whether it answers.
+"""One machine among many: its numbers, its past, its episodes, and whether it answers.
 
-Who reads a machine fills it; the screen and the JSON lines only look at it. Times are Unix seconds
-of the viewer: no clocks of two machines are compared.
+Whoever reads a machine fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from what a
+server keeps. The screen and the JSON lines only read it. A row has one value of each number for a
+span of some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two
+machines are compared.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, nan
+from math import inf, isfinite, nan
 
-from perftop.session.fleet.numbers import FIELDS, NOTHING, Numbers, mean
+import numpy as np
+
+from perfprobe import wire
+from perftop.detect.turbo_drops import START
+from perftop.model.episode import Episode
+from perftop.model.numbers import Number
+from perftop.model.smt import STATES
+from perftop.model.tasks import task
+from perftop.session.follow import Follower
+from perftop.session.interval import Interval
+from perftop.session.missing import lasting
+from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
 
 SPAN_S = 10.0
-"""What the numbers of a row cover: short enough to follow, long enough to be read."""
+"""Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
 PAST_S = 600.0
 """How far a machine's past reaches."""
-POINTS = 600
-"""Most entries of a machine's past; some 15 KB."""
+MAX_POINTS = 600
+"""Entries of a machine's past; some 15 KB."""
 FRESH_S = 5.0
-"""How often the newest part of a series is made anew."""
-HELD = 1.6
-"""Spacings of the points for which one holds; a longer gap is told."""
-MOST_SERIES = 8
+"""How often a series is computed again."""
+MAX_GAP = 1.6
+"""Mean distances of the points for which one holds; a longer gap is shown."""
+MAX_SERIES = 8
 """Series kept of a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
 """Numbers of which the past is kept."""
-MOST_EPISODES = 200
+MAX_EPISODES = 200
 """Ended episodes kept of a machine, the newest."""
-_HIDDEN = frozenset({"ramp", "online"})
-"""Kinds of episodes that tell of nothing wrong."""
+_HARMLESS = frozenset({"ramp", "online"})
+"""Kinds of episodes in which nothing is wrong."""
+MIN_TASK_CPUS = 0.05
+"""CPUs that the busiest task must use to be named."""
+
+Numbers = Mapping[str, float]
+
+
+FIELDS: dict[str, Number] = {
+    entry.key: entry
+    for entry in (
+        Number("lost", "lost", "ratio", "share of the time that working CPUs did not get"),
+        Number("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
+        Number("clock_hz", "clock", "Hz", "clock of the CPUs at work"),
+        Number("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work"),
+        Number("below", "below", "ratio",
+               "share of the working time with a clock below its ceiling"),
+        Number("both", "both", "ratio", "share of the time in which both threads of a core ran"),
+        Number("lp0", "lp0", "ratio", "share of the time in which only the first thread ran"),
+        Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
+        Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
+        Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
+               stands_out=0.005),
+        Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
+               stands_out=0.01),
+        Number("power_w", "W", "W", "power of all packages", digits=0),
+        Number("power_limit_w", "of", "W", "limit of that power", digits=0),
+    )
+}  # fmt: skip
+"""The numbers of a machine in a fleet; keys as in its lines of JSON."""
+_OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
+"""Numbers of the time at work: means over time and machines are weighted with `busy`."""
+NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
+
+
+def read(session: Session, interval: Interval) -> Numbers:
+    """The numbers of one interval of a machine."""
+    rows = session.shown
+    found = dict(NOTHING)
+    values = interval.values
+    for key, metric in (("busy", "util"), ("clock_hz", "busy_hz"), ("lost", "lost_ratio"),
+                        ("involuntary",) * 2, ("steal",) * 2):  # fmt: skip
+        found[key] = values.over(metric, rows)
+    cores = session.shown_cores()
+    work = np.array([_work(session, interval, core) for core in cores])
+    if len(work):
+        weight, clock, ceiling = work.T
+        known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
+        if total := weight[known].sum():
+            weight, clock, ceiling = weight[known], clock[known], ceiling[known]
+            found["ceiling_hz"] = float((weight * ceiling).sum() / total)
+            found["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
+    pairs = [core for core in cores if len(session.cores[core]) > 1]
+    states = interval.split.states[pairs]
+    states = states[np.isfinite(states).all(axis=1)]
+    if len(states):
+        found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
+    found["power_w"] = interval.machine.get("power_w", nan)
+    found["power_limit_w"] = interval.machine.get("power_limit_w", nan)
+    return found
+
+
+def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
+    """Busy share of a core's CPUs together, the clock of its busiest one, and its ceiling."""
+    at = [session.position[cpu] for cpu in session.cores[core]]
+    util = np.nan_to_num(interval.values["util"][at])
+    clock = interval.values["busy_hz"][at][int(util.argmax())]
+    return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
+
+
+def lost(found: Numbers) -> float:
+    """What a machine loses, from its means alone, where no samples are at hand: steal, involuntary
+    halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
+    busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
+    halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
+    slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
+    if not halted and not isfinite(slow):
+        return nan
+    wanted = busy + sum(halted)
+    if not wanted > 0:
+        return 0.0
+    return (sum(halted) + busy * (slow if isfinite(slow) else 0.0)) / wanted
+
+
+def mean(several: Sequence[Numbers]) -> Numbers:
+    """Means over spans of one length, or over machines, of the values that are known."""
+    found = dict(NOTHING)
+    for key in FIELDS:
+        total = weights = 0.0
+        for numbers in several:
+            value = numbers[key]
+            weight = numbers["busy"] if key in _OF_WORK else 1.0
+            if isfinite(value) and isfinite(weight):
+                total += weight * value
+                weights += weight
+        found[key] = total / weights if weights > 0 else nan
+    return found
 
 
 @dataclass(slots=True)
-class Event:
+class MachineEpisode:
     """An episode as it is told among those of other machines."""
 
     machine: str
@@ -55,15 +165,15 @@ class Event:
 
     @property
     def wrong(self) -> bool:
-        return self.kind not in _HIDDEN
+        return self.kind not in _HARMLESS
 
 
 @dataclass(slots=True)
 class Past:
     """A ring of numbers over time, the newest last."""
 
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
-    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
@@ -83,7 +193,7 @@ class Past:
         if held is not None and held[0] == stamp:
             return held[1]
         found = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
-        if len(self._made) >= MOST_SERIES:
+        if len(self._made) >= MAX_SERIES:
             self._made.clear()
         self._made[key, cells, span_s] = stamp, found
         return found
@@ -99,7 +209,7 @@ class Past:
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         spacing = self._spacing()
-        if self.times and not counts[-1] and end - self.times[-1] <= step + HELD * spacing:
+        if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # nothing of this part has come yet
         return _held(means, spacing / step)
 
@@ -111,7 +221,7 @@ class Past:
 
 def _held(means: list[float], spacing: float) -> list[float]:
     """The same; parts that only lie between two points have the value of the earlier one."""
-    most, since = int(spacing * HELD), 0
+    most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
         if isfinite(value):
@@ -147,8 +257,8 @@ class Machine:
     """Why there is no clock."""
     suspects: int = 0
     """Samples of the last span in which a counter was doubted."""
-    running: list[Event] = field(default_factory=list)
-    ended: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EPISODES))
+    running: list[MachineEpisode] = field(default_factory=list)
+    ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     bytes: int = 0
     """Received so far."""
     probe_share: float = nan
@@ -157,7 +267,7 @@ class Machine:
 
     _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
-    def hear(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
+    def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
         """Take the numbers of one more interval."""
         recent = self._recent
         recent.append((now, numbers, suspects))
@@ -175,8 +285,8 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, heard
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when it does not answer. What it told before stays in its past; what ran there is
-        not known to run any more."""
+        """Called when it does not answer. Its past stays; its episodes end, since nobody knows
+        whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
@@ -199,3 +309,84 @@ class Machine:
         value = self.numbers.get(key, nan)
         scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
         return round(value * scale) if isfinite(value) else nan
+
+
+class LiveMachine(Follower):
+    """Fills a machine from a stream of frames. A new hello begins a new session."""
+
+    def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
+        """`span_s`: what one point of its past covers; longer samples make longer ones."""
+        super().__init__(round(span_s * 1e9), early=True)
+        self.machine = machine
+        self._now: float | None = None
+        self._offset_s = inf
+        """Smallest offset seen from the machine's raw time to the viewer's: that of the frame that
+        was least delayed."""
+        self._suspects = 0
+        self._ended: list[Episode] = []
+        """Episodes that have ended since the last interval."""
+
+    def take(self, messages: Iterable[wire.Message], now: float | None = None) -> bool:
+        """Take messages that arrived at `now`; None: their times are those of the machine's own
+        clock. Raises wire.WireError for what cannot be true."""
+        self._now = now
+        return super().take(messages)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self._offset_s, self._suspects, self._ended = inf, 0, []
+        machine = self.machine
+        machine.model = " ".join(hello.identity.name.split())
+        machine.cpus, machine.cores = len(session.shown), len(session.shown_cores())
+        machine.guest = hello.virtualisation is not None
+        machine.version = hello.perftop
+        absent = {missing.what: missing.why for missing in lasting(session)}
+        machine.absent = absent.get("busy_hz", absent.get("cycles", ""))
+        return session
+
+    def admits(self, message: wire.Message) -> bool:
+        if not self.started:
+            raise wire.WireError("frames came before a hello")
+        if isinstance(message, wire.Frame):
+            at = self.session.unix(message.time_ns) if self._now is None else self._now
+            self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
+        return True
+
+    def on_episode(self, episode: Episode) -> None:
+        self._ended.append(episode)
+
+    def on_interval(self, interval: Interval) -> None:
+        session, machine = self.session, self.machine
+        suspects = session.suspect_samples - self._suspects
+        self._suspects = session.suspect_samples
+        now = interval.time if self._now is None else self._now
+        machine.add_numbers(now, read(session, interval), suspects)
+        machine.frames_lost = session.lost
+        spent = session.probe_cpu_s()
+        elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
+        machine.probe_share = spent / elapsed if elapsed > 0 else spent
+        machine.tasks = _busiest(session)
+        machine.running = [self._episode(session, one) for one in session.running]
+        machine.ended.extend(self._episode(session, one) for one in self._ended)
+        self._ended = []
+
+    def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
+        offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
+        return MachineEpisode(
+            self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
+            None if end_ns is None else end_ns / 1e9 + offset,
+            depth if depth is not None and isfinite(depth) else None,
+            min(1.0, len(episode.cpus) / max(1, len(session.shown))),
+        )  # fmt: skip
+
+
+def _busiest(session: Session) -> str:
+    """The name of the task that has most of the CPUs, and on how many it runs."""
+    shares: dict[str, float] = {}
+    for record in session.tasks.values():
+        if (one := task(record)) is not None:
+            shares[one.comm] = shares.get(one.comm, 0.0) + one.share
+    if not shares:
+        return ""
+    name = max(shares, key=lambda comm: shares[comm])
+    return f"{name} × {shares[name]:.1f} CPUs" if shares[name] >= MIN_TASK_CPUS else ""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import PAST_S, Event, Machine
-from perftop.session.fleet.numbers import NOTHING, lost
+from perftop.session.fleet.machine import NOTHING, PAST_S, Machine, MachineEpisode, lost
 
 NUMBER, BY = "perftop_number", "instance"
 """The label that names a number in an answer, and the one that names a machine."""
@@ -94,7 +93,7 @@ def _joined(found: dict[str, str]) -> str:
     )
 
 
-def shown(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
+def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
     """The fleet that the answers of `Questions.now` tell of; `now`: the viewer's, or a moment gone
     by. Machines that the server no longer scrapes are silent, since when they were in `before`."""
     by_machine: dict[str, dict[str, float]] = {}
@@ -127,7 +126,7 @@ def _host(instance: str) -> str:
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
-def remember(fleet: Fleet, answers: Answers, shift_s: float) -> None:
+def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     """Put the answers of `Questions.past` into the machines' past; `shift_s` leads from the
     server's time to the viewer's."""
     found: dict[str, dict[float, dict[str, float]]] = {}
@@ -143,7 +142,7 @@ def remember(fleet: Fleet, answers: Answers, shift_s: float) -> None:
             past.add(time + shift_s, numbers | {"lost": lost(numbers)})
 
 
-def happen(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
+def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
     """Put the answers of `Questions.episodes` into the fleet. `end`: the server's time of the
     newest step; an episode that is seen there runs."""
     for labels, points in answers:
@@ -152,7 +151,7 @@ def happen(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: flo
             continue
         for first, last in _spells([time for time, _ in points], step):
             runs = last >= end - step / 2 and machine_.answers
-            event = Event(
+            event = MachineEpisode(
                 machine_.name, labels.get("kind", ""), labels.get("cause", "unknown"),
                 first + shift_s, None if runs else min(last + step, end) + shift_s, share=1.0,
             )  # fmt: skip
@@ -176,6 +175,6 @@ def past_step(machines: int, every_s: float) -> float:
     return max(every_s, PAST_S / points, 1.0)
 
 
-def newest(answers: Answers) -> float:
+def newest_time(answers: Answers) -> float:
     """The server's time of an answer; NaN if it is empty."""
     return max((points[-1][0] for _, points in answers if points), default=nan)

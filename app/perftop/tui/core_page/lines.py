@@ -170,7 +170,7 @@ def _missing(scene: Scene) -> Iterable[list[Run]]:
     """What is unknown of this core, why, and how to fix it."""
     session, cpus = scene.session, set(scene.place.cpus)
     bounds = scene.interval.split.method[scene.place.at] == "bounds"
-    names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})
+    names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
     here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
     reasons = by_reason(here, lambda missing: names.get(missing.what))
     order = list(dict.fromkeys(names.values()))

@@ -18,10 +18,9 @@ from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.model.memory import READ
 from perftop.model.numbers import PER_KI
-from perftop.session.columns import doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
-from perftop.session.shared_numbers import of_cpus
+from perftop.session.values import doubted, of_cpus
 from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
@@ -183,7 +182,7 @@ def _style(scene: Scene, key: str, value: float) -> str:
 
 
 def _ceiling(scene: Scene) -> list[Run] | None:
-    origin = scene.session.sieve.turbo.origin
+    origin = scene.session.reader.turbo.origin
     if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit

@@ -14,7 +14,7 @@ from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
 from perftop.output.sentences import Part, losers, unique_losses
-from perftop.session import episode_navigation
+from perftop.session import navigation as episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.episodes import lines
@@ -200,7 +200,7 @@ class Episodes(Paneled, Cursor):
             beside = f"{beside} ·{theme.CUT}"
         runs = lines.line(
             self._plan, self.session, episode, self._sentence(episode), beside,
-            chosen=chosen, kept=episode_navigation.reaches(self.session, episode),
+            chosen=chosen, kept=episode_navigation.is_reachable(self.session, episode),
         )  # fmt: skip
         return runs, mood
 
@@ -293,7 +293,7 @@ class Episodes(Paneled, Cursor):
         session, episode = self.session, self._chosen
         if episode is None:
             return False
-        if not episode_navigation.reaches(session, episode):
+        if not episode_navigation.is_reachable(session, episode):
             self._refused = True
             self._tell(session)
             self.paint()
@@ -302,5 +302,7 @@ class Episodes(Paneled, Cursor):
         hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(self.Visited(episode_navigation.moment(session, episode, self.interval)))
+        self.post_message(
+            self.Visited(episode_navigation.moment_of(session, episode, self.interval))
+        )
         return bool(hit)

@@ -1,5 +1,5 @@
-"""The selected machine of a fleet, below the heat map: its numbers in a line, and its clock over
-time."""
+"""Parts of the fleet's screen beside and below the table and the heat map: what happened on all
+machines, and more of the selected one."""
 
 from __future__ import annotations
 
@@ -7,79 +7,179 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.draw import braille, theme
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed
+from perftop.base.times import clock
+from perftop.draw import bars, braille, theme
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread
+from perftop.session.fleet.fleet import SharedEpisode
 from perftop.session.fleet.machine import PAST_S, Machine
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, Look, amount
+from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm
 
-_SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below"),
-          ("both", "both"), ("involuntary", "inv"), ("steal", "steal"),
-          ("power_w", ""))  # fmt: skip
+SPAN_S = 1800.0
+"""Time that the chart of machines below their ceiling covers."""
+MANY = 0.05
+"""Share of all machines from which on they are red."""
+CHART = 4
+"""Lines of that chart."""
+MIN_CHARTED = 24
+"""Minimum lines for that chart."""
+MAX_NAMES = 8
+LOW_CLOCK = 0.95
+"""Share of the ceiling below which a clock is red."""
+_NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ", "both": "both ",
+            "involuntary": "inv ", "steal": "steal ", "power_w": ""}  # fmt: skip
+"""Numbers of the selected machine in one line, the most important first, with their names."""
 
 
-def numbers(look: Look, machine: Machine) -> Line:
-    pieces: list[tuple[int, list[Run]]] = [(0, [(f" {foreign(machine.name)}", "bright")])]
+def right_side(look: Look, height: int, width: int) -> list[Line]:
+    """Exactly `height` lines."""
+    selected = _selected(look, width)
+    lines = [*below_ceiling(look, width), BLANK] if height >= MIN_CHARTED else []
+    room = height - len(lines) + bool(lines) - len(selected) - 3
+    lines += happened(look, max(3, room), width, brief=True)
+    lines = [*lines[: max(0, height - len(selected) - 1)], BLANK, *selected]
+    return [*lines, *[BLANK] * height][:height]
+
+
+def below_ceiling(look: Look, width: int) -> list[Line]:
+    """The number of machines below their ceiling, as bars over the last half hour."""
+    cells = width - 5
+    counts = look.fleet.below(cells, look.now, SPAN_S)
+    top, now = max(5.0, *counts), int(counts[-1])
+    count_now: list[Run] = [("now ", "dim"), (str(now), "alarm" if now else "text")]
+    lines = [calm(*spread([("machines below ceiling", "dim")], count_now, width))]
+    for y in range(CHART):
+        label = f"{top:.0f}" if not y else "0" if y == CHART - 1 else ""
+        runs: list[Run] = [(f"{label:>4} ", "faint")]
+        for count in counts:
+            eighths = round(8 * CHART * count / top) - 8 * (CHART - 1 - y)
+            many = count >= max(3, MANY * len(look.fleet.machines))
+            style = ("loss-3" if eighths > 8 else "alarm") if many else "kernel-5"
+            runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
+        lines.append(calm(*runs))
+    times = words.time_axis(look.now, SPAN_S, cells)
+    rule = calm(("     ", "text"), (theme.RULE * cells, "rule"))
+    return [*lines, rule, calm((f"     {times}", "faint"))]
+
+
+def happened(look: Look, most: int, width: int, *, brief: bool) -> list[Line]:
+    """Episodes of all machines, the newest first."""
+    title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
+    found = look.fleet.happened(most)
+    lines = [calm(*_episode(look, each, width, brief=brief)) for each in found]
+    return [calm(*title), *(lines or [calm(("none so far", "faint"))])]
+
+
+def _episode(look: Look, each: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
+    style = "text" if each.end is None else "faint"
+    length = words.span((look.now if each.end is None else each.end) - each.start)
+    name = words.place(each, len(look.fleet.machines))
+    room = width - 11 - len(length) - 1
+    if brief:
+        wide = min(max(len(name), 7), room - 4)
+        text = f"{fit(name, wide)} {words.short_cause(each.kind, each.cause)}"
+    else:
+        several = len(each.machines) > 1
+        names = [", ".join(each.machines[:MAX_NAMES])] if several else []
+        cause = ", ".join(
+            filter(None, [words.cause_name(each.kind, each.cause), words.depth(each)])
+        )
+        text = f"{fit(name, min(24, max(10, room // 4)))} {foreign(' · '.join([cause, *names]))}"
+    left: list[Run] = [
+        (f"{clock(each.start)} ", style),
+        (words.sign(each.kind), "alarm" if each.end is None else "dim"),
+        (f" {fit(text, room)}", style),
+    ]
+    return spread(left, [(length, style)], width)
+
+
+# --- the selected machine
+
+
+def _selected(look: Look, width: int) -> list[Line]:
+    """Some lines on the selected machine; none if there is none."""
+    machine = look.selected
+    if machine is None:
+        return []
+    name = fit(foreign(machine.name), width - 10).rstrip()
+    cores = f", {machine.cores} cores" if machine.cores else ""
+    model = foreign(machine.model or "model unknown")
+    model = fit(model, width - len(cores)).rstrip() + cores if cores else model
+    lines = [calm(*spread([(name, "bright")], [("selected", "dim")], width)),
+             calm((fit(model, width), "dim"))]  # fmt: skip
+    states = {key: machine.detail_numbers[key] for key in ("neither", "lp0", "lp1", "both")}
+    if all(map(isfinite, states.values())):
+        runs: list[Run] = []
+        for key in ("both", "lp0", "lp1", "neither"):
+            runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
+        lines += [calm(*bars.smt([*states.values()], width)), calm(*runs)]
+    for event in [event for event in machine.running if event.wrong][:2]:
+        started = f" since {words.since(event.start, look.now)}"
+        cause: Run = (words.cause_name(*event.group), "text")
+        lines.append(calm((f"{words.sign(event.kind)} ", "alarm"), cause, (started, "dim")))
+    share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
+    version = f"perfprobe {machine.version}" if machine.version else ""
+    for key, text in ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share)))):
+        if text:
+            lines.append(calm((f"{key:<6}", "dim"), (fit(foreign(text), width - 6), "text")))
+    if not machine.answers:
+        lines.append(calm((fit(words.why(machine, look.now), width), "alarm")))
+    return lines
+
+
+def detail_numbers(look: Look, machine: Machine) -> Line:
+    """The numbers of the selected machine in a line."""
+    name: list[Run] = [(f" {foreign(machine.name)}", "bright")]
     if not machine.answers:
         why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
-        return [*pieces[0][1], ("  ", "text"), (why, "alarm")], "chosen"
-    for rank, (key, name) in enumerate(_SHOWN, 1):
-        value = machine.numbers[key]
+        return [*name, ("  ", "text"), (why, "alarm")], "chosen"
+    pieces: list[tuple[int, list[Run]]] = [(0, name)]
+    for rank, (key, label) in enumerate(_NUMBERS.items(), 1):
+        value = machine.detail_numbers[key]
         if not isfinite(value):
             continue
-        loud = key == "lost" and value >= TOLD
-        runs: list[Run] = [(f"{name} " if name else "", "dim"),
-                           (amount(key, value), "alarm" if loud else "text"),
-                           (words.behind(key, machine.numbers), "dim")]  # fmt: skip
+        loud = key == "lost" and value >= MIN_LOSS
+        runs: list[Run] = [(label, "dim"), (amount(key, value), "alarm" if loud else "text"),
+                           (words.unit_and_limit(key, machine.detail_numbers), "dim")]  # fmt: skip
         if key == "below" and machine.cause[0]:
-            runs.append((f": {words.told(*machine.cause)}", "dim"))
+            runs.append((f": {words.cause_name(*machine.cause)}", "dim"))
         pieces.append((rank, runs))
     age: list[Run] = [("age ", "dim"), (words.span(look.now - machine.heard), "text")]
     return shed([*pieces, (2, age)], look.width - 1, 2), "chosen"
 
 
-def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
+def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
     """The clock of a machine under its ceiling over time; without a clock, what it lost."""
     cells = width - 6
-    clocks = machine.past.series("clock_hz", 2 * cells, look.now)
-    has_clock = any(map(isfinite, clocks))
-    ceilings = machine.past.series("ceiling_hz", cells, look.now) if has_clock else [nan] * cells
-    key = "clock_hz" if has_clock else "lost"
-    values = np.array(clocks if has_clock else machine.past.series(key, 2 * cells, look.now))
-    tall = max(1, height - 3)
+    series = machine.past.series("clock_hz", 2 * cells, look.now)
+    has_clock = any(map(isfinite, series))
+    key, ceilings = ("clock_hz", machine.past.series("ceiling_hz", cells, look.now))
+    if not has_clock:
+        key, ceilings = "lost", [nan] * cells
+        series = machine.past.series(key, 2 * cells, look.now)
+    values = np.array(series)
     known = values[np.isfinite(values)]
     if not len(known):
-        return [([(" no past yet", "faint")], "calm"), *[BLANK] * (height - 1)]
+        return [calm((" no past yet", "faint")), *[BLANK] * (height - 1)]
     high = max([hz for hz in ceilings if isfinite(hz)] + [float(known.max())])
     low = min(float(known.min()) * 0.98, high * 0.9) if has_clock else 0.0
     high = high if high > low else low + 1.0
     name = "clock, and the ceiling that turbo allows" if has_clock else "lost"
-    unit = "GHz" if has_clock else "%"
-    title = f" {unit:<5}{name} · {foreign(machine.name)}"
-    lines: list[Line] = [([(fit(title, width), "dim")], "calm")]
-    dots = braille.line(values, low, high, braille.TALL * tall, thick=2)
-    codes = braille.codes(dots)
-    lost = _below(values, ceilings) if has_clock else [False] * cells
+    title = f" {words.unit(key):<5}{name} · {foreign(machine.name)}"
+    lines = [calm((fit(title, width), "dim"))]
+    tall = max(1, height - 3)
+    codes = braille.codes(braille.line(values, low, high, braille.TALL * tall, thick=2))
+    with np.errstate(invalid="ignore"):
+        lows = np.fmin.reduce(values.reshape(-1, 2), axis=1) < LOW_CLOCK * np.array(ceilings)
     for y in range(tall):
         edge = high if not y else low if y == tall - 1 else nan
-        label = amount(key, edge) if isfinite(edge) else ""
-        runs: list[Run] = [(f"{label:>5} ", "faint")]
+        runs: list[Run] = [(f"{amount(key, edge) if isfinite(edge) else '':>5} ", "faint")]
         for x, code in enumerate(codes[y].tolist()):
-            sign = chr(code)
-            if sign == " " and not y and isfinite(ceilings[x]):
+            if chr(code) == " " and not y and isfinite(ceilings[x]):
                 runs.append((theme.LIMIT, "dim"))
             else:
-                runs.append((sign, "alarm" if lost[x] else "clock"))
-        lines.append((runs, "calm"))
-    axis = " " * 6 + words.times(look.now, PAST_S, cells)
-    rule: Line = ([("      ", "text"), (theme.RULE * cells, "rule")], "calm")
-    return [*lines, rule, ([(axis, "faint")], "calm")][:height]
-
-
-def _below(values: object, ceilings: list[float]) -> list[bool]:
-    """The cells in which the clock is clearly below its ceiling."""
-    pairs = np.asarray(values, float).reshape(-1, 2)
-    with np.errstate(invalid="ignore"):
-        low = np.fmin(pairs[:, 0], pairs[:, 1])
-        found: list[bool] = (low < 0.95 * np.array(ceilings)).tolist()
-    return found
+                runs.append((chr(code), "alarm" if lows[x] else "clock"))
+        lines.append(calm(*runs))
+    rule = calm(("      ", "text"), (theme.RULE * cells, "rule"))
+    axis = " " * 6 + words.time_axis(look.now, PAST_S, cells)
+    return [*lines, rule, calm((axis, "faint"))][:height]

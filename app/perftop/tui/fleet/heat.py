@@ -1,5 +1,7 @@
-"""The fleet's heat map: a cell a machine. Racks are columns where names tell them, else machines
-follow each other."""
+"""One number of all machines: as a heat map, a cell a machine, or over time, a line a machine.
+
+In the heat map racks are columns where names tell them, else machines follow each other.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,24 @@ from collections.abc import Sequence
 from math import ceil, isfinite
 
 from perfprobe.frozen import frozen
-from perftop.draw import theme
+from perftop.base.format import GHZ
+from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
 from perftop.session.fleet.fleet import natural, racks
-from perftop.session.fleet.machine import Machine
-from perftop.session.fleet.numbers import FIELDS, mean
+from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, Look, amount
+from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm, cell, unit
 
 SIZES = (6, 4, 3, 2, 1)
-"""Cells of a machine in width, the widest that fits; numbers need 4."""
+"""Widths of the cell of a machine, of which the widest that fits is used; numbers need 4."""
 LABEL = 6
 """Cells of the labels at the left."""
 WIDE = 150
 """Minimum columns for a sentence about the number that is shown."""
 FEET = 3
 """Lines of means below racks."""
+TIME_NAME, TIME_WIDE = 16, 120
+"""Cells of a name in the time view, and minimum columns for the sentence there."""
 
 
 @frozen
@@ -43,31 +47,31 @@ class Grid:
         return 0, 0
 
     def beside(self, name: str, dx: int, dy: int) -> str:
-        """The nearest machine in a direction; the same one at an edge."""
+        """The nearest machine in a direction; the same one at an edge. Gaps are skipped."""
         x, y = self.place(name)
         while True:
             x, y = x + dx, y + dy
             if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
                 return name
             column = self.columns[x][1]
-            found = column[y] if y < len(column) else None
-            if found is not None:
+            if y < len(column) and (found := column[y]) is not None:
                 return found.name
-            if dx:  # a short rack: go on along the row
-                continue
 
 
 def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     """The grid with the widest cells that fit."""
     room = width - LABEL - 1
     by_rack = racks(machines)
-    numbers = {_number(machine) for mine in by_rack.values() for machine in mine}
+    numbers = {_number(machine) for each in by_rack.values() for machine in each}
     rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 beside 02
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
-            columns = tuple((rack, _column(mine, rows)) for rack, mine in by_rack.items())
-            return Grid(columns, tuple(rows), size, racked=True)
+            columns = []
+            for rack, each in by_rack.items():
+                at = {_number(machine): machine for machine in each}
+                columns.append((rack, tuple(map(at.get, rows))))
+            return Grid(tuple(columns), tuple(rows), size, racked=True)
     ordered = sorted(machines, key=lambda m: natural(m.name))
     for size in SIZES:
         across = max(1, room // (size + 1))
@@ -76,8 +80,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
             break
     tall = min(max(tall, min(height, 8)), max(1, height))
     pieces = [ordered[at : at + tall] for at in range(0, len(ordered), tall)][:across]
-    columns = tuple(("", tuple(piece)) for piece in pieces)
-    return Grid(columns, ("",) * tall, size, racked=False)
+    return Grid(tuple(("", tuple(each)) for each in pieces), ("",) * tall, size, racked=False)
 
 
 def _number(machine: Machine) -> str:
@@ -86,20 +89,27 @@ def _number(machine: Machine) -> str:
     return stem[len(stem.rstrip("0123456789")) :]
 
 
-def _column(mine: Sequence[Machine], rows: Sequence[str]) -> tuple[Machine | None, ...]:
-    there = {_number(machine): machine for machine in mine}
-    return tuple(there.get(row) for row in rows)
-
-
 def heat(look: Look, height: int) -> list[Line]:
     """Exactly `height` lines."""
     made = grid(look.rows, look.width, height - 3 - FEET)
     lines = _legend(look)
+    x, y = made.place(look.chosen)
     if made.racked:
-        lines.append((_titles(look, made), "calm"))
+        runs: list[Run] = [(" " * (LABEL + 1), "text")]
+        for at, (title, _) in enumerate(made.columns):
+            text = foreign(title)[-made.size :]
+            runs.append((f"{text:^{made.size}} ", "key" if at == x else "dim"))
+        lines.append(calm(*runs))
     inks = theme.letters(look.theme)
-    for y in range(len(made.labels)):
-        lines.append((_row(look, made, y, inks), "calm"))
+    for at, label in enumerate(made.labels):
+        runs = [(f"{label:>{LABEL}} ", "key" if at == y and made.racked else "faint")]
+        for _, machines in made.columns:
+            machine = machines[at] if at < len(machines) else None
+            if machine is None:
+                runs.append((" " * (made.size + 1), "text"))
+            else:
+                runs += _cell(look, machine, made.size, inks)
+        lines.append(calm(*runs))
     if made.racked and made.size >= 4:
         lines += _feet(made)
     return [*lines, *[BLANK] * height][:height]
@@ -107,98 +117,98 @@ def heat(look: Look, height: int) -> list[Line]:
 
 def _legend(look: Look) -> list[Line]:
     """What the cells show, the ramp, and how many machines are on each of its steps."""
-    entry = FIELDS[look.shown]
-    top = words.scale(look, look.shown)
-    unit = words.UNITS[entry.unit]
-    name: Run = (f"{entry.label} {unit}", "bright")
-    left: list[Run] = [(" ", "text"), name]
-    if look.width >= WIDE:
-        left.append((f"  {entry.help}", "dim"))
+    key, wide = look.shown, look.width >= WIDE
+    top, name = words.ramp_top(look, key), unit(key)
+    left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
+    left += [(f"  {FIELDS[key].help}", "dim")] if wide else []
     left += [(f"  {look.captions['metric']}", "key"), (" another number", "dim")]
-    low = "0" if look.shown not in {"clock_hz", "ceiling_hz"} else amount(look.shown, top / 2)
-    wide = 4 if look.width >= WIDE else 2
+    low = amount(key, top / 2) if key in words.CLOCKS else "0"
+    high = f" {'≥' if name == '%' and top < 1 else ''}{amount(key, top)} {name} "
+    step = 4 if wide else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [(theme.BOTH * wide, f"heat{step}") for step in range(theme.HEAT)]
-    sign = "≥" if entry.unit == "ratio" and top < 1 else ""
-    ramp.append((f" {sign}{amount(look.shown, top)} {unit} ", "dim"))
-    lines: list[Line] = [(spread(left, ramp, look.width), "calm")]
-    counts = [0] * theme.HEAT
-    for machine in look.rows:
-        if (step := words.level(machine.numbers[look.shown], look.shown, top)) >= 0:
-            counts[step] += 1
-    if wide == 4:
-        tail = " " * len(ramp[-1][0])
-        told = "".join(f"{count or '':>{wide}}" for count in counts)
-        lines.append((spread([], [("machines ", "faint"), (told, "dim"), (tail, "text")],
-                             look.width), "calm"))  # fmt: skip
+    ramp += [(theme.BOTH * step, f"heat{at}") for at in range(theme.HEAT)]
+    lines = [calm(*spread(left, [*ramp, (high, "dim")], look.width))]
+    if wide:
+        steps = [words.level(machine.numbers[key], key, top) for machine in look.rows]
+        counts = "".join(f"{steps.count(at) or '':>{step}}" for at in range(theme.HEAT))
+        told: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
+        lines.append(calm(*spread([], told, look.width)))
     return lines
-
-
-def _titles(look: Look, made: Grid) -> list[Run]:
-    x, _ = made.place(look.chosen)
-    runs: list[Run] = [(" " * (LABEL + 1), "text")]
-    for at, (title, _) in enumerate(made.columns):
-        text = foreign(title)[-made.size :]
-        runs.append((f"{text:^{made.size}} ", "key" if at == x else "dim"))
-    return runs
-
-
-def _row(look: Look, made: Grid, y: int, inks: Sequence[str]) -> list[Run]:
-    _, here = made.place(look.chosen)
-    runs: list[Run] = [
-        (f"{made.labels[y]:>{LABEL}} ", "key" if y == here and made.racked else "faint")
-    ]
-    for _, machines in made.columns:
-        machine = machines[y] if y < len(machines) else None
-        if machine is None:
-            runs.append((" " * (made.size + 1), "text"))
-        else:
-            runs += _cell(look, machine, made.size, inks)
-    return runs
 
 
 def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
     """The sign and number of a machine on its step of the ramp; quiet ones are plain."""
-    gap: Run = (" ", "text")
-    if machine.name == look.chosen:
-        gap = (theme.CURSOR[1], "mark")
+    gap: Run = (theme.CURSOR[1], "mark") if machine.name == look.chosen else (" ", "text")
     sign, style = words.worst_sign(machine)
     if not machine.answers:
-        rest = "···" if size >= 6 else ""
-        return [(f"{sign:^{size}}" if not rest else f" {sign} {rest}"[:size], style), gap]
-    value = machine.numbers[look.shown]
-    step = words.level(value, look.shown, words.scale(look, look.shown))
+        return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
+    key = look.shown
+    value = machine.numbers[key]
+    step = words.level(value, key, words.ramp_top(look, key))
     if step < 0:
-        return [(fit(f"{sign if sign != ' ' else theme.MISSING[:size]}", size), "faint"), gap]
-    ink = inks[step]
+        return [(fit(sign if sign != " " else theme.MISSING[:size], size), "faint"), gap]
     if size < 4:
-        return [(f"{sign:^{size}}", ink), gap] if sign != " " else [(" " * size, ink), gap]
-    told = sign != " " and (look.shown != "lost" or value >= TOLD)
-    unit = FIELDS[look.shown].unit
-    text = f"{words.SCALES[unit] * value:.{int(unit == 'Hz')}f}"
-    shown = f" {sign}{text if told else '':>{size - 3}} "[:size]
-    return [(fit(shown, size), ink), gap]
+        return [(f"{sign:^{size}}", inks[step]), gap]
+    text = ""
+    if sign != " " and (key != "lost" or value >= MIN_LOSS):
+        scale, _ = FIELDS[key].scale(GHZ)
+        text = f"{scale * value:.{int(key in words.CLOCKS)}f}"
+    return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
 
 
 def _feet(made: Grid) -> list[Line]:
     """Means of each rack, and the sum of its power."""
+    racks_ = [[m for m in column if m is not None] for _, column in made.columns]
+    means = [mean([m.numbers for m in rack if m.answers]) for rack in racks_]
     lines: list[Line] = []
-    means = [mean([m.numbers for m in column if m is not None and m.answers])
-             for _, column in made.columns]  # fmt: skip
-    for key, label in (("lost", "lost"), ("busy", "busy")):
-        runs: list[Run] = [(f" {label:<{LABEL}}", "dim")]
+    for key, digits in (("lost", 1), ("busy", 0)):
+        runs: list[Run] = [(f" {key:<{LABEL}}", "dim")]
         for each in means:
-            digits = 1 if key == "lost" else 0
             text, style = number(100 * each[key], digits, made.size - 1)
-            loud = key == "lost" and each[key] >= TOLD
-            runs += [
-                (text, "bright" if loud else "faint" if key == "lost" else style),
-                ("  ", "text"),
-            ]
-        lines.append((runs, "calm"))
+            if key == "lost":
+                style = "bright" if each[key] >= MIN_LOSS else "faint"
+            runs += [(text, style), ("  ", "text")]
+        lines.append(calm(*runs))
     runs = [(f" {'kW':<{LABEL}}", "dim")]
-    for _, column in made.columns:
-        watts = [v for m in column if m is not None and isfinite(v := m.numbers["power_w"])]
+    for rack in racks_:
+        watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
         text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, made.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
-    return [*lines, (runs, "calm")]
+    return [*lines, calm(*runs)]
+
+
+# --- over time
+
+
+def _time_key(look: Look) -> str:
+    """The number that is shown: one of which the past is kept."""
+    return look.shown if look.shown in TRACED else "lost"
+
+
+def time_heads(look: Look) -> list[Line]:
+    key = _time_key(look)
+    left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit(key)}", "bright")]
+    if look.width >= TIME_WIDE:
+        left += [(f"  {FIELDS[key].help}  ", "dim"), (look.captions["metric"], "key"),
+                 (" another number", "dim")]  # fmt: skip
+    ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
+                       (" ", "text")]  # fmt: skip
+    axis = words.time_axis(look.now, PAST_S, look.width - TIME_NAME - 12)
+    return [calm(*spread(left, ramp, look.width)),
+            calm((" " * (TIME_NAME + 11) + axis, "faint"))]  # fmt: skip
+
+
+def time_row(look: Look, machine: Machine) -> Line:
+    """The number over the last minutes, the newest at the right edge."""
+    chosen, key = machine.name == look.chosen, _time_key(look)
+    name = fit(foreign(machine.name), TIME_NAME)
+    runs: list[Run] = [(theme.CHOSEN if chosen else " ", "key"), words.worst_sign(machine),
+                       (" ", "text"), (name, "bright" if chosen else "text"),
+                       cell(machine, key, 6), ("  ", "text")]  # fmt: skip
+    top = words.ramp_top(look, key)
+    for value in machine.past.series(key, look.width - TIME_NAME - 12, look.now):
+        if isfinite(value):
+            runs += heat_ramp.whole(max(0, words.level(value, key, top)), 1, look.ascii)
+        else:
+            runs.append((" ", "text"))
+    return runs, "chosen" if chosen else "calm"

@@ -1,82 +1,240 @@
-"""The fleet's screen: its lines from top to bottom, for one size, and what its keys are called."""
+"""The fleet's screen from top to bottom, for one size: what is watched, its numbers together, what
+goes wrong, one of the views, and what keys are called."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
-from perftop.draw.strips import BLANK, Line, Run, fit, width
-from perftop.tui.fleet import detail, head, heat, rows, side, timeline
-from perftop.tui.fleet.look import Look
+from perftop.base.format import GHZ
+from perftop.base.times import clock
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread, width
+from perftop.session.fleet.fleet import SharedEpisode, racks
+from perftop.session.fleet.machine import FIELDS, Machine
+from perftop.tui.fleet import heat, table
+from perftop.tui.fleet import look as words
+from perftop.tui.fleet import page as detail
+from perftop.tui.fleet.look import Look, amount, calm
 
-WIDE = 150
-"""Columns from which the right side has room."""
-DETAIL = 9, 24
-"""Minimum lines for a chart below the rows, with what stands around it; and its maximum."""
+WIDE, SIDE = 150, 33
+"""Minimum columns for a right side, and its minimum cells."""
+MIN_CHART, MAX_CHART = 9, 24
+"""Lines of the chart of the selected machine below the rows, with what is around it."""
+PLACES, NAMES = 3, 6
+"""Maximum number of machines that are named for a cause."""
+_TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
+           ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
+           ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
+"""Numbers of all machines together: key, name, and rank where not all fit."""
 
 
 def page(look: Look) -> list[Line]:
     """Exactly `look.height` lines. Fills `look.mouse`."""
     look.running = look.fleet.running()
     tall = look.height
-    alerts = 3 if tall >= 40 else 2 if tall >= 30 else 1
-    lines = [head.header(look), head.totals(look)]
+    room = 3 if tall >= 40 else 2 if tall >= 30 else 1
+    lines = [header(look), totals(look), *alerts(look, room)]
+    lines += [BLANK] * (room + 2 + (tall >= 30) - len(lines))
     if look.typing is not None:
-        lines.append(head.typing(look))
-    lines += head.alerts(look, alerts)
-    lines += [BLANK] * (alerts + 2 + (tall >= 30) - len(lines) + (look.typing is not None))
-    body = tall - len(lines) - 1
+        lines.insert(2, typing(look))
     draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes, "help": _help}
-    lines += draw[look.view](look, body, len(lines))
+    lines += draw[look.view](look, tall - len(lines) - 1, len(lines))
     return [*lines[: tall - 1], *[BLANK] * (tall - 1 - len(lines)), _keys(look)]
 
 
-def visible(look: Look, body: int) -> int:
-    """Rows of machines that fit, and scroll so that the chosen one is among them."""
-    room = body - 2
-    if len(look.rows) <= room + 1:
-        look.top = 0
-        return room + 1
-    names = [machine.name for machine in look.rows]
-    at = names.index(look.chosen) if look.chosen in names else 0
-    look.top = max(0, min(look.top, at, len(names) - room))
-    look.top = max(look.top, at - room + 1)
-    return room
+# --- the top
+
+
+def header(look: Look) -> Line:
+    """Where the numbers come from, how many machines answer, and what that costs."""
+    fleet = look.fleet
+    every = len(fleet.machines)
+    connecting = sum(m.why == "connecting" for m in fleet.silent)
+    gone = len(fleet.silent) - connecting
+    left: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
+                       (f"{every} machine{'s' * (every != 1)} ", "text"), (look.what, "dim"),
+                       (f"  {len(fleet.answering)} answer", "text")]  # fmt: skip
+    left += [(f"  {connecting} connecting", "dim")] if connecting else []
+    left += [(f"  {gone} {'does' if gone == 1 else 'do'} not", "alarm")] if gone else []
+    left += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
+    if width(left) > look.width:
+        left = [run for run in left if run != (look.what, "dim")]
+    facts: list[tuple[int, list[Run]]] = [
+        (rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)
+    ]
+    right = shed([*facts, (0, [(clock(look.now), "text")])], look.width - width(left) - 3, 3)
+    return calm(*spread(left, [*right, (" ", "text")], look.width))
+
+
+def totals(look: Look) -> Line:
+    found = look.fleet.totals()
+    pieces: list[tuple[int, list[Run]]] = []
+    for key, name, rank in _TOTALS:
+        if not isfinite(value := found[key]):
+            continue
+        text, rest = amount(key, value), words.unit_and_limit(key, found)
+        if key == "power_w" and value >= 1e4:
+            text, limit = f"{value / 1e3:.1f}", found["power_limit_w"]
+            rest = f" of {limit / 1e3:.1f} kW" if isfinite(limit) else " kW"
+        style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
+        pieces.append((rank, [(f"{name} ", "dim"), (text, style), (rest, "dim")]))
+    return calm((" ", "text"), *shed(pieces, look.width - 2, 3 if look.width >= 120 else 2))
+
+
+def alerts(look: Look, most: int) -> list[Line]:
+    """What goes wrong, the worst first, each as a sentence; the rest by their signs."""
+    gone = [m for m in look.fleet.silent if m.why != "connecting"]
+    causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
+    shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
+    first = 1 if shared or not gone else 0
+    told: list[list[Run]] = [*causes[:first], *([_silent(look, gone)] if gone else [])]
+    told += causes[first:]
+    if look.problem:
+        told.insert(0, [(f"{words.SILENT} ", "alarm"), (look.problem, "alarm")])
+    if not told:
+        quiet = "No machine is losing time to a known cause." if look.fleet.answering else ""
+        return [calm((" ", "text"), (quiet, "dim"))]
+    if len(told) > most > 1:
+        kept = told[: most - 1]
+        rest = look.running[max(0, len(kept) - bool(gone) - bool(look.problem)) :]
+        told = [*kept, _more(look, rest, len(told) - len(kept))]
+    elif len(told) > most:  # no line of its own
+        text = f"+ {len(told) - 1} more"
+        fits = look.width - width(told[0]) - 3 > 10
+        told = [[*told[0], ("  ", "text"), (text, "dim")] if fits else told[0]]
+    return [calm((" ", "text"), *runs) for runs in told]
+
+
+def _cause(look: Look, episode: SharedEpisode) -> list[Run]:
+    place = words.place(episode, len(look.fleet.machines))
+    cause = words.cause_name(episode.kind, episode.cause)
+    text = f"{cause} on {place} since {words.since(episode.start, look.now)}"
+    evidence = words.depth(episode), _which(look, episode.machines)
+    return _sentence(words.sign(episode.kind), text, evidence, look.width)
+
+
+def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[Run]:
+    """A sentence, and the parts of its evidence that fit as a whole."""
+    runs: list[Run] = [(f"{sign} ", "alarm"), (text, "alarm")]
+    gap = "  "
+    for part in evidence:
+        if part and width(runs) + len(gap) + len(part) <= room - 2:
+            runs += [(gap, "dim"), (part, "dim")]
+            gap = " · "
+    return runs
+
+
+def _which(look: Look, names: Sequence[str]) -> str:
+    """The racks that the machines fill or are in, or the first of their names; of one machine, what
+    runs there."""
+    if len(names) == 1:
+        machine = look.fleet.machines.get(names[0])
+        return "" if machine is None else foreign(machine.tasks)
+    every = racks(list(look.fleet.machines.values()))
+    mine = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
+    if all(rack[-1:].isdigit() for rack in mine) and len(mine) <= min(4, len(every) // 2):
+        return f"only {(' and ' if len(mine) < 3 else ', ').join(mine)}"
+    return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
+
+
+def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
+    """Which machines do not answer, since when, and why."""
+    one = min(gone, key=lambda m: m.silent_since)
+    since = f"since {clock(one.silent_since)}"
+    if len(gone) == 1:
+        text = f"{foreign(one.name)} does not answer {since}"
+        evidence = words.why(one, look.now).split(" · ")
+        return _sentence(words.SILENT, text, evidence, look.width)
+    names = foreign(", ".join(m.name for m in gone[:4]) + (" …" if len(gone) > 4 else ""))
+    text = f"{len(gone)} of {len(look.fleet.machines)} do not answer {since}"
+    why = foreign(one.why.removeprefix(f"{one.name}: "))
+    return _sentence(words.SILENT, text, (names, why), look.width)
+
+
+def _more(look: Look, rest: Sequence[SharedEpisode], count: int) -> list[Run]:
+    """The causes without a sentence, each with its machines."""
+    runs: list[Run] = [(f"+ {count} more", "dim")]
+    by_cause: dict[tuple[str, str], list[str]] = {}
+    for each in rest:
+        place = words.place(each, len(look.fleet.machines))
+        by_cause.setdefault((each.kind, each.cause), []).append(place)
+    for (kind, cause), places in by_cause.items():
+        more = f" +{len(places) - PLACES}" if len(places) > PLACES else ""
+        piece: list[Run] = [
+            ("   ", "text"), (f"{words.sign(kind)} ", "alarm"),
+            (f"{words.cause_name(kind, cause)} ", "text"),
+            (", ".join(places[:PLACES]) + more, "dim"),
+        ]  # fmt: skip
+        if width(runs) + width(piece) > look.width - 2:
+            break
+        runs += piece
+    return runs
+
+
+def typing(look: Look) -> Line:
+    """The prompt of the filter."""
+    hint = "words of names, causes or states: k07  pl1  silent"
+    text = look.typing or ""
+    count = f"{len(look.rows)} of {len(look.fleet.machines)}"
+    left: list[Run] = [
+        (" filter ", "badge"),
+        (" ", "text"),
+        (foreign(text), "bright"),
+        ("▏", "key"),
+        ("  ", "text"),
+        ("" if text else fit(hint, 52), "faint"),
+    ]
+    right: list[Run] = [(f"{count}  ", "dim"), ("enter", "key"), (" keep  ", "dim"),
+                        ("esc", "key"), (" all ", "dim")]  # fmt: skip
+    return calm(*spread(left, right, look.width))
+
+
+# --- the views
 
 
 def halves(look: Look) -> tuple[int, int]:
     """Cells of the table and of the right side; 0 where that has no room."""
-    right = side.WIDTH + max(0, min(30, (look.width - 160) // 3)) if look.width >= WIDE else 0
+    right = SIDE + max(0, min(30, (look.width - 160) // 3)) if look.width >= WIDE else 0
     return look.width - (right + 4 if right else 1), right
 
 
+def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
+    """The machines that fit, scrolled so that the chosen one is among them, and the others."""
+    room, rows = body - 2, look.rows
+    if len(rows) <= room + 1:
+        look.top = 0
+        return rows, ()
+    names = [machine.name for machine in rows]
+    at = names.index(look.chosen) if look.chosen in names else 0
+    look.top = max(0, min(look.top, at, len(names) - room))
+    look.top = max(look.top, at - room + 1)
+    end = look.top + room
+    return rows[look.top : end], [*rows[: look.top], *rows[end:]]
+
+
 def _rows(look: Look, body: int, first: int) -> list[Line]:
-    """The table, and at its right what concerns all machines."""
+    """The table, what concerns all machines at its right, and the selected machine over time below
+    it, where few machines leave room for that."""
     left, right = halves(look)
-    made = rows.table(look, left)
-    lines: list[Line] = [rows.headings(look, made)]
+    made = table.table(look, left)
+    lines: list[Line] = [table.headings(look, made)]
     look.mouse[first] = ""
-    room = visible(look, body)
-    for machine in look.rows[look.top : look.top + room]:
+    visible, hidden = _visible(look, body)
+    for machine in visible:
         look.mouse[first + len(lines)] = machine.name
-        lines.append(rows.row(look, made, machine))
-    hidden = [*look.rows[: look.top], *look.rows[look.top + room :]]
+        lines.append(table.row(look, made, machine))
     if hidden:
-        lines.append(rows.out_of_sight(look, hidden, left))
+        lines.append(table.out_of_sight(look, hidden, left))
     elif not look.rows:
         text = " no machine matches the filter" if look.sight.filter else " no machine yet"
-        lines.append(([(text, "dim")], "calm"))
-    lines += _below_rows(look, body - len(lines), left)
+        lines.append(calm((text, "dim")))
+    room = body - len(lines)
+    if look.selected is not None and room >= MIN_CHART:
+        tall = min(room - 2, MAX_CHART)
+        lines += [BLANK, *detail.detail_chart(look, look.selected, left - 1, tall)]
     lines += [BLANK] * (body - len(lines))
-    return _beside(lines, side.side(look, body - 1, right), left) if right else lines
-
-
-def _below_rows(look: Look, room: int, size: int) -> list[Line]:
-    """The selected machine over time, where few machines leave room for it."""
-    machine = look.selected
-    if machine is None or room < DETAIL[0]:
-        return []
-    tall = min(room - 2, DETAIL[1])
-    return [BLANK, *detail.chart(look, machine, size - 1, tall)]
+    return _beside(lines, detail.right_side(look, body - 1, right), left) if right else lines
 
 
 def _beside(left: list[Line], right: list[Line], size: int) -> list[Line]:
@@ -94,43 +252,43 @@ def _heat(look: Look, body: int, _: int) -> list[Line]:
     lines = heat.heat(look, body - below)
     if machine is None or not below:
         return lines
+    numbers = detail.detail_numbers(look, machine)
     if below == 1:
-        return [*lines[:-1], detail.numbers(look, machine), BLANK][:body]
+        return [*lines[:-1], numbers, BLANK][:body]
     wide = look.width // 2 if look.width >= 110 else look.width
-    lines += [detail.numbers(look, machine)]
-    plot = detail.chart(look, machine, wide - 2, below - 2)
+    plot = detail.detail_chart(look, machine, wide - 2, below - 2)
     if look.width >= 110:
-        told = side.happened(look, below - 3, look.width - wide - 2, brief=False)
-        plot = _beside(plot, told, wide - 2)
-    return [*lines, *plot]
+        found = detail.happened(look, below - 3, look.width - wide - 2, brief=False)
+        plot = _beside(plot, found, wide - 2)
+    return [*lines, numbers, *plot]
 
 
 def _time(look: Look, body: int, first: int) -> list[Line]:
-    lines = timeline.heads(look)
-    room = visible(look, body - 1)
-    for machine in look.rows[look.top : look.top + room]:
+    lines = heat.time_heads(look)
+    visible, hidden = _visible(look, body - 1)
+    for machine in visible:
         look.mouse[first + len(lines)] = machine.name
-        lines.append(timeline.row(look, machine))
-    hidden = [*look.rows[: look.top], *look.rows[look.top + room :]]
-    return [*lines, rows.out_of_sight(look, hidden, look.width)] if hidden else lines
+        lines.append(heat.time_row(look, machine))
+    return [*lines, table.out_of_sight(look, hidden, look.width)] if hidden else lines
 
 
 def _episodes(look: Look, body: int, _: int) -> list[Line]:
-    found = side.happened(look, body - 1, look.width - 2, brief=False)
-    return [([(" ", "text"), *runs], mood) for runs, mood in found]
+    found = detail.happened(look, body - 1, look.width - 2, brief=False)
+    return [calm((" ", "text"), *runs) for runs, _ in found]
 
 
 def _help(look: Look, body: int, _: int) -> list[Line]:
     keys = [(" ".join(look.captions[name] for name in key.ids), key.help) for key in KEYS]
-    lines: list[Line] = []
-    for key, text in (*keys, ("", ""), *NUMBERS):
-        told = fit(text, look.width - 18).rstrip()
-        runs: list[Run] = [(f" {key:<16}", "key"), (told, "text")]
-        lines.append((runs, "calm"))
-    return lines[:body]
+    return [
+        calm((f" {key:<16}", "key"), (fit(text, look.width - 18).rstrip(), "text"))
+        for key, text in (*keys, ("", ""), *NUMBERS)
+    ][:body]
 
 
-class Told(NamedTuple):
+# --- keys
+
+
+class KeyHelp(NamedTuple):
     """A key, or two with opposite effects, which share a line of the help."""
 
     ids: tuple[str, ...]
@@ -140,51 +298,48 @@ class Told(NamedTuple):
 
 
 KEYS = (
-    Told(("machines",), "machines", "a row a machine"),
-    Told(("heat",), "heat", "a cell a machine"),
-    Told(("time",), "time", "a number of each machine over ten minutes"),
-    Told(("fleet_episodes",), "episodes", "what happened on all machines"),
-    Told(("open",), "open", "the selected machine alone; quit comes back"),
-    Told(("why",), "why", "what costs the selected machine most, in a dozen lines"),
-    Told(("next_episode", "previous_episode"), "next episode",
+    KeyHelp(("machines",), "machines", "a row a machine"),
+    KeyHelp(("heat",), "heat", "a cell a machine"),
+    KeyHelp(("time",), "time", "a number of each machine over ten minutes"),
+    KeyHelp(("fleet_episodes",), "episodes", "what happened on all machines"),
+    KeyHelp(("open",), "open", "the selected machine alone; quit comes back"),
+    KeyHelp(("why",), "why", "what costs the selected machine most, in a dozen lines"),
+    KeyHelp(("next_episode", "previous_episode"), "next episode",
          "to the next machine with an episode, and the one before"),
-    Told(("filter",), "filter", "only machines that match; esc shows all"),
-    Told(("sort_next", "sort_before"), "sort",
+    KeyHelp(("filter",), "filter", "only machines that match; esc shows all"),
+    KeyHelp(("sort_next", "sort_before"), "sort",
          "by the next column, and the one before; a click on a title does it too"),
-    Told(("metric", "metric_back"), "number", "another number in heat map and time view"),
-    Told(("pause",), "pause", "the screen stands still"),
-    Told(("help",), "help", "these lines"),
-    Told(("quit",), "quit", "quit"),
-    Told(("up", "down"), "", "select a machine"),
-    Told(("step_back", "step_on"), "",
+    KeyHelp(("metric", "metric_back"), "number", "another number in heat map and time view"),
+    KeyHelp(("pause",), "pause", "freeze the screen"),
+    KeyHelp(("help",), "help", "these lines"),
+    KeyHelp(("quit",), "quit", "quit"),
+    KeyHelp(("up", "down"), "", "select a machine"),
+    KeyHelp(("step_back", "step_on"), "",
          "back and on in time, where there is a past; in the heat map a cell aside"),
-    Told(("leap_back", "leap_on"), "", "ten steps back and on in time"),
-    Told(("first", "last"), "", "the first and the last machine"),
-    Told(("page_up", "page_down"), "", "twenty machines up and down"),
-    Told(("reverse",), "", "reverse the order"),
-    Told(("theme",), "", "next theme"),
-    Told(("back",), "", "back: from a prompt, a filter, the help"),
+    KeyHelp(("leap_back", "leap_on"), "", "ten steps back and on in time"),
+    KeyHelp(("first", "last"), "", "the first and the last machine"),
+    KeyHelp(("page_up", "page_down"), "", "twenty machines up and down"),
+    KeyHelp(("reverse",), "", "reverse the order"),
+    KeyHelp(("theme",), "", "next theme"),
+    KeyHelp(("back",), "", "back: from a prompt, a filter, the help"),
 )  # fmt: skip
 NUMBERS = (
     ("lost %", "share of the time that working CPUs did not get: clock, halts, steal"),
-    ("below %", "share of the working time with a clock below its ceiling"),
-    ("both %", "share of the time in which both threads of a core ran"),
-    ("inv %", "halted although there was work"),
-    ("▼ ≁", "episodes that run; samples in which a counter was doubted"),
+    *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
+    ("▼ ≁", "running episodes; samples in which a counter was doubted"),
     ("age s", "since the newest numbers came; all times are of their arrival here"),
     ("○", "does not answer, and why"),
     ("numbers", "cover ten seconds, or what the server was asked for"),
 )
-_SHOWN = {"rows": "machines", "episodes": "fleet_episodes"}
-"""Ids of the keys of views that are called otherwise."""
+_VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
+"""Ids of the keys of views that have another name."""
 
 
 def _fitting(look: Look) -> list[tuple[str, str, str]]:
-    """The keys that fit, with help and quit at the end in any case."""
-    told = [(look.captions[key.ids[0]], key.label, key.ids[0]) for key in KEYS if key.label]
-    *keys, help_, leave = told
+    """Caption, label and id of the keys that fit, with help and quit at the end in any case."""
+    *rest, help_, leave = [(look.captions[k.ids[0]], k.label, k.ids[0]) for k in KEYS if k.label]
     kept: list[tuple[str, str, str]] = []
-    for key in keys:
+    for key in rest:
         if sum(len(c) + len(label) + 3 for c, label, _ in [*kept, key, help_, leave]) <= look.width:
             kept.append(key)
     return [*kept, help_, leave]
@@ -193,9 +348,9 @@ def _fitting(look: Look) -> list[tuple[str, str, str]]:
 def _keys(look: Look) -> Line:
     runs: list[Run] = []
     for caption, label, name in _fitting(look):
-        style = "bright" if name == _SHOWN.get(look.view, look.view) else "dim"
+        style = "bright" if name == _VIEW_KEYS.get(look.view, look.view) else "dim"
         runs += [(" ", "text"), (caption, "key"), (f" {label} ", style)]
-    return runs, "calm"
+    return calm(*runs)
 
 
 def key_at(look: Look, x: int) -> str:

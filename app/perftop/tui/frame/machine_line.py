@@ -16,9 +16,9 @@ from perftop.draw.strips import Run, gapped, number, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS
-from perftop.session.columns import ceiling_over, spread
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style, trouble
 
 ROOMY = 110
@@ -165,7 +165,7 @@ def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]
 
 def _ceiling(session: Session, interval: Interval) -> float:
     cpus = extent(session).cpus
-    return ceiling_over(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
+    return mean_ceiling(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
 
 
 def _clock(hz: float, ceiling_hz: float, sign: str | None) -> list[Run]:

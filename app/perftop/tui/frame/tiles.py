@@ -19,8 +19,8 @@ from perftop.tui.shared.column_ring import Ring
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
     from perftop.session.history import History
+    from perftop.session.history_chunk import Times
     from perftop.session.interval import Interval
-    from perftop.session.sample_history import Times
     from perftop.session.session import Session
 
 GAP = 3

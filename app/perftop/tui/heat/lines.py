@@ -12,7 +12,7 @@ from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
-from perftop.session import columns
+from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
@@ -136,7 +136,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
         clock: list[Run] = [("clock " if wide else "", "dim"),
                             (heat.hz(busy), "alarm" if down else "text")]  # fmt: skip
         at = [place.at for place in mine for row in place.rows if row in places.shown]
-        ceiling = columns.ceiling_over(interval.ceiling_hz[at], interval.values["util"][rows])
+        ceiling = columns.mean_ceiling(interval.ceiling_hz[at], interval.values["util"][rows])
         if wide and not isnan(ceiling):
             clock += [(" of ", "dim"), (heat.hz(ceiling), "text")]
         clock.append((f" {heat.clock.name}", "dim"))

@@ -10,9 +10,9 @@ from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit
 from perftop.draw.heat_ramp import OFF
 from perftop.model.numbers import Number
-from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted, shown
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in

@@ -74,7 +74,7 @@ class Neighbours(Paneled, Cursor):
 
     def _losers(self, here: Neighbourhood, pairs: list[Pair]) -> list[Row]:
         if not pairs:
-            return [*words.calm(here.watching.name, here.looked_at(), self.width)]
+            return [*words.calm(here.watched_job.name, here.looked_at(), self.width)]
         if self.choice.order == "CPU number":  # in all other orders the worst comes first
             pairs.sort(key=lambda one: one.cpu)
         ordered = pairs[::-1] if self.choice.reverse else pairs

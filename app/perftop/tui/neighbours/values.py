@@ -12,7 +12,7 @@ from perfprobe.frozen import frozen
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw.strips import foreign
 from perftop.model.machine_totals import OF_BEST
-from perftop.model.tasks import KEPT_NS, Moved, Thread, Watching, task
+from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
@@ -38,7 +38,7 @@ class Runner:
     tid: int
     comm: str
     cpu: int
-    moved: Moved
+    moved: ThreadActivity
     ipc: float
     """IPC of its CPU, not of the thread alone."""
     beside: str
@@ -51,7 +51,7 @@ class Job:
     threads: int | None
     """Number of threads; None before the first records arrive."""
     cpus: list[int]
-    moved: Moved
+    moved: ThreadActivity
     busy_hz: float
     ipc: float
     """Like `busy_hz`, of all its CPUs together; NaN if unknown."""
@@ -67,17 +67,17 @@ class Neighbourhood:
         self._sibling = {
             cpu: [other for other in core if other != cpu] for core in session.cores for cpu in core
         }
-        self.watching = self._watched()
-        self._pairs = Pairs(session, interval, self.watching)
+        self.watched_job = self._watched()
+        self._pairs = Pairs(session, interval, self.watched_job)
         self.span_ns = max(LEAST_NS, round(interval.elapsed_s * 1e9))
 
-    def _watched(self) -> Watching:
+    def _watched(self) -> WatchedJob:
         """The job at that moment; for the past it is rebuilt from records in the history."""
         session, then_ns = self._session, self._interval.time_ns
-        live = session.neighbours.watching
+        live = session.neighbours.watched_job
         if live.name is None or then_ns >= session.now_ns:
             return live
-        past = Watching(live.name)
+        past = WatchedJob(live.name)
         for message in session.past.frames(then_ns - KEPT_NS, then_ns):
             past.take(getattr(message, "records", {}), message.time_ns)
         return past
@@ -101,16 +101,18 @@ class Neighbourhood:
 
     def job(self) -> Job | None:
         """The watched job; None if none is watched."""
-        if self.watching.name is None:
+        if self.watched_job.name is None:
             return None
-        cpus = sorted({t.cpu for t in self.watching.threads.values() if self._known(t)})
+        cpus = sorted({t.cpu for t in self.watched_job.threads.values() if self._known(t)})
         rows = [self._session.position[cpu] for cpu in cpus]
         values = self._interval.values
         return Job(
-            foreign(self.watching.name),
-            len(self.watching.threads) + self.watching.more if self.watching.time_ns else None,
+            foreign(self.watched_job.name),
+            len(self.watched_job.threads) + self.watched_job.more
+            if self.watched_job.time_ns
+            else None,
             cpus,
-            self.watching.job(self.span_ns),
+            self.watched_job.job(self.span_ns),
             values.over("busy_hz", rows) if rows else nan,
             values.over("ipc", rows) if rows else nan,
         )
@@ -126,7 +128,7 @@ class Neighbourhood:
                 thread.tid, foreign(thread.comm), thread.cpu, thread.over(self.span_ns),
                 float(ipc[position[thread.cpu]]), self._beside(thread.cpu),
             )
-            for thread in sorted(self.watching.threads.values(), key=lambda t: (t.cpu, t.tid))
+            for thread in sorted(self.watched_job.threads.values(), key=lambda t: (t.cpu, t.tid))
             if self._known(thread) and position[thread.cpu] in self._shown
         ]  # fmt: skip
 
@@ -136,7 +138,7 @@ class Neighbourhood:
         """What was looked at, so that a loss would have been seen."""
         values, rows = self._interval.values, sorted(self._shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
-        watched = self.watching.name is not None
+        watched = self.watched_job.name is not None
         least = MIN_JOB_BUSY if watched else MIN_BUSY
         busy = int((work >= least).sum())
         what = "CPU" if busy == 1 else "CPUs"
@@ -156,7 +158,7 @@ class Neighbourhood:
     def untold(self) -> list[str]:
         """Causes that cannot be seen here, and why."""
         lines = [f"{cause}: {why}" for cause, why in self._missing().items()]
-        if self.watching.name is None:
+        if self.watched_job.name is None:
             lines.append("scheduler, package: only for a job that is watched: --watch PID|COMM")
         return [foreign(line) for line in lines]
 
@@ -164,7 +166,7 @@ class Neighbourhood:
         reasons = {missing.what: missing for missing in lasting(self._session)}
         unpaired = self._unpaired()
         found = {"sibling": unpaired} if unpaired else {}
-        unasked = {"scheduler", "package"} if self.watching.name is None else set()
+        unasked = {"scheduler", "package"} if self.watched_job.name is None else set()
         for cause, (key, label) in _NEEDS.items():
             if cause in found or cause in unasked:
                 continue

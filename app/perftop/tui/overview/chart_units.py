@@ -15,7 +15,7 @@ from perftop.draw.strips import Run, foreign
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
-from perftop.session import columns
+from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Numbers
@@ -64,7 +64,7 @@ def units(
     session: Session, places: Places, order: Sequence[int], *, counted: bool
 ) -> list[Unit]:  # fmt: skip
     """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
-    found, ceiled = [], session.sieve.turbo.cpus
+    found, ceiled = [], session.reader.turbo.cpus
     for at in order:
         place = places.places[at]
         whole = [(place.rows, place.cpus)]

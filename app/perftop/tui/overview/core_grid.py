@@ -9,9 +9,9 @@ from textual import events
 
 from perftop.draw import strips
 from perftop.draw.strips import text
-from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY
 from perftop.tui.overview import layout
 from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
 from perftop.tui.overview.headings import heading

@@ -16,7 +16,7 @@ from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import INDEX
 from perftop.output.sentences import depth
-from perftop.session.columns import ceiling_over
+from perftop.session.values import mean_ceiling
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line, package_name
@@ -103,7 +103,7 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
     rows, sheet = picture.rows(package), picture.sheet
-    ceiling = ceiling_over(sheet.ceiling[rows, None], sheet.util[rows])
+    ceiling = mean_ceiling(sheet.ceiling[rows, None], sheet.util[rows])
     if not isnan(ceiling):
         runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
     return [*runs, (f" {unit}", "dim")]

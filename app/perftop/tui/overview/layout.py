@@ -9,8 +9,8 @@ from perfprobe.frozen import frozen, replace
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run
-from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places, spans
 from perftop.tui.shared.sheet import LEAD
@@ -55,7 +55,7 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
     return Known(
         metrics=by_metric,
-        ceiling=bool(session.sieve.turbo.cpus.any()),
+        ceiling=bool(session.reader.turbo.cpus.any()),
         account="stat_user_s" in columns,
         steal="steal" in by_metric and session.hello.virtualisation is not None,
         who=all(missing.what != "tasks" for missing in session.hello.missing),

@@ -1,38 +1,53 @@
-"""The lines of the screen of two recordings, from top to bottom: for each number A above B, on one
-axis and one scale."""
+"""Two recordings on one time axis: for each number A above B, with one scale.
+
+A `Track` is one of them: its numbers in slices of time, its episodes and marks, and the moment from
+which its time is counted. `Look` is what the screen is drawn from, `page` draws it.
+"""
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite, nan
 
 import numpy as np
 
+from perfprobe import wire
+from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.base.format import GHZ
 from perftop.base.times import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
-from perftop.model.numbers import NUMBERS, Number
+from perftop.model.episode import Episode
+from perftop.output.compare.readings import NUMBERS, Course, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
-from perftop.tui.pair.look import Look
+from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
+from perftop.tui.shared.keys import captions
 from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
+MIN_AXIS_S = 1.0
+"""Minimum time on the axis."""
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
 """Numbers, the most important first; as many are drawn as fit."""
-AREA = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
+AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
+"""Styles of the areas of some numbers."""
 LEFT, RIGHT = 20, 8
 """Cells left of the axis, and right of it."""
-EACH, TALLEST = 5, 8
-"""Lines that each number needs, and most lines of one recording in it."""
-LEAST = 0.02
+MIN_LINES, MAX_LINES = 5, 8
+"""Lines that each number needs, and maximum lines of one recording in it."""
+MIN_TOP = 0.02
 """Minimum end of the scale of shares; smaller shares are noise."""
-ABOVE = 1.12
+HEADROOM = 1.12
 """Room above the highest value, which sets B apart from A."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
-APART = 12
-"""Least cells between two ticks."""
+MIN_TICK_GAP = 12
+"""Minimum cells between two ticks."""
+MAX_NAME, MAX_MARK = 28, 20
+"""Cells of the name of a recording, and of a mark."""
 HELP = (
     (("step_back", "step_on"), "back and on by a cell"),
     (("leap_back", "leap_on"), "back and on by ten cells"),
@@ -43,6 +58,149 @@ HELP = (
     (("help",), "these lines"),
     (("quit",), "quit"),
 )
+
+
+@frozen
+class Alignment:
+    """The moment of a recording from which its time is counted."""
+
+    what: str = "start"
+    """start, command or mark."""
+    label: str = ""
+    """Name of the mark; '' without one."""
+
+    @property
+    def words(self) -> str:
+        names = {"start": "the start", "command": "the start of the command"}
+        return names.get(self.what) or f"mark {self.label}"
+
+
+class Track:
+    def __init__(self, name: str, hello: wire.Hello) -> None:
+        self.name = name
+        self.session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self.course = Course(self.session)
+        self.command_ns: int | None = None
+        self.read = False
+        """Whether all of it was read."""
+        self.damage: str | None = None
+        self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+
+    def play(self, messages: Sequence[wire.Message]) -> None:
+        for message in self.session.play(messages):
+            if isinstance(message, wire.Frame):
+                self.course.take()
+            elif isinstance(message, wire.Note) and message.kind == "run-start":
+                self.command_ns = self.command_ns or message.time_ns
+
+    def origin_ns(self, alignment: Alignment) -> int | None:
+        """The moment in raw ns; None: it was not read, or there is none."""
+        if alignment.what == "start":
+            return self.session.hello.raw_ns
+        if alignment.what == "command":
+            return self.command_ns
+        labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
+        return next((at_ns for label, at_ns in labels if label == alignment.label), None)
+
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        return self.session.hello.raw_ns, self.session.now_ns
+
+    def events(self) -> list[Episode]:
+        """Episodes and marks, by their starts."""
+        first_ns, last_ns = self.ends_ns
+        found = [*self.session.episodes(first_ns, last_ns), *self.session.marks]
+        return sorted(found, key=lambda one: one.start_ns)
+
+    def values(self, key: str, edges_ns: Floats) -> Floats:
+        """Means of a number between each two edges, raw ns; NaN where it is not known. A span
+        shorter than a slice has the value of the slice that it lies in."""
+        sums = self._sums()
+        if key not in sums:
+            return np.full(len(edges_ns) - 1, nan)
+        ends_ns, amounts, sizes = sums[key]
+        first = np.searchsorted(ends_ns[1:], edges_ns[:-1], "right")
+        last = np.maximum(np.searchsorted(ends_ns[1:], edges_ns[1:], "right"), first + 1)
+        there = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
+        first, last = (np.minimum(at, len(ends_ns) - 1) for at in (first, last))
+        size = sizes[last] - sizes[first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = (amounts[last] - amounts[first]) / size
+        return np.where(there & (size > 0), found, nan)
+
+    def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """By key: ends of the slices with the start before them, and sums up to each."""
+        if self._cut[0] != self.session.frames:
+            self._cut = self.session.frames, self.course.sums()
+        return self._cut[1]
+
+    @property
+    def keys(self) -> set[str]:
+        """Numbers that are known and not 0 throughout."""
+        sums = self._sums().items()
+        return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
+
+
+@dataclass(slots=True)
+class Look:
+    tracks: tuple[Track, Track]
+    alignment: Alignment
+    width: int = 80
+    height: int = 24
+    cursor_s: float = 0.0
+    """The moment shown, relative to that at which they are aligned."""
+    zoom: float = 1.0
+    """The length of both recordings, in lengths of the axis."""
+    ascii: bool = False
+    helping: bool = False
+    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+
+    @property
+    def origins_ns(self) -> tuple[int, int]:
+        """The moments at which both are aligned; the start of a recording in which it was not read
+        yet, or is none."""
+        found = [track.origin_ns(self.alignment) for track in self.tracks]
+        a, b = (track.ends_ns[0] if at is None else at
+                for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
+        return a, b
+
+    @property
+    def aligned(self) -> bool:
+        return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
+
+    @property
+    def reach_s(self) -> tuple[float, float]:
+        """From the start of the one that begins first to the end of the one that ends last."""
+        pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
+        first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
+        last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
+        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + MIN_AXIS_S)
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """The times at both ends of the axis, around the cursor."""
+        first, last = self.reach_s
+        span = max(MIN_AXIS_S, (last - first) / self.zoom)
+        start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
+        return start, start + span
+
+    def edges_ns(self, track: int, cells: int) -> Floats:
+        """Raw ns of the edges of the axis' cells in this recording."""
+        first, last = self.window_s
+        return np.linspace(first, last, cells + 1) * 1e9 + self.origins_ns[track]
+
+    def cell(self, at_s: float, cells: int) -> int:
+        """The cell of a moment; below 0 or beyond the last if it is off the axis."""
+        first, last = self.window_s
+        return int(np.floor((at_s - first) / (last - first) * cells))
+
+    def cursor_cell(self, cells: int) -> int:
+        """The cell of the cursor; the end of the axis belongs to the last one."""
+        return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
+
+    def move(self, by_s: float) -> None:
+        first, last = self.reach_s
+        self.cursor_s = min(max(first, self.cursor_s + by_s), last)
 
 
 class PairPage(PageWidget, can_focus=True):
@@ -69,21 +227,22 @@ def cells(look: Look) -> int:
 
 
 def _header(look: Look) -> Line:
-    a, b = (foreign(track.name) for track in look.tracks)
-    left: list[Run] = [(" A ", "badge"), (f" {fit(a, 28).rstrip()}  ", "bright"), (" B ", "badge"),
-                       (f" {fit(b, 28).rstrip()}", "bright")]  # fmt: skip
-    said = f"aligned at {foreign(look.alignment.words)}"
+    left: list[Run] = []
+    for badge, track in zip((" A ", " B "), look.tracks, strict=True):
+        left += [(badge, "badge"), (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright")]
+    status = f"aligned at {foreign(look.alignment.words)}"
     if not all(track.read for track in look.tracks):
-        said = "reading …"
+        status = "reading …"
     elif not look.aligned:
-        said = "not aligned: one has no such moment"
+        status = "not aligned: one has no such moment"
     elif any(track.damage for track in look.tracks):
-        said = "damaged, shown as far as it can be read"
-    return spread(left, [(f"{said} ", "dim")], look.width), "calm"
+        status = "damaged, shown as far as it can be read"
+    return spread(left, [(f"{status} ", "dim")], look.width), "calm"
 
 
 def _differing(look: Look) -> Line:
-    """What differs in the machines, the most important first, as far as there is room."""
+    """The settings in which the machines differ, the most important first; cut where it is too
+    long."""
     a, b = (state(track.session) for track in look.tracks)
     keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
     told = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
@@ -101,10 +260,10 @@ def _moment(look: Look) -> Line:
 
 def _charts(look: Look, room: int) -> list[Line]:
     known = set[str]().union(*(track.keys for track in look.tracks))
-    keys = [key for key in ROWS if key in known][: max(2, room // EACH)]
+    keys = [key for key in ROWS if key in known][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
-    tall = max(1, min(TALLEST, (room // len(keys) - 1) // 2))
+    tall = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
     gap = [BLANK] if room >= len(keys) * (2 * tall + 1) else []
     lines: list[Line] = []
     for key in keys:
@@ -122,12 +281,12 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
     rule = {at: ""}
     lines: list[Line] = []
     for side, each in enumerate(values):
-        area = charts.area(each / top, tall, AREA.get(number.key, "user"), ascii_=look.ascii)
+        area = charts.area(each / top, tall, AREAS.get(number.key, "user"), ascii_=look.ascii)
         drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
-            title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
+            title = f"{number.label} {number.unit}" if side == low == 0 else ""
             name = "AB"[side] if low == 0 else ""
-            value = number.text(now[side], GHZ) if low == 0 else ""
+            value = number.show(now[side]) if low == 0 else ""
             key = "faint" if low == 0 and not isfinite(now[side]) else "text"
             lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{name:<3}", "bright"), *runs,
                            (f"{value:>{RIGHT - 1}} ", key)], "calm"))  # fmt: skip
@@ -138,9 +297,9 @@ def _top(number: Number, values: list[Floats]) -> float:
     """The end of the scale of both, in base units."""
     known = np.concatenate([each[np.isfinite(each)] for each in values])
     highest = float(known.max()) if len(known) else 1.0
-    if number.unit == "ratio" and highest > 0.1:
+    if number.points and highest > 0.1:
         return 1.0
-    return max(highest, LEAST if number.unit == "ratio" else 1e-9) * ABOVE
+    return max(highest, MIN_TOP if number.points else 1e-9) * HEADROOM
 
 
 def _events(look: Look) -> list[Line]:
@@ -157,7 +316,7 @@ def _events(look: Look) -> list[Line]:
             for cell in range(max(0, first), min(last, wide - 1) + 1):
                 line[cell] = (theme.CLOCK, key)
             if first >= 0:
-                name = foreign(one.evidence.get("label", ""))[: min(20, wide - first - 1)]
+                name = foreign(one.evidence.get("label", ""))[: min(MAX_MARK, wide - first - 1)]
                 line[first : first + 1 + len(name)] = [(sign, key), *((c, "dim") for c in name)]
         title = "episodes" if at == 0 else ""
         lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
@@ -168,7 +327,7 @@ def _events(look: Look) -> list[Line]:
 def _ticks(look: Look) -> list[tuple[int, str]]:
     """Round times on the axis: the cell of each, and its text."""
     wide, (first, last) = cells(look), look.window_s
-    step = next((s for s in STEPS_S if s / (last - first) * wide >= APART), STEPS_S[-1])
+    step = next((s for s in STEPS_S if s / (last - first) * wide >= MIN_TICK_GAP), STEPS_S[-1])
     count = range(int(np.ceil(first / step)), int(last / step) + 1)
     return [(look.cell(at * step, wide), _time(at * step, step)) for at in count]
 

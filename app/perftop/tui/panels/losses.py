@@ -125,9 +125,9 @@ def cpus(session: Session, interval: Interval, height: int) -> list[int | None]:
 
 def any_pair(session: Session, interval: Interval) -> bool:
     """Whether some CPU loses to a neighbour."""
-    return any(True for _ in Pairs(session, interval, session.neighbours.watching).episodes())
+    return any(True for _ in Pairs(session, interval, session.neighbours.watched_job).episodes())
 
 
 def _pairs(session: Session, interval: Interval) -> list[Pair]:
-    watching = session.neighbours.watching
-    return Pairs(session, interval, watching).running(frozenset(session.shown))
+    watched_job = session.neighbours.watched_job
+    return Pairs(session, interval, watched_job).running(frozenset(session.shown))

@@ -11,8 +11,8 @@ from perfprobe.frozen import frozen
 from perftop.base.times import length
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
-from perftop.model.episode import Crowd, Episode, Host, Ran
-from perftop.model.tasks import Watching
+from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
+from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -54,8 +54,8 @@ class Pair:
 class Pairs:
     """Those of one moment. `watching`: the watched job at that moment."""
 
-    def __init__(self, session: Session, interval: Interval, watching: Watching) -> None:
-        self._session, self._interval, self._watching = session, interval, watching
+    def __init__(self, session: Session, interval: Interval, watched_job: WatchedJob) -> None:
+        self._session, self._interval, self._watching = session, interval, watched_job
         self._sibling = {cpu: core for core in session.cores for cpu in core}
 
     def running(self, shown: frozenset[int]) -> list[Pair]:
@@ -143,13 +143,13 @@ def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")
-    found = [one for one in who or own or () if isinstance(one, Ran | Crowd)]
+    found = [one for one in who or own or () if isinstance(one, TaskOnCpu | CrowdedCpu)]
     mine = [one for one in found if one.cpu == cpu] or found
     if not mine:
         return Side("")
     more = f" (+{len(mine) - 1})" if len(mine) > 1 else ""
     first = mine[0]
-    if isinstance(first, Crowd):
+    if isinstance(first, CrowdedCpu):
         return Side(f"itself: {first.threads} threads", first.cpu)
     return Side(foreign(f"{first.comm} {first.pid}{more}"), first.cpu)
 

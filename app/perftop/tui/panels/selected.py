@@ -10,7 +10,7 @@ from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
 from perftop.model.episode import Episode
 from perftop.model.numbers import Number
-from perftop.session import columns
+from perftop.session import values as columns
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.tui.panels.pairs import ipc_alone

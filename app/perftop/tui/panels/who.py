@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from perfprobe.frozen import frozen
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
-from perftop.model.tasks import Look
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
@@ -94,7 +94,7 @@ class _Ranking:
     """The tasks on the CPUs that the user asked for, in one look. Threads of one process that have
     one name are one."""
 
-    def __init__(self, session: Session, look: Look) -> None:
+    def __init__(self, session: Session, look: TaskSnapshot) -> None:
         self.look, self.shown = look, session.shown
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
         known = look.others or look.tasks

@@ -18,8 +18,8 @@ from perftop.base.format import ClockUnit, clock_unit
 from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.model.numbers import Number
-from perftop.session.columns import Tabular
 from perftop.session.session import Session
+from perftop.session.values import CpuColumns
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import fields
@@ -146,7 +146,7 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
     if view.sorting is choice:
         table, known = view.id == "table", {field.key for field in fields(session)}
         clock = clock_unit(choice.units, nan)  # only its name counts here
-        every = Tabular(session).columns()
+        every = CpuColumns(session).columns()
         options += [(c.key, full_name(c, clock)) for c in every if table or c.key in known]
     chosen, arrow = view.sorting.order, theme.RISING if view.sorting.reverse else theme.FALLING
     told = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
@@ -164,7 +164,7 @@ def full_name(column: Number, clock: ClockUnit) -> str:
 def columns(session: Session, choice: Choice) -> Chooser:
     """The list of the table's columns."""
     clock = clock_unit(choice.units, nan)  # only its name counts here
-    options = [(column.key, full_name(column, clock)) for column in Tabular(session).columns()]
+    options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
     keys = {key for key, _ in options}
     chosen = keys.intersection(choice.columns) or keys
     return Chooser("columns", options, chosen, ascii_=choice.ascii)
@@ -173,7 +173,7 @@ def columns(session: Session, choice: Choice) -> Chooser:
 def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[str, ...]:
     """Keys in `found`: first those in `before`, in its order, then the others; empty: all. Keys in
     `before` that this stream does not have were not in the list, and are kept."""
-    keys = [column.key for column in Tabular(session).columns()]
+    keys = [column.key for column in CpuColumns(session).columns()]
     if found >= set(keys):
         return ()
     kept = [key for key in before if key in found or key not in keys]

@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 
 from perftop.base.times import duration, when
 from perftop.session.interval import Interval
-from perftop.session.parse_time import typed
+from perftop.session.navigation import typed_moment
 from perftop.tui.frame.heights import TINY
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.missing_line import MissingLine
@@ -227,7 +227,7 @@ class Monitor(Paned):
             elif self._jump_from is not None:
                 replay = self.last.status.replay
                 reach_ns = None if replay is None else replay.reach_ns
-                self._jump_ns = typed(text, session, self._jump_from, reach_ns)
+                self._jump_ns = typed_moment(text, session, self._jump_from, reach_ns)
                 prompt.tell(when(session.unix(self._jump_ns)))
         except ValueError as error:
             prompt.tell(str(error) if text else "", getattr(error, "at", 0))

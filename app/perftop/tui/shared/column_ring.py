@@ -9,7 +9,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.session.history import History, edges
-from perftop.session.sample_history import Times
+from perftop.session.history_chunk import Times
 
 Lookup = Callable[[History, Times], Floats]
 """Values of some bins, given by their edges; the first axis is that of the bins."""

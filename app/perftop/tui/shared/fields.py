@@ -12,8 +12,8 @@ from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
 from perftop.model.numbers import PER_KI, Number
-from perftop.session.columns import by_key
 from perftop.session.session import Session
+from perftop.session.values import by_key
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """Keys of the first fields, in this order; the others follow."""

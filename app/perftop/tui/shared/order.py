@@ -8,9 +8,9 @@ from math import inf, isnan, nan
 from perftop.base.format import clock_unit
 from perftop.model.numbers import EVENT
 from perftop.model.tasks import task
-from perftop.session.columns import BY_KEY, Tabular, by_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import BY_KEY, CpuColumns, by_key
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
 from perftop.tui.shared.sheet import NUMBERS, Reader
@@ -51,7 +51,7 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
     if column is None:
         return [nan] * len(places.places)
     scale, digits = column.scale(clock_unit("GHz", nan))
-    by_cpu = (Tabular(session).values(key, interval) * scale).round(digits)
+    by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
     if key in NUMBERS:
         found: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
         return found

@@ -16,9 +16,9 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.numbers import METRICS
-from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 
@@ -178,7 +178,7 @@ class Reader:
         self.at = np.array([place.at for place in self._places], np.intp)
         """Positions of the rows' cores."""
         self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
-        told = session.sieve.turbo.cpus
+        told = session.reader.turbo.cpus
         self._ceiled = np.array([told[place.rows[0]] for place in self._places], bool)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}

@@ -17,7 +17,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.model.episode import Episode
 from perftop.session.history import edges
-from perftop.session.sample_history import Times
+from perftop.session.history_chunk import Times
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 

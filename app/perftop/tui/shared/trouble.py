@@ -180,7 +180,7 @@ class Troubles:
             share = session.neighbours.share(episode, session.topology[trouble.row].cpu)
             return episode.depth if share is None else share
         if episode.kind != "neighbour" and key == "busy_hz":
-            core = session.sieve.cores.of_cpu[trouble.row]
+            core = session.reader.cores.of_cpu[trouble.row]
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth

@@ -12,9 +12,9 @@ from perftop.base.arrays import Ints
 from perftop.base.format import GHZ
 from perftop.draw import strips
 from perftop.model.numbers import Number
-from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
+from perftop.session.values import CpuColumns, doubted
 from perftop.tui.panels.below import Paneled
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
@@ -33,7 +33,7 @@ class Table(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
-    _tabular: Tabular
+    _tabular: CpuColumns
     _reader: Reader
     _troubles: Troubles
     _rows: Ints
@@ -69,7 +69,7 @@ class Table(Paneled, Cursor):
         self.paint()
 
     def _begin(self, session: Session) -> None:
-        self._tabular, self._reader = Tabular(session), Reader(session, self.places)
+        self._tabular, self._reader = CpuColumns(session), Reader(session, self.places)
         self._troubles = Troubles(session)
         mask, shown = self.choice.mask, frozenset(session.shown)
         wanted = shown if mask is None else shown & mask

@@ -17,9 +17,9 @@ from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.model.episode import Episode
 from perftop.model.numbers import Number
-from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted, shown
 from perftop.tui.panels.below import Paneled
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor

@@ -13,9 +13,8 @@ from typing import Any
 from perftop.base.errors import USAGE, Failed
 from perftop.output.stat_json import number, text
 from perftop.process.signals import ENDS, heed
-from perftop.session.fleet.fleet import Sight
-from perftop.session.fleet.machine import Event, Machine
-from perftop.session.fleet.numbers import FIELDS
+from perftop.session.fleet.fleet import RowChoice
+from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode
 from perftop.verbs.fleet import prometheus
 from perftop.verbs.fleet.live import LiveSource
 from perftop.verbs.fleet.prometheus import PrometheusSource
@@ -120,7 +119,7 @@ class Told:
         """The end of the newest that was told, by machine."""
 
     def write(self, source: Source) -> None:
-        for machine in source.fleet.rows(Sight(), source.now):
+        for machine in source.fleet.rows(RowChoice(), source.now):
             print(text(machine_line(machine, source.now)))
             last = self._ended.get(machine.name, 0.0)
             for event in machine.ended:
@@ -147,7 +146,7 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
     return line | {"episodes": [episode_line(event) for event in machine.running]}
 
 
-def episode_line(event: Event) -> dict[str, Any]:
+def episode_line(event: MachineEpisode) -> dict[str, Any]:
     return {
         "type": "episode", "machine": event.machine, "kind": event.kind, "cause": event.cause,
         "start": event.start, "end": event.end, "depth": event.depth, "share": event.share,

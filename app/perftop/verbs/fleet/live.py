@@ -14,8 +14,7 @@ from perftop.process import launch, ssh
 from perftop.process.probe_stream import connected
 from perftop.process.side_by_side import Member, listen
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.live_machine import LiveMachine
-from perftop.session.fleet.machine import Machine
+from perftop.session.fleet.machine import LiveMachine, Machine
 
 MOST_HOSTS = 64
 """More are Prometheus's business."""

@@ -80,24 +80,24 @@ class PrometheusSource:
         at = None
         if back_s:
             found = server.query("vector(time())")
-            at = scraped.newest(found) - back_s
+            at = scraped.newest_time(found) - back_s
         numbers = server.query(asked.now(), at)
-        end = scraped.newest(numbers) if at is None else at
+        end = scraped.newest_time(numbers) if at is None else at
         if not isfinite(end):
             if at is None:
                 raise Failed("the server has no series of perftop exporter that match")
             end = at
         now = self._clock() - back_s
         shift_s = now - end
-        made = scraped.shown(numbers, now, {} if back_s else self.fleet.machines)
+        made = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
         step = scraped.past_step(len(made.machines), self.every_s)
         past = server.query_range(asked.past(), end - PAST_S, end, step)
-        scraped.remember(made, past, shift_s)
+        scraped.fill_past(made, past, shift_s)
         step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
         start = end - scraped.EPISODES_S
         told = server.query_range(asked.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in told if points), default=end)
-        scraped.happen(made, told, max(last, end - step), step, shift_s)
+        scraped.fill_episodes(made, told, max(last, end - step), step, shift_s)
         self._shown = now
         self.fleet.machines = made.machines
 

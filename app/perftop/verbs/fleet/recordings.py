@@ -13,8 +13,7 @@ from perftop.base.times import clock as time_of_day
 from perftop.recording.codec import Timed
 from perftop.recording.parts import AnyRecording, has_parts, recording
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.live_machine import LiveMachine
-from perftop.session.fleet.machine import SPAN_S, Machine
+from perftop.session.fleet.machine import SPAN_S, LiveMachine, Machine
 
 ENDING = "*.perftop"
 MOST_FILES = 256

@@ -26,7 +26,7 @@ from perftop.output.compare.readings import (
     row_keys,
     shown_like,
 )
-from perftop.output.summary import lines, phase
+from perftop.output.summary_text import lines, phase
 from perftop.session.session import Session
 
 EVENTS = "branches,cache-misses"

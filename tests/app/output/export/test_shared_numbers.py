@@ -11,7 +11,7 @@ from simulated import lasting
 
 from perfprobe.wire import Frame, Hello, Message, Note
 from perftop.session.session import Session
-from perftop.session.shared_numbers import of_cpus
+from perftop.session.values import of_cpus
 
 KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
 

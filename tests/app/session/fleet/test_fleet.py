@@ -7,23 +7,22 @@ from math import nan
 
 import pytest
 
-from perftop.session.fleet.fleet import Fleet, Sight, natural, racks
-from perftop.session.fleet.machine import Event, Machine
-from perftop.session.fleet.numbers import NOTHING, lost, mean
+from perftop.session.fleet.fleet import Fleet, RowChoice, natural, racks
+from perftop.session.fleet.machine import NOTHING, Machine, MachineEpisode, lost, mean
 
 NOW = 1_700_000_000.0
 
 
 def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW - 60) -> Machine:
     made = Machine(name)
-    made.hear(NOW - 1, {**NOTHING, "lost": lost_, "busy": 1.0, "power_w": 100.0})
+    made.add_numbers(NOW - 1, {**NOTHING, "lost": lost_, "busy": 1.0, "power_w": 100.0})
     if cause:
-        made.running = [Event(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
+        made.running = [MachineEpisode(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
     return made
 
 
 def names(fleet: Fleet, **sight: object) -> list[str]:
-    return [m.name for m in fleet.rows(replace(Sight(), **sight), NOW)]  # type: ignore[arg-type]
+    return [m.name for m in fleet.rows(replace(RowChoice(), **sight), NOW)]  # type: ignore[arg-type]
 
 
 def test_the_silent_stand_first_then_who_loses_most() -> None:
@@ -57,7 +56,8 @@ def test_two_machines_are_told_one_by_one() -> None:
 def test_two_detectors_of_one_cause_are_one_happening() -> None:
     one = machine("a")
     one.running = [
-        Event("a", kind, "hypervisor", NOW - 5, None, 0.1) for kind in ("steal", "neighbour")
+        MachineEpisode("a", kind, "hypervisor", NOW - 5, None, 0.1)
+        for kind in ("steal", "neighbour")
     ]
     (found,) = Fleet([one]).running()
     assert (found.kind, found.machines) == ("steal", ("a",))
@@ -68,7 +68,9 @@ def test_ended_ones_are_told_together_only_if_they_began_together() -> None:
     for i in range(4):
         one = machine(f"n{i}")
         for start in (NOW - 500 + i, NOW - 100 - 400 * (i == 3)):
-            one.ended.append(Event(one.name, "turbo-drop", "current", start, start + 3, 1e8))
+            one.ended.append(
+                MachineEpisode(one.name, "turbo-drop", "current", start, start + 3, 1e8)
+            )
         found.append(one)
     told = Fleet(found).happened(50)
     assert [len(each.machines) for each in told] == [3, 4]

@@ -9,10 +9,8 @@ import pytest
 from fakes import Does, Machine, guest
 
 from perfprobe import wire
-from perftop.session.fleet.live_machine import LiveMachine
+from perftop.session.fleet.machine import NOTHING, LiveMachine, Past
 from perftop.session.fleet.machine import Machine as Row
-from perftop.session.fleet.machine import Past
-from perftop.session.fleet.numbers import NOTHING
 
 START = 1_700_000_000.0
 

@@ -16,14 +16,13 @@ from waiting import until
 
 from perftop.draw import strips
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import Machine
-from perftop.session.fleet.numbers import NOTHING
+from perftop.session.fleet.machine import NOTHING, Machine
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, head, heat, page
+from perftop.tui.fleet import heat, page
+from perftop.tui.fleet import page as detail
 from perftop.tui.fleet.look import Look
-from perftop.tui.fleet.screen import FleetScreen
-from perftop.tui.fleet_app import FleetApp
+from perftop.tui.fleet_app import FleetApp, FleetScreen
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -77,7 +76,7 @@ def test_where_numbers_come_from_is_told_only_where_there_is_room() -> None:
     fleet = fleets.small()
     for width, told in ((80, False), (160, True)):
         look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
-        line = strips.text(head.header(look)[0])
+        line = strips.text(page.header(look)[0])
         assert moment in line
         assert ("recorded" in line) == told
 
@@ -86,8 +85,8 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     """A ceiling alone may be known: in the first seconds, or where clocks are not counted."""
     machine = Machine("node")
     for at in range(30):
-        machine.hear(1000.0 + at, dict(NOTHING) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = detail.chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
+        machine.add_numbers(1000.0 + at, dict(NOTHING) | {"lost": 0.02, "ceiling_hz": 3.4e9})
+    title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.model.numbers import Number
-from perftop.session.columns import BY_KEY, measured
+from perftop.session.values import BY_KEY, measured
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.fields import fields, scale
 

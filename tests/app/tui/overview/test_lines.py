@@ -13,7 +13,7 @@ from simulated import messages
 from perftop.base.text import plain
 from perftop.draw import strips, theme
 from perftop.model.episode import Episode
-from perftop.model.tasks import Look
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
@@ -192,7 +192,7 @@ def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
 def test_rows_name_the_tasks_of_each_look() -> None:
     p = picture(Machine(), records=tasks(["make"]))
     assert "make" in lines(p)[0]
-    p.sheet.interval = replace(p.sheet.interval, look=Look({"0": [7, "other", 0.9]}))
+    p.sheet.interval = replace(p.sheet.interval, look=TaskSnapshot({"0": [7, "other", 0.9]}))
     assert "other 7" in lines(p)[0]
     assert "make" not in lines(p)[0]
 

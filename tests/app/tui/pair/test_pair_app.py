@@ -14,9 +14,7 @@ from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair.look import Look
-from perftop.tui.pair.page import LEFT, _time, cells, page
-from perftop.tui.pair.track import Alignment, Track
+from perftop.tui.pair.page import LEFT, Alignment, Look, Track, _time, cells, page
 from perftop.tui.pair_app import PairApp
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"

@@ -10,7 +10,7 @@ from made import hello
 
 from perftop.base.times import clock
 from perftop.draw import strips
-from perftop.model.episode import Episode, Ran
+from perftop.model.episode import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened
@@ -80,7 +80,7 @@ def test_a_few_words_name_what_the_hypervisor_takes_alike_and_keep_the_loss() ->
 
 
 def test_episodes_of_one_cause_are_one_line() -> None:
-    who = {"who": [Ran(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
+    who = {"who": [TaskOnCpu(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
     each = [Episode("neighbour", [cpu], S, None, 0.31, "sibling", who) for cpu in range(4)]
     ramps = tuple(Episode("ramp", [cpu], S // 2 + cpu, S, 1.9e9) for cpu in (0, 1))
     much_later = Episode("ramp", [2], 3 * S, 31 * S // 10, 1.9e9)

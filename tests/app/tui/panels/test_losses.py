@@ -6,12 +6,12 @@ import pytest
 from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips
-from perftop.model.episode import Episode, Host, Ran
+from perftop.model.episode import Episode, Host, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import losses
 
-SIBLING = {"who": [Ran(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
+SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
 
 
 def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, Interval]:

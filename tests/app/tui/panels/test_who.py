@@ -12,7 +12,7 @@ from fakes import NO_PMU, Does, Machine, guest, seen
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
-from perftop.model.tasks import Look
+from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import who
@@ -133,7 +133,7 @@ def test_who_runs_is_worked_out_once_for_each_look() -> None:
     found = who.runners(session, interval)
     again = who.runners(session, dataclasses.replace(interval, seq=interval.seq + 1))
     assert again[0] is found[0]
-    other = dataclasses.replace(interval, look=Look({"0": [7, "other", 0.5]}))
+    other = dataclasses.replace(interval, look=TaskSnapshot({"0": [7, "other", 0.5]}))
     assert [one.comm for one in who.runners(session, other)] == ["other"]
 
 

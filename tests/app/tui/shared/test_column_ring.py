@@ -10,7 +10,7 @@ import pytest
 
 from perftop.base.arrays import Floats
 from perftop.session.history import edges
-from perftop.session.sample_history import Times
+from perftop.session.history_chunk import Times
 from perftop.tui.shared.column_ring import Ring
 
 BIN_NS, BINS = 1000, 8

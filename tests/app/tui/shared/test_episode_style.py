@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes import Machine, seen
 
 from perftop.model.episode import Episode
-from perftop.session.file_episodes import FileEpisodes
+from perftop.session.episodes import RecordingEpisodes
 from perftop.tui.shared.episode_style import during
 
 
@@ -16,7 +16,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     live = Episode("offline", [1], now_ns - 1)
     session.detector.running = [live]
     assert during(session, interval) == [live]
-    session.file = FileEpisodes()
+    session.file = RecordingEpisodes()
     later, here, before = (
         Episode("steal", [0], now_ns + since, until if until is None else now_ns + until)
         for since, until in ((10**9, None), (-(10**8), 10**9), (-2 * 10**9, -(10**9)))

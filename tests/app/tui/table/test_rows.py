@@ -15,7 +15,7 @@ from perftop.base.format import clock_unit
 from perftop.draw import strips, theme
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
-from perftop.session import columns
+from perftop.session import values as columns
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.table import layout, lines
 
@@ -28,7 +28,7 @@ def drawn(
     """All columns, without an app; `doubt`: a CPU and its counter."""
     session, interval = seen(machine, **more)
     interval = doubting(interval, *doubt) if doubt else interval
-    of = columns.Tabular(session)
+    of = columns.CpuColumns(session)
     slots = [layout.slot(column, GHZ) for column in of.columns()]
     page = layout.Page(
         {"cpu": [str(row.cpu) for row in session.topology]},
@@ -149,7 +149,7 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
 
 def test_what_looks_equal_does_not_change_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
-    of = columns.Tabular(session)
+    of = columns.CpuColumns(session)
     rows = of.arranged(np.arange(8), columns.ALL[0], interval, GHZ, reverse=False).tolist()
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw.strips import text
-from perftop.session.columns import BY_KEY
+from perftop.session.values import BY_KEY
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Place
 from perftop.tui.timeline import lanes

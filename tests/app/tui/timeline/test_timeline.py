@@ -9,9 +9,9 @@ import pytest
 from fakes import Does, Machine, doubting, guest
 from time_view import look, many, seen, two
 
-from perftop.session.columns import BY_KEY
 from perftop.session.filter import parse
 from perftop.session.history import History
+from perftop.session.values import BY_KEY
 from perftop.tui.shared import time_axis
 
 UTIL = BY_KEY["util"]

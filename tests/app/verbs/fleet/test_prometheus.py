@@ -21,7 +21,7 @@ from waiting import until, wait
 from perftop.base.errors import Failed
 from perftop.process import prometheus
 from perftop.process.prometheus import Server
-from perftop.session.fleet.fleet import Sight
+from perftop.session.fleet.fleet import RowChoice
 from perftop.session.fleet.scraped import Questions
 from perftop.verbs.fleet.prometheus import PrometheusSource
 
@@ -147,7 +147,7 @@ def test_two_thousand_machines_are_taken_at_once() -> None:
         asked(source, lambda: source.fleet.machines)
     assert len(source.fleet.machines) == 2_000
     assert all(machine.answers for machine in source.fleet.machines.values())
-    assert source.fleet.rows(Sight(), NOW)[0].name == f"n{worst}:9917"
+    assert source.fleet.rows(RowChoice(), NOW)[0].name == f"n{worst}:9917"
 
 
 def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:

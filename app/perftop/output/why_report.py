@@ -28,10 +28,10 @@ from perftop.output.sentences import (
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
-from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
+from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.missing import by_reason, lasting
-from perftop.session.run_times import Times
 from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
 
 MIN_SHARE = 0.01
 """Share of the time from which a cause is named."""
@@ -89,7 +89,7 @@ class Check:
 class Report:
     job: str | None
     """Name of the watched job; None: all working CPUs."""
-    sums: Sums
+    sums: LossSums
     findings: list[Finding]
     """All causes, the costliest first."""
     checks: list[Check]
@@ -121,7 +121,7 @@ def report(
             found.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
-    if not session.run_times.waits_told:
+    if not session.run_times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
     return Report(
         job, sums, found, checks(session, sums, episodes), unseen or [OWN_WAITS], _hides(session),
@@ -143,14 +143,14 @@ def _hides(session: Session) -> str:
         vm = session.hello.virtualisation is not None
         outside = " or a busy sibling outside" if vm else ""
         return f"A low clock{outside} would look like slow code here."
-    if not session.sieve.turbo.cpus.any():
+    if not session.reader.turbo.cpus.any():
         return "No turbo table is known: clocks are compared with the base clock."
     return ""
 
 
 def _job(session: Session) -> str | None:
     """Name of the watched job; of one that is watched by its PID, that of most of its threads."""
-    name = session.neighbours.watching.name
+    name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
         return None if name is None else safe(name, MAX_NAME + 1)
     names = [one.comm for one in session.run_times.threads.values()]
@@ -161,7 +161,7 @@ def _job(session: Session) -> str | None:
 
 
 def _finding(
-    session: Session, sums: Sums, cause: Cause, episodes: Sequence[Episode], job: str | None,
+    session: Session, sums: LossSums, cause: Cause, episodes: Sequence[Episode], job: str | None,
     span_ns: int, *, past: bool,
 ) -> Finding:  # fmt: skip
     now_ns, kind, lost_s = session.now_ns, KINDS.get(cause[0]), sums.by_cause[cause]
@@ -185,7 +185,7 @@ def _finding(
         "measured" if worst is None else worst.confidence, pieces(cause[1], shown),
         _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
-    if cause[1] == OTHER:
+    if cause[1] == UNEXPLAINED:
         return replace(found, confidence="unknown", evidence=["no limit was seen to act"])
     if cause == STEAL:
         return replace(
@@ -206,7 +206,7 @@ def _by(cause: Cause, worst: Episode | None) -> str:
         return who[0].comm
     if kind == "neighbour":
         return f"others that {'saturate memory bandwidth' if name == 'memory' else 'share cores'}"
-    if name == OTHER:
+    if name == UNEXPLAINED:
         return "halts" if kind == "involuntary-halt" else "a low clock"
     if kind == "ramp":
         return "the ramp-up of its clock"
@@ -274,7 +274,7 @@ class Queue:
     """Whether it is known whom they waited for."""
 
 
-Tasks = Mapping[tuple[int, str, int], Times]
+Tasks = Mapping[tuple[int, str, int], TaskTimes]
 """Times of tasks by PID, name and CPU."""
 
 
@@ -282,7 +282,7 @@ def queue(session: Session, job: str | None) -> Queue | None:
     """`job`: name of the watched job; None: of all tasks those of one name that waited most. None:
     nobody waited."""
     tasks = session.run_times.tasks
-    members: Mapping[Any, Times] = session.run_times.threads
+    members: Mapping[Any, TaskTimes] = session.run_times.threads
     name, what, pids = job or "", "thread", {pid for pid, _ in session.run_times.threads}
     if job is None:
         waits: dict[str, float] = {}
@@ -339,8 +339,8 @@ def queue(session: Session, job: str | None) -> Queue | None:
     )  # fmt: skip
 
 
-def _sum(times: Iterable[Times]) -> Times:
-    whole = Times("")
+def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
+    whole = TaskTimes("")
     for one in times:
         whole.run_s += one.run_s
         whole.wait_s += one.wait_s
@@ -394,7 +394,7 @@ def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
 # --- what was looked for
 
 
-def checks(session: Session, sums: Sums, episodes: Sequence[Episode]) -> list[Check]:
+def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
     """What could be seen here, the costliest first."""
     whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
     found: list[Check] = []
@@ -403,7 +403,7 @@ def checks(session: Session, sums: Sums, episodes: Sequence[Episode]) -> list[Ch
         found.append(
             Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
         )
-    if session.run_times.waits_told:
+    if session.run_times.has_waits:
         share = shares.get(WAIT, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
@@ -446,7 +446,7 @@ def _small(share: float) -> str:
 
 def _mean_clocks(session: Session, whole: Interval) -> str:
     """Mean clock and ceiling of the cores that worked; '' if none did."""
-    cores = session.sieve.cores
+    cores = session.reader.cores
     if len(whole.ceilings.low_hz) != len(cores.lists):
         return ""
     ceiling = cores.by_cpu(whole.ceilings.low_hz)

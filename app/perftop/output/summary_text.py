@@ -17,10 +17,10 @@ from perftop.output.run_summary import summary_line
 from perftop.output.sentences import depth, where
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown, shown_unit, table_line
-from perftop.output.why import MAX_CAUSES, MIN_SHARE, Finding, report
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
 from perftop.output.why_text import answer
+from perftop.session.episodes import Tally
 from perftop.session.session import Session
-from perftop.session.summary import Tally
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 ROWS = ("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles", "involuntary", "steal")

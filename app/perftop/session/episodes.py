@@ -1,0 +1,278 @@
+"""What happened in a stream: its episodes and marks, in one log that the session owns.
+
+An episode runs until its detector ends it. Of a recording, a pass over the whole file finds the
+episodes of all of it (`RecordingEpisodes`); a session that entered the file in its middle has seen
+some of them too, with a start that may be too late. What the pass has found takes their place.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.base.times import length
+from perftop.detect.engine import RunningEpisodes
+from perftop.model.episode import Episode
+
+MAX_ENDED = 8192
+"""Ended episodes that a log keeps: as many as can end in one frame."""
+MAX_MARKS = 1000
+"""Marks that a log keeps, the newest."""
+MAX_EPISODES = 1 << 16
+"""Episodes and marks kept of a whole recording: about 100 MB."""
+LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
+"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
+the longer one holds. A gap in the samples delays the listing."""
+LISTED_NS = 10_000_000_000
+"""Time after its end by which the pass over a recording has certainly listed an episode."""
+MAX_LABEL, MAX_WARNING = 80, 200
+"""Characters of the label of a mark, and of a warning."""
+RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
+ASLEEP, GAP = "was suspended for ", "no link for "
+"""How the labels of marks begin that no user has set."""
+
+
+class EpisodeLog:
+    """The episodes and marks of one session."""
+
+    def __init__(self, detector: RunningEpisodes, sample_ns: int) -> None:
+        self._detector = detector
+        self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
+        self.recording: RecordingEpisodes | None = None
+        """What a pass over the whole recording has found; None: there is no recording."""
+        self._ended: list[Episode] = []
+        """The newest of the episodes that have ended, newest last."""
+        self._forgotten = 0
+        """Number of episodes that ended before those."""
+        self._marks: list[Episode] = []
+
+    @property
+    def running(self) -> list[Episode]:
+        """Episodes that have not ended, oldest first; of a recording, up to its end."""
+        found, file = self._detector.running, self.recording
+        return found if file is None else [*file.running, *file.not_listed(found)]
+
+    @property
+    def ended(self) -> list[Episode]:
+        """Episodes that have ended, newest last: the newest, or all of a recording."""
+        return self._ended if self.recording is None else self.recording.with_ended(self._ended)
+
+    @property
+    def marks(self) -> list[Episode]:
+        """Named moments: on no CPU, without length."""
+        return self._marks if self.recording is None else self.recording.with_marks(self._marks)
+
+    def between(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Episodes that ran after `since_ns` and had begun by `until_ns`; running ones first, then
+        the others in the order of their ends."""
+        running = [e for e in self.running if e.start_ns <= until_ns]
+        if self.recording is not None and self.recording.complete:
+            return [*running, *self.recording.overlapping(since_ns, until_ns)]
+        least_ns = since_ns - self._late_ns
+        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self.ended))
+        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+        return [*running, *reversed(ended)]
+
+    def since(self, cursor: int) -> tuple[list[Episode], int]:
+        """Episodes that have ended since a reader's last call, and its cursor for the next one; the
+        first cursor is 0. A reader that comes after more than MAX_ENDED episodes gets the newest.
+        """
+        news = self._ended[max(0, cursor - self._forgotten) :]
+        return news, self._forgotten + len(self._ended)
+
+    def end(self, episodes: list[Episode]) -> None:
+        """Add episodes that have ended."""
+        if episodes:
+            self._ended += episodes
+            self._forgotten += max(0, len(self._ended) - MAX_ENDED)
+            del self._ended[:-MAX_ENDED]
+
+    def add_mark(self, at_ns: int, text: str) -> None:
+        self._marks = [*self._marks, new_mark(at_ns, text)][-MAX_MARKS:]
+
+
+class RecordingEpisodes:
+    """Episodes and marks of a whole recording, as far as the pass over it has come."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.ended: list[Episode] = []
+        """Ended episodes in the order in which they were listed, which is nearly that of their
+        ends."""
+        self.running: list[Episode] = []
+        """Episodes that still run at the end of the file; known once the pass is complete."""
+        self.marks: list[Episode] = []
+        self.until_ns = 0
+        """Raw ns up to which the pass has come."""
+        self.complete = False
+        self.left_out = 0
+        """Number of episodes beyond MAX_EPISODES."""
+        self._spans = np.zeros((2, 0), np.int64)
+        """Starts and ends of `ended`."""
+        self._merged: tuple[object, list[Episode]] = None, []
+
+    def add(self, episode: Episode) -> None:
+        if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
+            self.left_out += 1
+        elif episode.kind == "mark":
+            self.marks.append(episode)
+        elif episode.end_ns is None:
+            self.running.append(episode)
+        else:
+            self.ended.append(episode)
+
+    def name(self, moment: Episode) -> None:
+        """Add a mark of the user, which the file does not have."""
+        self.marks = sorted([*self.marks, moment], key=_start_ns)
+
+    def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
+        if self._spans.shape[1] != len(self.ended):
+            spans = [(e.start_ns, e.end_ns) for e in self.ended]
+            self._spans = np.array(spans, np.int64).reshape(-1, 2).T
+        starts, ends = self._spans
+        return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
+
+    def with_ended(self, seen: list[Episode]) -> list[Episode]:
+        """All ended episodes: these, and those that a session has seen and the pass has not reached
+        yet."""
+        if self.complete:
+            return self.ended
+        state = len(self.ended), self.until_ns, len(seen), *(id(e) for e in seen[-1:])
+        if state != self._merged[0]:
+            found = [*self.ended, *self.not_listed(seen)]
+            self._merged = state, sorted(found, key=lambda e: e.end_ns or 0)
+        return self._merged[1]
+
+    def with_marks(self, seen: list[Episode]) -> list[Episode]:
+        """All marks, oldest first."""
+        if self.complete:
+            return self.marks
+        known = {(e.start_ns, str(e.evidence["label"])): e for e in (*seen, *self.marks)}
+        return sorted(known.values(), key=_start_ns)
+
+    def not_listed(self, seen: Sequence[Episode]) -> list[Episode]:
+        """The seen episodes that the pass has not found, not even with another start."""
+        if self.complete:
+            return []
+        found, listed_ns = [], self.until_ns - LISTED_NS
+        for episode in seen:
+            end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
+            if episode.end_ns is not None and end_ns <= listed_ns:
+                continue
+            alike = (
+                listed.kind == episode.kind
+                and (not listed.cpus or not set(listed.cpus).isdisjoint(episode.cpus))
+                for listed in self.overlapping(episode.start_ns, end_ns)
+            )
+            if not any(alike):
+                found.append(episode)
+        return found
+
+
+class Beginnings:
+    """One reader's view of the running episodes: which have begun since its last call."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Episode] = {}
+        """Episodes by identity, which is unique as long as they are kept here."""
+
+    def of(self, running: Iterable[Episode]) -> list[Episode]:
+        """The episodes that were not running at the last call."""
+        now = {id(episode): episode for episode in running}
+        news = [episode for key, episode in now.items() if key not in self._known]
+        self._known = now
+        return news
+
+    def known(self, episode: Episode) -> bool:
+        """Whether it was running at the last call."""
+        return id(episode) in self._known
+
+
+class Tally:
+    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[str, int]] = {}
+        self._worst: dict[str, Episode] = {}
+
+    def add(self, episode: Episode, now_ns: int) -> None:
+        causes = self.counted.setdefault(episode.kind, {})
+        causes[episode.cause] = causes.get(episode.cause, 0) + 1
+        held = self._worst.get(episode.kind)
+        cost = episode.lost_s(now_ns), episode.depth or 0.0
+        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
+            self._worst[episode.kind] = episode
+
+    def worst(self) -> list[Episode]:
+        """Of the kinds of which there were several; a single one is listed anyway."""
+        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
+        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
+
+
+def _start_ns(episode: Episode) -> int:
+    return episode.start_ns
+
+
+# --- marks and warnings, from notes; their data are untrusted
+
+
+def new_mark(at_ns: int, text: str) -> Episode:
+    """A moment with a name, `at_ns` raw."""
+    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text})
+
+
+def mark_label(note: wire.Note) -> str | None:
+    """The label of the moment that a note marks; None: it marks none."""
+    data = note.data
+    match note.kind:
+        case "mark":
+            text = str(data.get("label", ""))
+        case "run-start":
+            argv = data.get("argv")
+            text = RUN_STARTED + shlex.join(map(str, argv if isinstance(argv, list) else []))
+        case "run-end":
+            text = f"{RUN_ENDED}status {data.get('status')}"
+        case "gap":
+            text = gap_text(note)
+        case _:
+            return None
+    return shorten_label(text)
+
+
+def shorten_label(text: str) -> str:
+    return text[:MAX_LABEL]
+
+
+def next_mark_label(marks: Iterable[Episode]) -> str:
+    """The label of a new mark that the user gave no name."""
+    labels = [str(one.evidence["label"]) for one in marks]
+    named = [one for one in labels if not one.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))]
+    return f"mark {len(named) + 1}"
+
+
+def gap_text(note: wire.Note) -> str:
+    since_ns = note.data.get("since_ns")
+    if not isinstance(since_ns, int) or not 0 <= since_ns <= note.time_ns:
+        return f"{GAP}some time"
+    return f"{GAP}{length(note.time_ns - since_ns)}"
+
+
+def warning_text(note: wire.Note) -> str:
+    if note.kind == "gap":
+        return f"{gap_text(note)}: {note.data.get('why')}"[:MAX_WARNING]
+    return str(note.data.get("text", ""))[:MAX_WARNING]
+
+
+def recalibration_text(key: str, before: float, now: float) -> str:
+    """The warning that a counter turned out to count in another unit."""
+    return (
+        f"a tick of {key} is {now:g} TSC ticks, not {before:g} as assumed until now: "
+        "earlier SMT states are wrong"
+    )

@@ -1,0 +1,114 @@
+"""Moments of the past to go to: those of episodes, and those that a user types."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from perftop.base.times import when
+
+if TYPE_CHECKING:
+    from perftop.model.episode import Episode
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
+
+HINT = "12:03:05, 12:03, -30s or -2m"
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
+_SPAN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
+_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
+    """Episodes on some of these CPUs (None: on any) that can be shown, and marks."""
+    wanted = None if cpus is None else set(cpus)
+    return [
+        episode
+        for episode in (*session.ended, *session.running, *session.marks)
+        if is_reachable(session, episode)
+        and (wanted is None or not episode.cpus or not wanted.isdisjoint(episode.cpus))
+    ]
+
+
+def is_reachable(session: Session, episode: Episode) -> bool:
+    """Whether the episode can be shown: history still has it, or a recording."""
+    if session.file is not None:
+        return True
+    first_ns = session.history.first_ns if session.history is not None else None
+    return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)
+
+
+def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
+    """Raw ns. An interval of as many samples as this one that ends there begins with the episode;
+    of a short one it is the end."""
+    sample_ns = session.hello.sample_ns
+    samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
+    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2  # samples come a bit late
+    return full_ns if episode.end_ns is None else min(full_ns, episode.end_ns)
+
+
+def nearest_moment(
+    session: Session, interval: Interval, episodes: Iterable[Episode], by: int
+) -> int | None:
+    """The moment of the next episode after this interval, or for -1 of the last one before it;
+    None: there is none."""
+    if session.history is None:
+        return None
+    times = session.history.times()
+    wanted = [moment_of(session, episode, interval) for episode in episodes]
+    if not len(times) or not wanted:
+        return None
+    # At the ends of samples: else one would come back to the moment that is shown already.
+    found = times[(times.searchsorted(wanted, side="right") - 1).clip(0)]
+    beyond = found[found > interval.time_ns] if by > 0 else found[found < interval.time_ns]
+    if not len(beyond):
+        return None
+    return int(beyond.min() if by > 0 else beyond.max())
+
+
+def typed_moment(
+    text: str, session: Session, interval: Interval, reach_ns: tuple[int, int] | None = None
+) -> int:
+    """Raw ns; seen from `interval`. `reach_ns`: the range of possible moments, if not that which
+    the session keeps. ValueError: one line for the user."""
+    history = session.history
+    if reach_ns is None and history is not None and history.first_ns is not None:
+        reach_ns = history.first_ns, history.last_ns or history.first_ns
+    if reach_ns is None:
+        raise ValueError("no history is kept")
+    ahead_ns = session.hello.wall_ns - session.hello.raw_ns
+    known = interval.time_ns, *reach_ns
+    return parse_moment(text, *(raw_ns + ahead_ns for raw_ns in known)) - ahead_ns
+
+
+def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
+    """Unix ns. A time of day is the latest one until the newest sample, a span counts from what is
+    shown, in seconds if it has no unit. ValueError: one line for the user."""
+    text = text.strip()
+    if match := _SPAN.fullmatch(text):
+        sign, number, unit = match.groups()
+        span_ns = round(float(number) * _NS[unit or "s"])
+        found = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
+    elif match := _CLOCK.fullmatch(text):
+        found, end = _time_of_day(match, last_ns)
+    else:
+        raise ValueError(f"invalid time (try {HINT})")
+    if end < first_ns or found > last_ns:
+        raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
+    return max(found, first_ns)
+
+
+def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
+    """First and last moment that it may mean: 12:03 is a whole minute."""
+    hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
+    if hour > 23 or minute > 59 or second >= 60:
+        raise ValueError(f"invalid time of day (try {HINT})")
+    day = time.localtime(last_ns // 10**9)
+    for ago in (0, 1):
+        date = (day.tm_year, day.tm_mon, day.tm_mday - ago)
+        whole = time.mktime((*date, hour, minute, 0, 0, 0, -1))
+        found = int(whole) * 10**9 + round(second * 1e9)
+        if found <= last_ns:
+            break
+    return found, found + _NS["s" if match[3] else "m"] - 1

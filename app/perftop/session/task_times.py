@@ -1,0 +1,215 @@
+"""How long tasks ran and how long they waited for a CPU, summed up over a stream.
+
+The probe sends each thread of a watched job with its sums since its birth. Of all other tasks it
+sends only what the busiest did between two looks. A thread that was born and ended between two
+looks is never seen, and all time between two looks counts for the CPU where a thread ran last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
+
+MAX_THREADS = 1 << 14
+"""Threads of the job that are remembered, the last seen."""
+MAX_TASKS = 4096
+"""Tasks that are remembered, the last seen. A process counts once on each CPU."""
+MIN_WAIT = 0.05
+"""Share of the time from which a task counts as waiting."""
+MAX_FIRST_NS = 1_500_000_000
+"""Upper bound on the time attributed to the first look at all tasks."""
+MIN_CPU_SHARE = 0.01
+"""Minimum share of the job's running time. A CPU with less was only visited, and would thin the
+mean of those that worked."""
+HALF_CPU = 0.5
+"""Sums of busy shares are rounded to whole CPUs: 15.5 of 16 are all."""
+MAX_NAMES = 256
+
+Key = tuple[int, int]
+"""Process and thread."""
+
+
+@dataclass(slots=True)
+class TaskTimes:
+    """Seconds of one task, or of several."""
+
+    comm: str
+    run_s: float = 0.0
+    wait_s: float = 0.0
+    by_cpu: dict[int, float] = field(default_factory=dict)
+    """Seconds that it ran or waited, by CPU."""
+
+    @property
+    def wanted_s(self) -> float:
+        return self.run_s + self.wait_s
+
+    def add(self, cpu: int, run_s: float, wait_s: float) -> None:
+        self.run_s += run_s
+        self.wait_s += wait_s
+        self.by_cpu[cpu] = self.by_cpu.get(cpu, 0.0) + run_s + wait_s
+
+
+class JobFootprint:
+    """On which CPUs a job ran, and how long it waited for a CPU and for a disk."""
+
+    def __init__(self, root: int) -> None:
+        """`root`: the first process of a job that we started. All that its threads and children did
+        since their birth was done for the job; of the process itself, only what it did after the
+        first look, when it still waited for its start. -1: the job ran before, and of each thread
+        only what it did after the first look counts."""
+        self.root = root
+        self.seconds: dict[int, float] = {}
+        """Seconds that the job ran, by CPU."""
+        self.waited_s: float | None = None
+        """Seconds that all threads together waited for a CPU; None: unknown."""
+        self.disk_s: float | None = None
+        """Seconds that all threads together waited for a disk; None: unknown."""
+        self.pids: set[int] = set()
+        self._run_ns: dict[Key, tuple[int, int | None]] = {}
+        """Nanoseconds that each thread had run and waited at the last look."""
+        self._disk_ns: dict[Key, int] = {}
+
+    def take(self, watched_job: WatchedJob, time_ns: int) -> None:
+        """Add the looks of the frame of that time."""
+        for _ in self.steps(watched_job, time_ns):
+            pass
+
+    def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
+        """Add the looks of the frame of that time; yields each thread, and the seconds that it ran
+        and waited since the look before."""
+        if watched_job.time_ns != time_ns:
+            return
+        for thread in watched_job.told:
+            point, key = thread.points[-1], (thread.pid, thread.tid)
+            is_new = self.root >= 0 and thread.tid != self.root
+            now = point.run_ns, point.wait_ns
+            run_ns, wait_ns = self._run_ns.pop(key, (0, 0) if is_new else now)
+            self._run_ns[key] = now
+            ran_s, waited_s = max(0, point.run_ns - run_ns) / 1e9, 0.0
+            if point.wait_ns is not None and wait_ns is not None:
+                waited_s = max(0, point.wait_ns - wait_ns) / 1e9
+                self.waited_s = (self.waited_s or 0.0) + waited_s
+            if ran_s:
+                self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
+            if (disk_ns := watched_job.disk_ns.get(thread.tid)) is not None:
+                before_ns = self._disk_ns.pop(key, 0 if is_new else disk_ns)
+                self._disk_ns[key] = disk_ns
+                self.disk_s = (self.disk_s or 0.0) + max(0, disk_ns - before_ns) / 1e9
+            if len(self.pids) < MAX_THREADS:
+                self.pids.add(thread.pid)
+            yield thread, ran_s, waited_s
+        _drop_oldest(self._run_ns, MAX_THREADS)
+        _drop_oldest(self._disk_ns, MAX_THREADS)
+
+    @property
+    def seen_s(self) -> float:
+        return sum(self.seconds.values())
+
+    def cpus(self) -> list[int]:
+        least_s = MIN_CPU_SHARE * self.seen_s
+        return sorted(cpu for cpu, run_s in self.seconds.items() if run_s >= least_s)
+
+
+class RunTimes:
+    """Times of the watched job's threads and of the busiest tasks."""
+
+    def __init__(self, cpus: Sequence[int], root: int = -1) -> None:
+        """`cpus`: by position, as in what is returned here; `root`: as in JobFootprint."""
+        self._position = {cpu: at for at, cpu in enumerate(cpus)}
+        self.job = JobFootprint(root)
+        self.threads: dict[Key, TaskTimes] = {}
+        """Times of the threads of the watched job, by process and thread."""
+        self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
+        """Times of tasks by process, name and CPU."""
+        self._look_ns = 0
+        self.seen_s = 0.0
+        """Seconds that the looks at all tasks were about."""
+        self.has_waits = False
+        """Whether the stream has times of waiting."""
+        self.waiting_s = 0.0
+        """Seconds of looks in which a task waited for MIN_WAIT of the time or more."""
+
+    def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
+        """Add the looks at the job of the frame of that time; the seconds that it ran and waited
+        since the look before at each thread."""
+        run_s, wait_s = np.zeros((2, len(self._position)))
+        for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
+            self.has_waits |= thread.points[-1].wait_ns is not None
+            times = self.threads.setdefault((thread.pid, thread.tid), TaskTimes(thread.comm))
+            times.comm = thread.comm
+            times.add(thread.cpu, ran_s, waited_s)
+            if (at := self._position.get(thread.cpu)) is not None:
+                run_s[at] += ran_s
+                wait_s[at] += waited_s
+        _drop_oldest(self.threads, MAX_THREADS)
+        return run_s, wait_s
+
+    def of_all(self, look: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
+        """Add a look at all tasks; the seconds that the tasks in it waited since the look before.
+        `since_ns`: start of the stream."""
+        first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
+        span_s = max(0, time_ns - (self._look_ns or first_ns)) / 1e9
+        self._look_ns = time_ns
+        waited_s, someone_waits = np.zeros(len(self._position)), False
+        for cpu, at in self._position.items():
+            for ran in look.on(str(cpu)):
+                wait = ran.wait if isfinite(ran.wait) else 0.0
+                self.has_waits |= isfinite(ran.wait)
+                key = ran.task.pid, ran.task.comm, cpu
+                times = self.tasks.pop(key, None) or TaskTimes(ran.task.comm)
+                self.tasks[key] = times
+                times.add(cpu, ran.task.share * span_s, wait * span_s)
+                waited_s[at] += wait * span_s
+                someone_waits |= wait >= MIN_WAIT
+        self.seen_s += span_s
+        self.waiting_s += span_s if someone_waits else 0.0
+        _drop_oldest(self.tasks, MAX_TASKS)
+        return waited_s
+
+
+class BusyCpus:
+    """Seconds in which all CPUs worked, in which only one did, and in which none did: that finds a
+    program that leaves the others idle."""
+
+    def __init__(self) -> None:
+        self.all_s = self.one_s = self.none_s = self.between_s = 0.0
+        self._alone: dict[str, float] = {}
+        """By name of a task, seconds of `one_s` in which it ran most."""
+
+    def add(self, util: Floats, span_s: float, look: TaskSnapshot) -> None:
+        """A sample. `util`: busy shares of the CPUs asked for; NaN for those that are off or not
+        known. `look`: the latest."""
+        known = util[np.isfinite(util)]
+        if not len(known):
+            return
+        busy = float(known.sum())
+        if busy < HALF_CPU:
+            self.none_s += span_s
+        elif busy >= len(known) - HALF_CPU:
+            self.all_s += span_s
+        elif busy < 1 + HALF_CPU:
+            self.one_s += span_s
+            firsts = [ran.task for cpu in look.tasks for ran in look.on(cpu)[:1]]
+            _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
+            if name and (name in self._alone or len(self._alone) < MAX_NAMES):
+                self._alone[name] = self._alone.get(name, 0.0) + span_s
+        else:
+            self.between_s += span_s
+
+    @property
+    def alone(self) -> str:
+        """Who ran for most of the time in which one CPU worked; '' if nobody for half of it."""
+        name = max(self._alone, key=lambda one: self._alone[one], default="")
+        return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
+
+
+def _drop_oldest(known: dict[Any, Any], most: int) -> None:
+    while len(known) > most:
+        del known[next(iter(known))]

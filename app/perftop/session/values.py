@@ -1,0 +1,204 @@
+"""Values of numbers in one interval, by key: of CPUs, whatever they share them with, and of the
+machine. `CpuColumns` has the numbers of one stream that a table of CPUs can show.
+
+What a number is called, its unit and its digits are in `model.numbers`.
+"""
+
+from __future__ import annotations
+
+from math import nan
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.format import ClockUnit
+from perftop.model import numbers
+from perftop.model.machine_totals import OF_L3
+from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE, Number
+from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+MAX_NAME = 64
+"""Characters of a task's name that a table shows."""
+_KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
+BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
+"""Numbers that tables of CPUs of any stream can have."""
+ALL = tuple(BY_KEY.values())
+PACKAGE = {key: key.removeprefix("package_") for key in numbers.PACKAGE}
+"""Keys of the numbers of packages, with their names in a line of JSON."""
+L3 = dict(zip(numbers.L3, OF_L3, strict=True))
+"""Keys of the numbers of L3s, with their names in a line of JSON."""
+
+
+def is_possible(key: str) -> bool:
+    """Whether some stream can have this column."""
+    return key in BY_KEY or key in RARE or key.startswith(EVENT)
+
+
+def by_key(session: Session) -> dict[str, Number]:
+    """All columns of a stream. Its chosen events come after the first two that every stream may
+    have, since who asks for them wants to see them."""
+    events = session.evaluator.registry.events
+    first = {key: BY_KEY[key] for key in ("util", "busy_hz")}
+    return first | events | BY_KEY if events else BY_KEY
+
+
+def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
+    """By position of the CPU, any number of it, of its core, package or L3, or how far a counter
+    moved per second; NaN where unknown."""
+    if key in session.evaluator.metrics:
+        return interval.values[key]
+    if key in STATES:
+        return spread(session, interval.split.states[:, STATES.index(key)])
+    match key:
+        case "turbo_ceiling_hz":
+            return spread(session, interval.ceilings.hz)
+        case "turbo_ceiling_low_hz":
+            return spread(session, interval.ceilings.low_hz)
+        case "turbo_ceiling_high_hz":
+            return spread(session, interval.ceilings.high_hz)
+        case "active_threads":
+            return spread(session, interval.split.active_threads)
+        case "core_power_w":
+            return spread(session, interval.core_power_w)
+    found = np.full(len(session.topology), nan)
+    if key in PACKAGE:
+        values = interval.packages.get(PACKAGE[key], np.zeros(0))
+        for cpus, value in zip(session.hello.packages, values, strict=False):
+            found[[session.position[cpu] for cpu in cpus]] = value
+    elif key in L3:
+        values = interval.caches.get(L3[key], np.zeros(0))
+        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
+        for row, place in enumerate(session.topology):
+            if place.l3 in known:
+                found[row] = values[known[place.l3]]
+    elif interval.elapsed_s and (count := interval.counts.get(key)) is not None:
+        return count / interval.elapsed_s if len(count) == len(found) else found
+    return found
+
+
+def of_machine(session: Session, interval: Interval, key: str) -> float:
+    """A number of the machine as a whole: its own, or of the CPUs that the user asked for together;
+    NaN where unknown."""
+    if key in interval.machine:
+        return interval.machine[key]
+    if key in session.evaluator.metrics:
+        return interval.values.over(key, session.shown)
+    if key in STATES:
+        return interval.split.mean(key, session.shown_cores())
+    return nan
+
+
+def counted(key: str, session: Session, interval: Interval) -> Floats:
+    return of_cpus(session, interval, key)
+
+
+def measured(column: Number, session: Session, interval: Interval) -> Floats:
+    return of_cpus(session, interval, column.key)
+
+
+def shown(column: Number, session: Session, interval: Interval) -> Floats:
+    """As `of_cpus`; NaN also where a CPU at rest has a number per running time."""
+    values = of_cpus(session, interval, column.key)
+    return np.where(interval.resting, nan, values) if column.of_running else values
+
+
+def spread(session: Session, by_core: Floats) -> Floats:
+    """Values of cores by position of their CPUs; NaN where none is known, and for all if a core has
+    come since."""
+    cores = session.reader.cores
+    if len(by_core) != len(cores.lists):
+        return np.full(len(cores.of_cpu), nan)
+    return cores.by_cpu(by_core)
+
+
+def mean_ceiling(ceilings: Floats, util: Floats) -> float:
+    """The ceiling of CPUs together, in Hz: each counts as long as it runs, as in their clock. Of
+    CPUs at rest it is the highest."""
+    known = np.isfinite(ceilings) & np.isfinite(util)
+    weights = np.where(known, util, 0.0)
+    total = float(weights.sum())
+    if total <= 0:
+        return float(np.fmax.reduce(ceilings, axis=None, initial=nan))
+    return float((weights * np.where(known, ceilings, 0.0)).sum() / total)
+
+
+def doubted(key: str, session: Session, interval: Interval) -> Bools:
+    """Mask by position of the CPUs with a doubted counter that this number is made of. A core's
+    states depend on the counters of all its CPUs."""
+    if not np.count_nonzero(interval.doubts):  # mostly
+        return np.zeros(len(interval.doubts), bool)
+    needs = {"tsc", key}
+    if key in session.evaluator.metrics:
+        needs = {"tsc", *session.evaluator.needs(key)}
+    elif key in STATES:
+        needs = {"tsc", session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
+    at = [i for i, name in enumerate(interval.keys) if name in needs]
+    found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
+    if key in STATES and found.any():
+        of_cpu = session.reader.cores.of_cpu
+        return np.asarray(np.isin(of_cpu, of_cpu[found]) & (of_cpu >= 0))
+    return found
+
+
+class CpuColumns:
+    """The numbers that a table of the CPUs of one stream can show, and their values."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        cores = session.reader.cores
+        positions = zip(session.topology, cores.of_cpu.tolist(), strict=True)
+        self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
+        """The first CPU of its core; of a CPU in no known core, itself."""
+        self.by_key = by_key(session)
+        counted = self._counted_keys()
+        self._counted = tuple(column for key, column in self.by_key.items() if key in counted)
+
+    def _counted_keys(self) -> set[str]:
+        session, counters = self._session, self._session.counters.columns
+        keys = {key for key, chosen in session.evaluator.chosen.items() if chosen}
+        threads = {len(core) for core in session.cores}
+        if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
+            keys |= set(STATES)
+        elif max(threads, default=1) > 2:
+            keys.add("neither")
+        if session.reader.turbo.cpus.any():
+            keys.add("turbo_ceiling_hz")
+        return keys | ({"smi"} & counters.keys())
+
+    def columns(self) -> tuple[Number, ...]:
+        """The columns of this stream that are known by now."""
+        return (*self._counted, BY_KEY["task"]) if self._session.tasks else self._counted
+
+    def values(self, key: str, interval: Interval) -> Floats:
+        """Values by position of the CPU; NaN where unknown or not shown."""
+        column = self.by_key.get(key)
+        if column is None:
+            return of_cpus(self._session, interval, key)
+        return shown(column, self._session, interval)
+
+    def arranged(
+        self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
+    ) -> Ints:
+        """The rows in the order of a column: the highest first, names from a to z, unknown ones
+        last, whichever way. Equal as shown is equal: rows do not change places for what nobody
+        sees."""
+        if not column.unit:
+            names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
+            some = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
+            return np.array([*some, *(row for row in names if not names[row])], np.intp)
+        scale, digits = column.scale(clock)
+        known = np.where(interval.online, self.values(column.key, interval), nan)
+        values = np.round(known[rows] * scale, digits)
+        return rows[np.argsort(values if reverse else -values, kind="stable")]
+
+    def task(self, row: int, interval: Interval) -> str:
+        """Name and pid of the task that used the CPU most, as the wire has them: not to be drawn as
+        they are."""
+        if not interval.online[row]:
+            return ""
+        match interval.tasks.get(str(self._session.topology[row].cpu)):
+            case [int(pid), str(name), *_]:
+                return f"{name[:MAX_NAME]}:{pid}"
+        return ""
