@@ -82,7 +82,7 @@ class Measurement:
         return line
 
 
-class Beside(Measurement):
+class CommandMeasurement(Measurement):
     """The measurement of a command in a session that goes on afterwards."""
 
     bracket: Bracket

@@ -17,7 +17,7 @@ from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, meant, utf8
 from perftop.model.kinds import CAUSES, KINDS
-from perftop.output.measurement import Beside
+from perftop.output.measurement import CommandMeasurement
 from perftop.process.command_window import Bracket, Start
 from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job
@@ -244,7 +244,7 @@ class _Command:
 
     def __init__(self, job: Job, start: Start | None) -> None:
         self._job = job
-        self.measurement = Beside(job, start, REST_S)
+        self.measurement = CommandMeasurement(job, start, REST_S)
         self._session: Session | None = None
         self._waiting: list[wire.Frame | wire.Note] = []
         """What has come and is not measured yet."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cores import lived
 from fakes import Does, Machine
+from perftop.output.episode_words import evidence
 from stepped import S, Stepped
 from turning import Turning
 
@@ -26,7 +27,6 @@ from perftop.detect.ramps import (
 )
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.episode_words import evidence
 
 GHZ = 1e9
 NAN = float("nan")

@@ -12,6 +12,7 @@ import made
 import numpy as np
 import pytest
 from fakes import Does, Machine, seen
+from perftop.output.episode_words import worded
 from stepped import S, Stepped
 from truths import SECOND, found, scripted
 
@@ -21,7 +22,6 @@ from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
 from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.episode_words import worded
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from perftop.output.episode_words import evidence
 
 from perfprobe.wire import Cpu
 from perftop.model.episode import GroupTraffic
 from perftop.model.memory import DEFAULT, L3Groups
-from perftop.output.episode_words import evidence
 
 S = 1_000_000_000
 TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]
