@@ -40,12 +40,9 @@ MAY_IMPORT = {
     "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
     "tui": "base process session recording output draw tui/shared tui/frame tui/screen tui/fleet"
     " tui/pair wire",
-    "verbs/ramp": "base draw",
-    "verbs/fleet": "base process session recording output wire",
-    "verbs": "base docs process model session recording output verbs/ramp wire"
+    "verbs": "base docs draw process model session recording output tui wire"
     " perfprobe.stream_options",
-    "commands": "base docs process tui verbs verbs/fleet perfprobe.stream_options",
-    "perftop": "base docs verbs commands",
+    "perftop": "base docs tui verbs",
     # --- perfprobe
     "frozen": "",
     "wire": "",

@@ -1,49 +1,63 @@
-"""The command line: maps arguments to verbs. Heavy modules are imported when a verb needs them."""
+"""The command line: finds the verb, understands habits of other tools, and words mistakes.
+
+A verb is a module of `verbs`, with its options and its work. All are imported here, so they import
+heavy modules only when they run.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
+import shutil
 import sys
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from perftop.base.errors import Failed, complain, discard, unwritten
-from perftop.commands import habits
-from perftop.commands.arguments import (
-    DefaultConfig,
-    Parser,
-    PrintCompletion,
-    Version,
-    check_command,
-    check_hosts,
-    check_rest,
-    check_verb,
-    split,
-    with_verb,
+from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.base.text import meant
+from perftop.verbs import (
+    diff,
+    doctor,
+    events,
+    export,
+    exporter,
+    fleet,
+    live,
+    options,
+    ramp,
+    record,
+    selftest,
+    serve,
+    stat,
+    summary,
+    timers,
+    topology,
+    why,
+)  # fmt: skip
+from perftop.verbs import (
+    help as help_pages,
 )
-from perftop.commands.measuring import add_record, add_stat, add_why
-from perftop.commands.options import at_terminal, watch_options
-from perftop.commands.reading import add_diff, add_export, add_summary
-from perftop.commands.screens import add_fleet, add_screens
-from perftop.commands.services import add_exporter, add_serve
-from perftop.verbs import machine_verbs
+
+VERBS = (live, stat, record, fleet, export, exporter, serve, summary, why, diff, topology, doctor,
+         events, timers, ramp, selftest, help_pages)  # fmt: skip
+"""In the order of the list of verbs."""
+GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
+"""Options of perftop itself, which need no verb."""
+RUN = ("live", "stat", "record", "why")
+"""Verbs that can run a command."""
 
 
 def main(argv: list[str] | None = None) -> int:
     given, command = split(list(sys.argv[1:] if argv is None else argv))
     if sys.stdout is None:
-        complain("stdout is closed: there is nowhere to write to")
+        complain("stdout is closed: nothing can be written")
         return 1
-    arguments = with_verb(given, command, screen=at_terminal())
+    arguments = with_verb(given, command, screen=options.at_terminal())
     try:
-        options = _parsed(habits.translated(arguments))
-        options.command = command
-        check_command(options)
-        check_hosts(options)
+        args = _parsed(translated(arguments), command)
         if command is None and arguments[0] == "stat" and arguments != given:
-            complain(
-                "no terminal for the screen, so this is one second as text; more: perftop help"
-            )
-        status: int = options.verb(options)
+            complain("no terminal for the screen; showing one second as text (see perftop help)")
+        status: int = args.verb(args)
         sys.stdout.flush()
     except Failed as failed:
         complain(str(failed))
@@ -60,63 +74,236 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def _parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
-    check_verb(parser.get_default("verbs"), arguments)
-    options, left = parser.parse_known_args(arguments)
-    check_rest(arguments[0], left, parser.get_default("verbs"))
-    return options
+def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """The arguments of perftop, and the command after `--`; None without `--`."""
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
+    """The arguments with the verb that is meant where none is given: the screen, or what a pipe or
+    a file can hold of it."""
+    first = arguments[0].partition("=")[0] if arguments else "-"
+    if not first.startswith("-") or first in GENERAL:
+        return arguments
+    if screen:
+        return ["live", *arguments]
+    return ["stat", *arguments] if command is not None else ["stat", "-n", "1", *arguments]
+
+
+# --- the parser
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = options.Parser(
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what takes the time: power, heat, a neighbour, the hypervisor, a queue.",
         epilog="Without a verb perftop opens the screen. To begin with: perftop demo, perftop why, "
-        "perftop doctor. `perftop VERB --help` tells a verb's options, `perftop help` the rest.",
+        "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` the "
+        "rest.",
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     parser.add_argument(
-        "--default-config", action=DefaultConfig, nargs=0, help="print a config file to begin with"
+        "--default-config", action=_DefaultConfig, nargs=0, help="print a config file to begin with"
     )
     parser.add_argument(
-        "--print-completion", action=PrintCompletion, choices=("bash", "zsh", "fish"),
+        "--print-completion", action=_PrintCompletion, choices=("bash", "zsh", "fish"),
         help="print a script that completes perftop's words in this shell",
     )  # fmt: skip
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
-    machine = machine_verbs.machine_options()
-    watch = watch_options(machine)
-    add_screens(verbs, watch)
-    add_stat(verbs, watch)
-    add_record(verbs, watch)
-    add_fleet(verbs)
-    add_export(verbs)
-    add_exporter(verbs, machine)
-    add_serve(verbs, watch)
-    add_summary(verbs)
-    add_why(verbs, watch)
-    add_diff(verbs)
-    machine_verbs.add(verbs, machine)
-    _add_help(verbs)
-    for named in verbs._choices_actions:  # noqa: SLF001 - argparse has no public way to read them
-        verb = verbs.choices[named.dest]
-        said = verb.description or str(named.help)  # what the list of verbs says of it
-        verb.description = f"{said[0].upper()}{said[1:]}."
+    for module in VERBS:
+        module.add(verbs)
     parser.set_defaults(verbs=dict(verbs.choices))
     return parser
 
 
-def _add_help(verbs: Any) -> None:
-    pages = verbs.add_parser("help", help="pages that explain perftop; options of a verb")
-    pages.add_argument(
-        "topic", nargs="?", metavar="TOPIC", help="a page or a verb (default: list the pages)"
-    )
+class _Version(argparse.Action):
+    """Prints the version, which is read only when asked for."""
 
-    def show(options: argparse.Namespace) -> int:
-        from perftop.verbs import help as help_pages
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
 
-        return help_pages.run(options.topic, verbs.choices)
+        print(f"perftop {version('perftop')}", flush=True)
+        parser.exit()
 
-    pages.set_defaults(verb=show)
+
+class _DefaultConfig(argparse.Action):
+    """Prints a config file with all entries at their defaults."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perftop.tui import config
+
+        print(config.default(), end="", flush=True)
+        parser.exit()
+
+
+class _PrintCompletion(argparse.Action):
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
+    ) -> None:
+        from perftop.docs import completion
+
+        print(completion.script(str(shell), parser), end="", flush=True)
+        parser.exit()
+
+
+def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
+    """The options of a verb, and the command after `--`. Raises Failed."""
+    parser = _parser()
+    verbs: Mapping[str, argparse.ArgumentParser] = parser.get_default("verbs")
+    _check_verb(verbs, arguments)
+    args, left = parser.parse_known_args(arguments)
+    if left:
+        raise Failed(_unexpected(arguments[0], left, verbs), USAGE)
+    args.command = command
+    _check_command(args)
+    _choose_hosts(args)
+    return args
+
+
+# --- mistakes
+
+
+def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
+    """Raises Failed if the first word is no verb. Users of perf or turbostat expect it to be a
+    command, so the message shows how to measure one."""
+    verb = arguments[0]
+    if verb.startswith("-") or verb in verbs:
+        return
+    program = shutil.which(verb) is not None
+    near = "" if program else meant(verb, [*verbs, *GENERAL])
+    text = f"unknown command {verb!r}{near or '; see perftop --help'}"
+    if program or (arguments[1:] and not near):
+        text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
+    raise Failed(text, USAGE)
+
+
+def _unexpected(
+    verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]
+) -> str:  # fmt: skip
+    """The message for words that the verb does not take; they may be meant as a command."""
+    first = left[0].partition("=")[0]
+    if first in verbs:
+        return f"the verb comes first: perftop {first} [OPTIONS]"
+    text = f"unexpected argument: {shlex.join(left)}"
+    if first.startswith("-"):
+        by_verb = {name: _options_of(parser) for name, parser in verbs.items()}
+        takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
+        if takers:
+            return f"{text}; {first} is for {', '.join(takers[:3])}"
+        near = meant(first, by_verb.get(verb, ())) if first.startswith("--") else ""
+        return text + (near or f"; see perftop {verb} --help")
+    if verb == "record" and not left[1:]:
+        return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
+    if verb in RUN:
+        return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
+    return f"{text}; see perftop {verb} --help"
+
+
+def _options_of(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
+
+
+def _check_command(args: argparse.Namespace) -> None:
+    """Raises Failed if a command after `--` cannot be run with these options."""
+    if args.command is None:
+        return
+    if not args.runs:
+        raise Failed("this verb runs no command; to measure one: perftop stat -- CMD", USAGE)
+    if not args.command:
+        raise Failed("no command after --", USAGE)
+    if any(getattr(args, name, None) is not None for name in ("duration", "count")):
+        raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
+
+
+def _choose_hosts(args: argparse.Namespace) -> None:
+    """Makes `hosts` of what --host has named, and `host` of the only one. Raises Failed if a verb
+    is asked for more than one and cannot do that."""
+    if not hasattr(args, "host"):
+        return
+    named = args.host or []
+    args.hosts = list(named)
+    args.host = named[0] if named else None
+    if len(named) > 1 and not getattr(args, "several", False):
+        raise Failed("one --host at a time here; stat and record take several", USAGE)
+
+
+# --- habits of users of perf, turbostat and htop
+
+HABITUAL = ("live", "stat", "record", "why", "serve")
+"""Verbs that read a machine, as perf and turbostat do."""
+_SAME = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
+         "--num_iterations": "--count"}  # fmt: skip
+"""Options that have another name here, and a value."""
+_DEFAULT = {"-a", "--all-cpus"}
+"""What is done anyway."""
+_MILLISECONDS = {"-I", "--interval-print"}
+"""The interval, of which a bare number is milliseconds."""
+_LINES = {"-n", "--count", "--num_iterations"}
+"""How many lines `stat` prints; other verbs print none."""
+_TABLE = "perftop record -o FILE, then perftop export FILE; or stat --json"
+_THREADS = "--watch takes a process, and follows its threads"
+_ENERGY = "energy of the whole run is in the summary; power: --metrics power_w"
+_COLUMNS = "columns: --metrics A,B"
+_ROWS = "each CPU has a row; only one row for all: --brief"
+_ANSWERS = {
+    "-d": "interval: -i 1s; more counters: -e",
+    "--delay": "interval: -i 1s",
+    "--csv": _TABLE,
+    "-x": _TABLE,
+    "-t": _THREADS,
+    "--tid": _THREADS,
+    "-u": "--watch takes a process or a name; all of one user cannot be watched",
+    "--show": _COLUMNS,
+    "--hide": _COLUMNS,
+    "--Joules": _ENERGY,
+    "-J": _ENERGY,
+    "--per-core": "states of cores are in the rows of their first CPU",
+    "-A": _ROWS,
+    "--no-aggr": _ROWS,
+}
+"""Options that mean something else or nothing here, and what to type."""
+
+
+def translated(arguments: Sequence[str]) -> list[str]:
+    """The arguments in the words of perftop; the first one is a verb. Raises Failed with the answer
+    to what means something else here."""
+    verb, *rest = arguments
+    if verb in {"-V", "-v"}:
+        return ["--version"]
+    if verb in {"-h", "--help"} and rest:
+        return ["help", *rest]
+    return [verb, *_translated(verb, rest)] if verb in HABITUAL else [*arguments]
+
+
+def _translated(verb: str, rest: list[str]) -> Iterator[str]:
+    wants_ms = False
+    for word in rest:
+        name, equals, value = word.partition("=")
+        short = re.fullmatch(r"(-[pCIxn])(.+)", word)
+        if short and not word.startswith("--"):
+            name, equals, value = short[1], "=", short[2]
+        if wants_ms:
+            wants_ms = False
+            yield _milliseconds(word)
+        elif name in _LINES and verb != "stat":
+            how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
+            raise Failed(f"no option {name} of {verb}; how long: {how}", USAGE)
+        elif name in _SAME:
+            yield from (_SAME[name], value) if equals else (_SAME[name],)
+        elif name in _MILLISECONDS:
+            wants_ms = not equals
+            yield from ("--interval", _milliseconds(value)) if equals else ("--interval",)
+        elif name in _ANSWERS:
+            raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
+        elif word not in _DEFAULT:
+            yield word
+
+
+def _milliseconds(text: str) -> str:
+    """A bare number as perf means it; other durations as they are."""
+    return f"{text}ms" if text.isdecimal() else text

@@ -1,132 +1,135 @@
-"""What the command line makes of its options: how often the probe is told to write."""
+"""The command line: what is meant by words, what is said of wrong ones, and what follows for the
+probe."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command import argv
+from waiting import MOST_S
 
 from perftop import cli
-from perftop.commands import measuring, options, screens
-from perftop.commands.arguments import with_verb
-from perftop.process import job_terminal
-from perftop.verbs import machine_verbs
+from perftop.base.errors import USAGE, Failed
+from perftop.process import job, job_terminal
+from perftop.verbs import options
+from perftop.verbs.record import size_bytes
+
+HABITS = {
+    "stat -a -I 100 -p 7": "stat --interval 100ms --watch 7",
+    "stat -I100 -C0-3": "stat --interval 100ms --cpus 0-3",
+    "live -p7": "live --watch 7",
+    "stat --interval-print=50": "stat --interval 50ms",
+    "record -I 2s": "record --interval 2s",
+    "stat --pid=7 --num_iterations 3": "stat --watch 7 --count 3",
+    "-V": "--version",
+    "-h stat": "help stat",
+    "ramp -a": "ramp -a",
+    "stat -i 1 -c 0 --watch=-p": "stat -i 1 -c 0 --watch=-p",
+}
 
 
-class Asked(Exception):  # noqa: N818 - no error: the probe need not run
-    """Somebody asked for the probe's arguments."""
+@pytest.mark.parametrize("typed", HABITS)
+def test_words_of_other_tools_that_mean_the_same(typed: str) -> None:
+    assert cli.translated(typed.split()) == HABITS[typed].split()
 
 
-@pytest.mark.parametrize(
-    ("line", "batch"),
-    [
-        ("live", "0.5"),
-        ("live -i 100ms", None),
-        ("live -i 2s", "1"),
-        ("live -i 1.5s", "0.5"),
-        ("live -- true", None),
-        ("stat", "1"),
-        ("stat -i 200ms", "0.2"),
-        ("stat -i 250ms --sample 50ms", "0.25"),
-        ("stat -i 1s --duration 2.5s", "0.5"),
-        ("stat -i 1s --duration 100ms", None),
-        ("stat -i 1s --sample 1ms", "0.25"),
-        ("stat -i 1.3s", None),
-        ("stat -i 1h --sample 10ms", "1"),
-        ("stat -i 60s --sample 2s", None),
-        ("stat -i 1s --sample 166.666667ms", "1"),
-        ("stat -- true", None),
-        ("stat -i 1s -- true", None),
-        ("record", "0.2"),
-        ("record -i 10s", "0.2"),
-        ("record --sample 1ms", "0.2"),
-        ("record --sample 200ms", None),
-        ("record --sample 1s", None),
-        ("record -- true", None),
-    ],
-)
-def test_a_batch_is_what_the_reader_shows_at_once(
-    line: str, batch: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+WRONG = {
+    "stat -i 0": "-i/--interval: invalid duration '0' (at least 1ms)",
+    "stat -i 5x": "-i/--interval: invalid duration '5x' (try 100ms, 1s, 5m)",
+    "stat -n": "-n/--count: expected one argument; see perftop stat --help",
+    "stat -n 0": "-n/--count: invalid count '0' (try 10)",
+    "replay": "the following arguments are required: FILE; see perftop replay --help",
+    "replay a b --align x": "invalid moment 'x' (try start, command, mark:LABEL)",
+    "replay a b c": "perftop fleet DIR",
+    "export x --format xml": "--format: invalid choice: 'xml' (choose from",
+    "why 10s": "how long to look: --duration 10s",
+    "why sh": "to measure a command: perftop why -- sh",
+    "stat --listen x": "unexpected argument: --listen x; --listen is for exporter",
+    "replay x --json": "unexpected argument: --json; --json is for stat, why, fleet",
+    "stat sleep 1": "unexpected argument: sleep 1; to measure a command: perftop stat [OPTIONS] "
+    "-- sleep 1",
+    "record run.perftop": "; where to write: perftop record -o run.perftop",
+    "record": "-o FILE is needed",
+    "record -o x --source sim --on turbo-drp": "'turbo-drp'; did you mean turbo-drop?",
+    "-i 1s stat": "the verb comes first: perftop stat [OPTIONS]",
+    "version": "unknown command 'version'; did you mean --version?",
+    "no-such-verb": "unknown command 'no-such-verb'; see perftop --help",
+    "stat --jsno": "unexpected argument: --jsno; did you mean --json?",
+    "stat --intervall 1": "; did you mean --interval?",
+    "stta": "unknown command 'stta'; did you mean stat?",
+    "recrod -o a": "did you mean record?",
+    "record -n 3": "no option -n of record; how long: --duration 10s",
+    "why --count=3": "no option --count of why; how long: --duration 10s",
+    "record -n5": "how long: --duration 10s",
+    "live -n": "how long: perftop stat -n 10",
+    "stat --csv": "no option --csv; perftop record -o FILE, then perftop export FILE",
+    "stat -d": "no option -d; interval: -i 1s",
+    "stat -x,": "no option -x; ",
+    "doctor -- true": "this verb runs no command",
+    "stat --": "no command after --",
+    "stat -n 3 -- true": "for less: -- timeout 10 CMD",
+    "stat --sample 2s -i 1s": "--sample must not be longer than the interval (-i)",
+    "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
+    "demo guest": "in a pipe: perftop stat --source sim:guest",
+}
+"""What is typed, and what is said of it."""
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_what_is_wrong_is_said_in_one_line(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
-    job = SimpleNamespace(pid=1)
-
-    def command(_: object, verb: str, *arguments: str) -> list[str]:
-        asked.extend((verb, *arguments))
-        raise Asked
-
-    def held(options: argparse.Namespace) -> AbstractContextManager[object]:
-        return nullcontext(job if options.command else None)
-
-    monkeypatch.setattr(machine_verbs, "probe_command", command)
-    for module in (measuring, screens):
-        monkeypatch.setattr(module, "held", held, raising=False)
-    monkeypatch.setattr(job_terminal, "Console", lambda *_: nullcontext(SimpleNamespace(job=job)))
-    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
-    for stdio in (sys.stdin, sys.stdout):
-        monkeypatch.setattr(stdio, "isatty", lambda: True)
-    words = line.split()
-    if words[0] == "record":
-        words[1:1] = ["-o", str(tmp_path / "tape.perftop")]
-    with pytest.raises(Asked):
-        cli.main(words)
-    assert asked[0] == "stream"
-    told = asked[asked.index("--batch") + 1] if "--batch" in asked else None
-    assert told == batch
+    monkeypatch.chdir(tmp_path)
+    status = cli.main(typed.split())
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("perftop: ")
+    assert WRONG[typed] in line
+    assert status == (1 if typed.startswith("why ") and "count" not in typed else USAGE)
 
 
-@pytest.mark.parametrize(
-    ("asked", "times_ms"),
-    [
-        ((None, None), (500, 100)),
-        ((None, 1000), (1000, 1000)),
-        ((None, 300), (600, 300)),
-        ((None, 20), (500, 20)),
-        ((1000, None), (1000, 100)),
-        ((250, None), (250, 83.333333)),
-    ],
-)
-def test_an_interval_that_was_not_asked_for_has_whole_samples(
-    asked: tuple[int | None, int | None], times_ms: tuple[float, float]
+@pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
+def test_a_damaged_recording_is_no_duration(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
-    given = argparse.Namespace(interval=interval, sample=sample)
-    assert options.times(given, 500_000_000) == tuple(int(ms * 1e6) for ms in times_ms)
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(b"no recording")
+    assert cli.main(["why", name]) > 0
+    assert "--duration" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("demo", ["--source", "sim:demo", "--sample", "0.1", "--batch", "0.5"]),
-        ("demo guest,cpus=4 -i 1s --sample 1s", ["--source", "sim:guest,cpus=4", "--sample", "1"]),
-    ],
-)
-def test_a_demo_is_the_screen_on_a_simulated_machine(
-    line: str, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def command(_: object, verb: str, *arguments: str) -> list[str]:
-        asked.extend((verb, *arguments))
-        raise Asked
-
-    monkeypatch.setattr(machine_verbs, "probe_command", command)
-    for stdio in (sys.stdin, sys.stdout):
-        monkeypatch.setattr(stdio, "isatty", lambda: True)
-    with pytest.raises(Asked):
-        cli.main(line.split())
-    assert asked == ["stream", *told]
+def test_a_long_bare_number_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert options.interval_ns("100") == 100 * 10**9
+    assert "-i 100ms" in capsys.readouterr().err
+    assert [options.interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
+    assert not capsys.readouterr().err
 
 
-def test_a_demo_in_a_pipe_says_what_to_type_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", "guest"]) == 2
-    text = "the screen needs a terminal; in a pipe: perftop stat --source sim:guest"
-    assert capsys.readouterr() == ("", f"perftop: {text}\n")
+@pytest.mark.parametrize(("text", "size"), [("500M", 5e8), ("2G", 2e9), ("1kB", 1000)])
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+    for wrong in ("0M", "5", "M", "5X", "-1G"):
+        with pytest.raises(argparse.ArgumentTypeError, match="invalid size"):
+            size_bytes(wrong)
+
+
+def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
+    line = argv("stat", "--source", "sim:steady,cpus=2", "--json", "-o", "-", "--", "echo", "mine")
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=MOST_S)
+    assert [line[:9] for line in io.StringIO(done.stdout)] == ['{"type":"'] * 2
+    assert done.stderr == "mine\n"
+
+
+# --- which verb is meant
 
 
 @pytest.mark.parametrize(
@@ -144,23 +147,118 @@ def test_a_demo_in_a_pipe_says_what_to_type_instead(capsys: pytest.CaptureFixtur
 def test_the_verb_that_is_meant(
     given: list[str], command: list[str] | None, screen: bool, meant: list[str]
 ) -> None:
-    assert with_verb(given, command, screen=screen) == meant
+    assert cli.with_verb(given, command, screen=screen) == meant
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(["--watch"], "--watch: expected"), (["-c", "x"], "more: perftop help\n")],
+    [(["--watch"], "--watch: expected"), (["-c", "x"], "(see perftop help)\n")],
 )
-def test_text_in_place_of_the_screen_is_told_once_the_options_are_understood(
+def test_text_in_place_of_the_screen_is_announced_once_the_options_are_understood(
     given: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(given) == 2
+    assert cli.main(given) == USAGE
     assert said in capsys.readouterr().err.splitlines(keepends=True)[0]
 
 
-def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdio in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stdio, "isatty", lambda: True)
+
+
+def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch)
     assert options.at_terminal()
     monkeypatch.setenv("TERM", "dumb")
     assert not options.at_terminal()
+
+
+# --- the probe's command line
+
+
+class Asked(Exception):  # noqa: N818 - no error: the probe need not run
+    """Somebody asked for the probe's arguments."""
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The probe's arguments of what is run on a terminal; the command has process id 1."""
+    asked: list[str] = []
+
+    def command(_: object, *arguments: str) -> list[str]:
+        asked.extend(arguments)
+        raise Asked
+
+    waiting = SimpleNamespace(pid=1)
+    monkeypatch.setattr(options, "probe_command", command)
+    monkeypatch.setattr(job, "Job", lambda *_, **__: contextlib.nullcontext(waiting))
+    console = SimpleNamespace(job=waiting)
+    monkeypatch.setattr(job_terminal, "Console", lambda *_: contextlib.nullcontext(console))
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
+    at_terminal(monkeypatch)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("line", "batch"),
+    [
+        ("live", "0.5"), ("live -i 100ms", None), ("live -i 2s", "1"), ("live -i 1.5s", "0.5"),
+        ("live -- true", None),
+        ("stat", "1"), ("stat -i 200ms", "0.2"), ("stat -i 250ms --sample 50ms", "0.25"),
+        ("stat -i 1s --duration 2.5s", "0.5"), ("stat -i 1s --duration 100ms", None),
+        ("stat -i 1s --sample 1ms", "0.25"), ("stat -i 1.3s", None),
+        ("stat -i 1h --sample 10ms", "1"), ("stat -i 60s --sample 2s", None),
+        ("stat -i 1s --sample 166.666667ms", "1"), ("stat -- true", None),
+        ("stat -i 1s -- true", None),
+        ("record", "0.2"), ("record -i 10s", "0.2"), ("record --sample 1ms", "0.2"),
+        ("record --sample 200ms", None), ("record --sample 1s", None), ("record -- true", None),
+    ],
+)  # fmt: skip
+def test_a_batch_is_what_the_reader_shows_at_once(
+    line: str, batch: str | None, probe: list[str], tmp_path: Path
+) -> None:
+    words = line.split()
+    if words[0] == "record":
+        words[1:1] = ["-o", str(tmp_path / "tape.perftop")]
+    with pytest.raises(Asked):
+        cli.main(words)
+    assert probe[0] == "stream"
+    assert (probe[probe.index("--batch") + 1] if "--batch" in probe else None) == batch
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("demo", "--source sim:demo --sample 0.1 --batch 0.5"),
+        ("demo guest,cpus=4 -i 1s --sample 1s", "--source sim:guest,cpus=4 --sample 1"),
+        ("stat --source os --watch -7 -- true",
+         "--source os --sample 0.1 --watch=-7 --watch-tree 1"),
+        ("stat --source sim -- true", "--source sim --sample 0.1"),
+        ("why -e a,b -c 0-3", "--source auto --sample 0.1 --batch 1 --cpus 0-3 --events=a,b"),
+    ],
+)  # fmt: skip
+def test_what_the_probe_is_asked_for(line: str, arguments: str, probe: list[str]) -> None:
+    line = line.replace("--watch -7", "--watch=-7")
+    with pytest.raises(Asked):
+        cli.main(line.split())
+    assert probe == ["stream", *arguments.split()]
+
+
+@pytest.mark.parametrize(
+    ("asked", "times_ms"),
+    [
+        ((None, None), (500, 100)), ((None, 1000), (1000, 1000)), ((None, 300), (600, 300)),
+        ((None, 20), (500, 20)), ((1000, None), (1000, 100)), ((250, None), (250, 83.333333)),
+    ],
+)  # fmt: skip
+def test_an_interval_that_was_not_asked_for_has_whole_samples(
+    asked: tuple[int | None, int | None], times_ms: tuple[float, float]
+) -> None:
+    interval, sample = (None if ms is None else ms * 1_000_000 for ms in asked)
+    given = argparse.Namespace(interval=interval, sample=sample)
+    assert options.times(given, 500_000_000) == tuple(int(ms * 1e6) for ms in times_ms)
+
+
+def test_remote_needs_a_host() -> None:
+    with pytest.raises(Failed, match="--remote needs --host"):
+        options.probe_command(cli._parsed(["doctor", "--remote", "/x"]), "doctor")

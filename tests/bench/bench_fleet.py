@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from perftop.tui.fleet_app import FleetApp
-from perftop.verbs.fleet.live import LiveSource
+from perftop.verbs.fleet_sources import LiveSource
 
 SCENARIOS = ("turbo-drop", "steady", "neighbour", "throttle", "guest", "halts", "smt-mix")
 SIZE = 160, 50

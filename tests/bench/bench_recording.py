@@ -10,10 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
+from exported import export
 from simulated import SAMPLE_NS, messages
 from taped import written
 
@@ -21,7 +23,7 @@ from perfprobe import wire
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.session.session import Session
-from perftop.verbs.export import FORMS, Options, run
+from perftop.verbs.export import FORMS
 
 FRAMES = 640
 SIZES = (2, 64, 256, 1024)
@@ -55,9 +57,7 @@ def costs(path: Path, cpus: int) -> list[tuple[str, float, float]]:
     reference = cpu_us(lambda: applied(hello, found))
     rows = [("record", cpu_us(lambda: written(path, hello, found)), reference)]
     rows.append(("read", cpu_us(lambda: read(path)), reference))
-    for form in FORMS:
-        options = Options(path, path.with_name("out"), form, force=True)
-        rows.append((f"export {form}", cpu_us(lambda options=options: run(options)), reference))  # type: ignore[misc]
+    rows += [(f"export {form}", cpu_us(partial(export, path, form)), reference) for form in FORMS]
     return [(f"{what}, {cpus} CPUs", mine, other) for what, mine, other in rows]
 
 

@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import msgpack
+from exported import exported as converted
 from exported import messages
 
 import perftop
@@ -164,7 +165,7 @@ def _bytes(data: bytearray, rng: random.Random) -> bytes:
 
 def exported(path: Path, form: str) -> None:
     out = path.with_name("out")
-    export.run(export.Options(path, out, form, force=True))
+    converted(path, out, form, "--force")
     if form != "parquet":
         text = out.read_bytes().lower()
         assert b"nan" not in text.replace(b"name", b""), f"NaN in {form}"

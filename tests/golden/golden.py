@@ -277,8 +277,8 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                 for verb in ("why", "summary"):
                     yield f"{name.replace('/', '-')}-{verb}", partial(_run, verb, name, "--json")
             for verb in ("topology", "doctor"):
-                words = (verb, "--json", "--sysroot", "guest-epyc-2cpu")
-                yield f"guest-epyc-{verb}", partial(_run, *words)
+                tree = "guest-epyc-2cpu"
+                yield f"guest-epyc-{verb}", partial(_run, verb, "--json", "--sysroot", tree)
         case "stream":
             yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
         case "help":

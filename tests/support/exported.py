@@ -15,8 +15,8 @@ from simulated import SAMPLE_NS, lasting
 from taped import written
 
 from perfprobe import wire
+from perftop import cli
 from perftop.output.export.forms import ALL_THERE
-from perftop.verbs.export import Options, run
 
 Row = dict[str, str]
 
@@ -65,10 +65,23 @@ def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> P
 
 
 def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:
-    """The content of the exported file."""
+    """The content of the exported file. `options` are as typed, but lists and times in ns."""
     out = path.with_name("exported")
-    assert run(Options(path, out, form, force=True, **options)) == status  # type: ignore[arg-type]
+    assert exported(path, out, form, "--force", **options) == status
     return out.read_bytes()
+
+
+def exported(path: Path, out: Path, form: str = "csv", *more: str, **options: Any) -> int:
+    """The exit status of an export. Raises what the verb raises."""
+    if (every_ns := options.pop("every_ns", None)) is not None:
+        more = (*more, "--every", f"{every_ns // 1000}us")
+    if (metrics := options.pop("metrics", None)) is not None:
+        more = (*more, "--metrics", ",".join(metrics))
+    more = (*more, *(f"--{name}={value}" for name, value in options.items()))
+    words = ["export", str(path), "-o", str(out), "--format", form, *more]
+    parsed = cli._parsed(words)
+    status: int = parsed.verb(parsed)
+    return status
 
 
 def rows(data: bytes) -> list[Row]:

@@ -9,10 +9,10 @@ import contextlib
 import io
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from perftop.base import own_directory
 from perftop.base.errors import Failed
 
 if TYPE_CHECKING:
@@ -38,19 +38,11 @@ def create(path: Path, *, force: bool) -> BinaryIO:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def replace(path: Path, data: ReadableBuffer, mode: int = MODE) -> None:
+def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
     """Puts a file there in one step: whoever reads it sees the old content or all of the new one.
-    Raises OSError."""
-    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)
-            file.write(data)
-        Path(name).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    Returns what `own_directory.remove` recognizes it by. Raises OSError."""
+    with own_directory.parent(path) as (fd, name):
+        return own_directory.replace(fd, name, data, mode)
 
 
 class _File(io.FileIO):
@@ -69,7 +61,7 @@ class _File(io.FileIO):
 
 def _opened(path: str, flags: int) -> int:
     """Closes a file that is replaced to others as well, before anything is in it."""
-    fd = os.open(path, flags, MODE)
+    fd = own_directory.open_to_write(Path(path), flags, MODE)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         with contextlib.suppress(PermissionError):  # another user's file, which is theirs to close
             os.fchmod(fd, MODE)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perftop.base.errors import USAGE, Failed
+from perftop.base.own_directory import Untrusted, closed, parent
 
 FIRST_FD, MOST_FDS = 3, 8
 """sd_listen_fds(3): the number of the first socket that is handed over; how many are taken."""
@@ -64,46 +65,55 @@ def handed_over() -> socket.socket | None:
 def at_path(path: Path, group: int | None = None) -> Iterator[socket.socket]:
     """A socket for its owner alone, or for a group as well. It is removed at the end. Raises Failed
     if one lies there that somebody listens on, or what is no socket."""
-    _clear(path)
-    one = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)  # from the first moment on for its owner alone
-    try:
-        bound(one, str(path), f"unix:{path}")
-    finally:
-        os.umask(before)
-    with one:
-        ours = path.lstat()
+    where = f"unix:{path}"
+    with contextlib.ExitStack() as stack:
         try:
-            _admit(path, group)
-            yield one
-        finally:
-            with contextlib.suppress(OSError):  # another may have taken its place
-                if os.path.samestat(ours, path.lstat()):
-                    path.unlink()
-
-
-def _admit(path: Path, group: int | None) -> None:
-    if group is not None:
-        try:
-            os.chown(path, -1, group)
-            path.chmod(0o660)
+            at, name = stack.enter_context(parent(path))
+            if not closed(at, sticky=True):
+                raise Untrusted("another user can replace it there; use a directory of your own")
+            _clear(at, name, where)
         except OSError as error:
-            raise refused(f"unix:{path}", error) from None
+            raise refused(where, error) from None
+        one = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)  # from the first moment on for its owner alone
+        try:
+            bound(one, str(path), where)
+        finally:
+            os.umask(before)
+        stack.enter_context(one)
+        try:
+            # bind takes a path, which may lead elsewhere by now. But nobody else can put a socket
+            # of ours into this directory, and what is changed is the inode that was checked.
+            inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            stack.callback(os.close, inode)
+            ours = os.fstat(inode)
+            if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
+                raise Untrusted("another user replaced its directory; use a directory of your own")
+            stack.callback(_remove, at, name, ours)
+            if group is not None:
+                os.chown(f"/proc/self/fd/{inode}", -1, group)
+                os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
+        except OSError as error:
+            raise refused(where, error) from None
+        yield one
 
 
-def _clear(path: Path) -> None:
+def _remove(at: int, name: str, ours: os.stat_result) -> None:
+    with contextlib.suppress(OSError):  # another may have taken its place
+        if os.path.samestat(ours, os.stat(name, dir_fd=at, follow_symlinks=False)):
+            os.unlink(name, dir_fd=at)
+
+
+def _clear(at: int, name: str, where: str) -> None:
     """Removes a socket that nobody listens on, as a killed program leaves it."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise Failed(f"cannot listen on unix:{path}: it is there already, and no socket")
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise Failed(f"cannot listen on {where}: it is there already, and no socket")
         with socket.socket(socket.AF_UNIX) as test:
             test.setblocking(False)
-            refuses = test.connect_ex(str(path)) == errno.ECONNREFUSED
+            refuses = test.connect_ex(f"/proc/self/fd/{at}/{name}") == errno.ECONNREFUSED
         if refuses:
-            path.unlink()
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise refused(f"unix:{path}", error) from None
+            os.unlink(name, dir_fd=at)
 
 
 def bound(one: socket.socket, address: str | tuple[object, ...], where: str) -> None:

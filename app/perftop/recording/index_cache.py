@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
+import re
 from functools import cache
 from pathlib import Path
 
 import perfprobe
 import perftop
-from perftop.base import new_file
+from perftop.base import own_directory
+from perftop.base.own_directory import OwnDirectory
 from perftop.base.user_directory import own_content, user_directory
 
 FORMAT = "1"
@@ -21,6 +22,8 @@ MOST = 64
 """Entries kept, the newest."""
 ENDS = 1 << 16
 """Bytes at both ends of the recording that its entry depends on: its hello and its index."""
+_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
+"""Names of entries, and of those that are not finished."""
 
 
 def directory() -> Path:
@@ -61,15 +64,15 @@ def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
     if before is None or len(data) > MAX_BYTES or name(recording) != before:
         return
     with contextlib.suppress(OSError):
-        where = directory()
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if where.stat().st_uid == os.geteuid():
-            new_file.replace(where / before, data)
+        path = directory()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with OwnDirectory.at(path, make=True) as where:
+            own_directory.replace(where.fd, before, data, 0o600)
             _prune(where)
 
 
-def _prune(where: Path) -> None:
+def _prune(where: OwnDirectory) -> None:
     """Removes the oldest entries beyond MOST, and what was not finished by processes that died."""
-    by_age = sorted(where.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in by_age[MOST:]:
-        path.unlink(missing_ok=True)
+    times = {name: found.st_mtime_ns for name, found in where.files(_NAMES).items()}
+    for name in sorted(times, key=times.__getitem__, reverse=True)[MOST:]:
+        where.unlink(name)

@@ -14,17 +14,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import re
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.format import many
+from perftop.base.own_directory import OwnDirectory
 from perftop.base.times import length
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
@@ -40,6 +42,10 @@ PARTS = 30
 SHORTEST_NS, LONGEST_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part."""
 LEAST_PARTS = 2
+_PART = re.compile(rf"[0-9]{{6,}}{re.escape(ENDING)}")
+_KEPT = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
+"""Names that a ring gives. What has another name, is a link, or belongs to another user is neither
+counted nor removed."""
 AROUND_NS = 30_000_000_000
 """Kept before an episode and behind it."""
 Wanted = tuple[str, int, int]
@@ -48,7 +54,7 @@ Wanted = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _Part:
-    path: Path
+    name: str
     begin_ns: int
 
 
@@ -56,7 +62,7 @@ class _Part:
 class _Keep:
     """A recording that is kept, and until when new parts belong to it."""
 
-    path: Path
+    name: str
     since_ns: int
     until_ns: int
 
@@ -77,8 +83,10 @@ class Ring:
         self._tape: Tape | None = None
         self._number = 0
         self._full = False
+        self._told = ""
+        """How much it was at the end."""
         try:
-            self._lock = _locked(path)
+            self._directory = _locked(path)
             self._put_aside()
         except OSError as error:
             raise cannot(path, error) from None
@@ -90,8 +98,10 @@ class Ring:
     @property
     def told(self) -> str:
         """How much it is by now; it stands before the name of a place."""
+        if self._told:
+            return self._told
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
-        whole = size(sum(_sizes(self.path).values()))
+        whole = size(self._whole())
         return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
 
     def write(self, message: Timed) -> None:
@@ -100,7 +110,8 @@ class Ring:
             self._write(message)
         except Failed as failed:
             self.open = False
-            before = sum(part.path.exists() for part in [*self._parts][:-1])
+            whole = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
+            before = len(whole) - whole.count(None)
             beside = f", beside {many(before, 'part')} before it" if before else ""
             raise Failed(f"{failed}{beside}") from None
 
@@ -118,7 +129,8 @@ class Ring:
         if self._tape is not None:
             self._tape.end()
         self.open = False
-        os.close(self._lock)
+        self._told = self.told
+        os.close(self._directory.fd)
 
     def keep(self) -> None:
         """Keeps for good what is there."""
@@ -137,8 +149,8 @@ class Ring:
             since_ns = keep.until_ns
             if since_ns > now_ns:
                 return
-        path = self._link(name, since_ns)
-        self._keep = None if path is None else _Keep(path, since_ns, until_ns)
+        kept = self._link(name, since_ns)
+        self._keep = None if kept is None else _Keep(kept, since_ns, until_ns)
 
     # --- parts
 
@@ -151,12 +163,14 @@ class Ring:
         if self._tape is not None:
             self._tape.end()
         self._number += 1
-        path = self.path / f"{self._number:06}{ENDING}"
-        self._tape = Tape(path, self._greeting(now_ns))
-        self._parts.append(_Part(path, now_ns))
+        name = f"{self._number:06}{ENDING}"
+        greeting = self._greeting(now_ns)
+        self._tape = Tape(self.path / name, greeting, directory=self._directory.fd)
+        self._parts.append(_Part(name, now_ns))
         try:
             if self._keep is not None and now_ns <= self._keep.until_ns:
-                _link(path, self._keep.path)
+                with self._directory.below(KEPT) as kept, kept.below(self._keep.name) as to:
+                    self._share(name, to)
             while len(self._parts) > LEAST_PARTS and (
                 self._parts[1].begin_ns <= now_ns - self._length_ns
             ):
@@ -172,107 +186,129 @@ class Ring:
         return replace(hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology)
 
     def _drop(self) -> None:
-        self._parts.popleft().path.unlink(missing_ok=True)
+        self._directory.unlink(self._parts.popleft().name)
 
     def _bound(self) -> None:
         """Removes what was kept by itself, the oldest first, then the oldest parts."""
-        while sum(_sizes(self.path).values()) > self._most_bytes:
-            kept = self._removable()
-            if kept is not None:
-                shutil.rmtree(kept)
-            elif len(self._parts) > LEAST_PARTS:
+        while self._whole() > self._most_bytes:
+            if not self._remove_oldest():
+                if len(self._parts) <= LEAST_PARTS:
+                    break
                 self._drop()
-            else:
-                break
             if not self._full:
                 self._full = True
                 told = f"{size(self._most_bytes)} are full: the oldest goes (--max-size)"
                 self.news.append(told)
 
-    def _removable(self) -> Path | None:
-        current = None if self._keep is None else self._keep.path
-        for path in sorted((self.path / KEPT).glob("*")):
-            by_hand = path.stem.rstrip("-0123456789").endswith(BY_HAND)
-            if path != current and not by_hand:
-                return path
-        return None
+    def _remove_oldest(self) -> bool:
+        """Removes the oldest of what was kept by itself; returns whether there was one."""
+        current = None if self._keep is None else self._keep.name
+        for kept in self._kept():
+            name = kept.path.name
+            by_hand = kept.path.stem.rstrip("-0123456789").endswith(BY_HAND)
+            parts = kept.files(_PART)
+            if parts and name != current and not by_hand:
+                for part in parts:
+                    kept.unlink(part)
+                with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
+                    os.rmdir(name, dir_fd=above.fd)  # unless the user put something else there
+                return True
+        return False
+
+    def _kept(self) -> Iterator[OwnDirectory]:
+        """The recordings that a ring kept, the oldest first; each is open until the next one."""
+        with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
+            for name in filter(_KEPT.fullmatch, above.names()):
+                with contextlib.suppress(OSError), above.below(name) as kept:
+                    yield kept
+
+    def _whole(self) -> int:
+        """Bytes of all parts, by inode, so that a part that is kept as well counts once."""
+        found = {}
+        for directory in chain([self._directory], self._kept()):
+            for part in directory.files(_PART).values():
+                found[part.st_ino] = part.st_size
+        return sum(found.values())
 
     # --- keeping
 
-    def _link(self, name: str, since_ns: int) -> Path | None:
-        """Makes a recording of the parts since then; None: that failed."""
+    def _link(self, name: str, since_ns: int) -> str | None:
+        """Makes a recording of the parts since then; returns its name. None: that failed."""
         behind = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
-        wanted = [part.path for part, end_ns in zip(self._parts, behind, strict=True)
+        wanted = [part.name for part, end_ns in zip(self._parts, behind, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
-            kept = self._named(name)
-            for path in wanted:
-                _link(path, kept)
+            with self._named(name) as kept:
+                for part in wanted:
+                    self._share(part, kept)
         except OSError as error:
             self.news.append(f"cannot keep it: {error.strerror or error}")
             return None
-        self.news.append(f"kept in {kept}")
-        return kept
+        self.news.append(f"kept in {kept.path}")
+        return kept.path.name
 
-    def _named(self, name: str) -> Path:
+    def _share(self, part: str, kept: OwnDirectory) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd,
+                    follow_symlinks=False)  # fmt: skip
+
+    def _named(self, name: str) -> OwnDirectory:
         hello, stamp = self._hello, time.strftime
         unix = (hello.wall_ns + self._now_ns - hello.raw_ns) / 1e9
-        first = self.path / KEPT / f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}.perftop"
-        path, number = first, 2
-        while path.exists():
-            path, number = first.with_stem(f"{first.stem}-{number}"), number + 1
-        path.mkdir(mode=0o700, parents=True)
-        return path
+        first = f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}"
+        stem, number = first, 2
+        with self._directory.below(KEPT, make=True) as kept:
+            while kept.stat(f"{stem}.perftop") is not None:
+                stem, number = f"{first}-{number}", number + 1
+            return kept.below(f"{stem}.perftop", make=True)
 
     def _put_aside(self) -> None:
         """Keeps what the last run has left."""
-        left = sorted(self.path.glob(f"*{ENDING}"))
+        left = self._directory.files(_PART)
         if not left:
             return
-        kept = self._named(BEFORE)
-        for path in left:
-            path.rename(kept / path.name)
-        self.news.append(f"what the last run has left is in {kept}")
+        with self._named(BEFORE) as kept:
+            for name in left:
+                os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
+        self.news.append(f"what the last run has left is in {kept.path}")
 
 
-def _link(path: Path, kept: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        (kept / path.name).hardlink_to(path)
-
-
-def _sizes(path: Path) -> dict[int, int]:
-    """Sizes of all parts by inode, so that a part that is kept as well counts once."""
-    found = {}
-    for part in path.rglob(f"*{ENDING}"):
-        with contextlib.suppress(FileNotFoundError):
-            told = part.stat()
-            found[told.st_ino] = told.st_size
-    return found
-
-
-def _locked(path: Path) -> int:
-    """The directory, made if need be, for us alone. Raises OSError and Failed."""
-    refuse(path)
-    path.mkdir(mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _locked(path: Path) -> OwnDirectory:
+    """The directory, made if need be, for us alone. Raises Failed."""
+    directory = _opened(path, make=True)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
+        os.close(directory.fd)
         raise Failed(f"{path} is in use: another perftop records there") from None
-    return fd
+    return directory
 
 
 def refuse(path: Path) -> None:
     """Raises Failed where a ring cannot begin: it is written into a directory of its own."""
-    if path.exists() or path.is_symlink():
-        own = path.is_dir() and all(
-            entry.name == KEPT or entry.suffix == ENDING for entry in path.iterdir()
-        )
+    if path.exists() or not path.parent.is_dir():
+        os.close(_opened(path).fd)
+
+
+def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
+    """The directory, with nothing in it but what a ring puts there. Raises Failed."""
+    with contextlib.ExitStack() as stack:
+        try:
+            directory = stack.enter_context(OwnDirectory.at(path, make=make))
+            found = directory.stat(KEPT)
+            own = not set(directory.names()) - {*directory.files(_PART), KEPT}
+            if own and found is not None:
+                os.close(directory.below(KEPT).fd)
+        except FileNotFoundError:
+            raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
+        except NotADirectoryError:
+            own = False
+        except OSError as error:
+            raise cannot(path, error) from None
         if not own:
             raise Failed(f"cannot record to {path}: --ring needs a directory of its own there")
-    elif not path.parent.is_dir():
-        raise Failed(f"cannot record to {path}: {path.parent} is no directory")
+        stack.pop_all()
+        return directory
 
 
 class Triggers:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
+from perftop.base import own_directory
 from perftop.base.errors import USAGE, Failed
 from perftop.base.times import length
 from perftop.recording.codec import Recorder, Timed, write_all
@@ -44,17 +45,24 @@ def refuse(path: Path, *, force: bool) -> None:
 class Tape:
     """Once it has raised Failed no more goes in, and what was in is safe."""
 
-    def __init__(self, path: Path, hello: wire.Hello, *, force: bool = False) -> None:
-        refuse(path, force=force)
+    def __init__(
+        self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
+    ) -> None:
+        """`directory`: a descriptor of the one that holds `path`; None: it is looked up."""
+        if directory is None:
+            refuse(path, force=force)
         self.path = path
         self.frames = 0
         self.open = True
         """Whether it has neither ended nor failed."""
         self._begin_ns = self._now_ns = hello.raw_ns
         try:
-            if force:
-                path.unlink(missing_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+            if directory is None:
+                with own_directory.parent(path) as (above, name):
+                    self._fd = _created(above, name, force=force)
+            else:
+                self._fd = _created(directory, path.name, force=force)
+            self._made = os.fstat(self._fd)
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
@@ -63,7 +71,7 @@ class Tape:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:
             os.close(self._fd)
-            path.unlink()
+            self.drop()
             raise cannot(path, error) from None
 
     @property
@@ -98,6 +106,10 @@ class Tape:
         except OSError as error:  # some file systems only now tell that there was no room
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
+    def drop(self) -> None:
+        """Removes the file."""
+        own_directory.remove(self.path, self._made)
+
     def _look(self) -> None:
         """Whether anybody can ever read it."""
         if os.fstat(self._fd).st_nlink == 0:
@@ -122,6 +134,14 @@ class Tape:
         except OSError:
             text += ", with a torn message behind them"
         return text
+
+
+def _created(directory: int, name: str, *, force: bool) -> int:
+    if force:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.open(name, flags, MODE, dir_fd=directory)
 
 
 def size(count: int) -> str:

@@ -3,116 +3,144 @@ noise, and what differs in their machines."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
+from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.output import stat_json
-from perftop.output.compare import text
-from perftop.output.compare import text as json_line
-from perftop.output.compare.comparison import compare
-from perftop.output.compare.readings import (
-    NUMBERS,
-    Foreign,
-    Reading,
-    Recorded,
-    from_lines,
-    of_event,
-)
-from perftop.recording.file import GROWING
-from perftop.recording.source import opened
+from perftop.verbs import options
 
-MOST_BYTES = 256 << 20
+if TYPE_CHECKING:
+    from perftop.output.compare.readings import Reading
+
+MAX_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
+EPILOG = (
+    "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
+    "The exit status is 0, with and without a difference."
+)
 
 
-def run(
-    a: list[Path], b: list[Path], *, by_mark: bool, metrics: list[str] | None, as_json: bool
-) -> int:
-    """Runs the verb; returns the exit status: 0, whether there is a difference or not. Raises
-    Failed. `metrics`: the numbers to compare; None: all."""
+def add(verbs: Any) -> None:
+    text = "compare two runs, or two groups of runs"
+    parser = options.add_verb(verbs, "diff", run, text, epilog=EPILOG)
+    text = "two files, A and B"
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=text)
+    for side in "ab":
+        text = f"the runs of {side.upper()}, if there are several"
+        parser.add_argument(
+            f"--{side}", nargs="+", type=Path, default=[], metavar="FILE", help=text
+        )
+    text = "compare phases from mark to mark, by their labels"
+    parser.add_argument("--by", choices=("mark",), help=text)
+    text = "only these: run_s, busy_hz, ipc …"
+    parser.add_argument("--metrics", metavar="A,B", help=text)
+    options.add_json(parser, "one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    with lean():
+        from perftop.output import stat_json
+        from perftop.output.compare import text
+        from perftop.output.compare import text as json_line
+        from perftop.output.compare.comparison import compare
+        from perftop.output.compare.readings import NUMBERS, of_event
+
+    paths, by_mark, metrics = _sides(args), args.by is not None, options.names(args.metrics)
     for key in metrics or ():
         if key not in NUMBERS and not of_event(key):
-            raise Failed(f"there is no number {key!r}; there are {', '.join(NUMBERS)}", USAGE)
-    damaged: list[str] = []
-    sides = [[one for path in paths for one in _read(path, damaged, by_mark=by_mark)]
-             for paths in (a, b)]  # fmt: skip
-    pairs = _pairs(sides[0], sides[1], by_mark=by_mark)
-    found = [one for one in compare(pairs, metrics) if one.rows]
-    if not found:
+            raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
+    damages: list[str] = []
+    a, b = (
+        [one for path in side for one in _read(path, damages, by_mark=by_mark)] for side in paths
+    )
+    compared = [one for one in compare(_pairs(a, b, by_mark=by_mark), metrics) if one.rows]
+    if not compared:
         what = "no number" if metrics is None else f"none of {', '.join(metrics)}"
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
-    if as_json:
-        files = [str(path) for path in a], [str(path) for path in b]
-        told = [stat_json.text(json_line.diff_json(found, files))]
+    if args.json:
+        files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
+        lines = [stat_json.text(json_line.diff_json(compared, files))]
     else:
-        told = text.lines(found, (_name(a), _name(b)), unicode=utf8(), colour=colours(sys.stdout))
-    sys.stdout.write("".join(f"{line}\n" for line in told))
-    for line in damaged:
+        titles = [side[0].name if len(side) == 1 else f"{len(side)} files" for side in paths]
+        lines = text.lines(
+            compared, (titles[0], titles[1]), unicode=utf8(), colour=colours(sys.stdout)
+        )
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    for line in damages:
         complain(line)
-    return DAMAGED if damaged else 0
+    return DAMAGED if damages else 0
 
 
-def _name(paths: Sequence[Path]) -> str:
-    return paths[0].name if len(paths) == 1 else f"{len(paths)} files"
+def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    """The files of both sides: two of them, or the groups of --a and --b. Raises Failed."""
+    files, a, b = args.files, args.a, args.b
+    if len(files) == 2 and not (a or b):
+        return [files[0]], [files[1]]
+    if a and b and not files:
+        return a, b
+    raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
 
 
 def _pairs(
     a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
     """Label and both sides; phases of one label belong together."""
-    labels = [one.label for one in a if one.label] if by_mark else [""]
-    pairs = [(label, _labelled(a, label), _labelled(b, label)) for label in dict.fromkeys(labels)]
-    shared = [(label, mine, other) for label, mine, other in pairs if mine and other]
-    if not shared and by_mark:
+    pairs = []
+    for label in dict.fromkeys(one.label for one in a if one.label) if by_mark else [""]:
+        sides = [[one for one in side if one.label == label] for side in (a, b)]
+        if all(sides):
+            pairs.append((label, sides[0], sides[1]))
+    if not pairs and by_mark:
         raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
-    if not shared:
+    if not pairs:
         raise Failed("one side has no run, only phases: add --by mark", USAGE)
-    return shared
+    return pairs
 
 
-def _labelled(side: Sequence[Reading], label: str) -> list[Reading]:
-    return [one for one in side if one.label == label]
+def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+    """The runs or phases of a file. Where it is damaged is added to `damages`."""
+    from perftop.output.compare.readings import Foreign, from_lines
 
-
-def _read(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
-    """What a file tells. Where it is damaged is added to `damaged`."""
     try:
         with path.open("rb") as file:
-            begins = file.read(1)
-            if begins == b"{":
-                content = begins + file.read(MOST_BYTES)
+            content = file.read(1)
+            if content == b"{":
+                content += file.read(MAX_BYTES)
     except OSError as error:
         text = f"cannot read {path}: {error.strerror or error}; nothing was compared"
         raise Failed(text) from None
-    if begins != b"{" and begins and not path.is_file():
-        raise Failed(
-            f"{path} is a pipe: of what can be compared only JSON may come through one", USAGE
-        )
-    if begins != b"{":
-        return _recorded(path, damaged, by_mark=by_mark)
+    if not content.startswith(b"{"):
+        if content and not path.is_file():
+            raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
+        return _recorded(path, damages, by_mark=by_mark)
     try:
         found, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except Foreign as foreign:
         made = "stat --json, stat -r N --json or summary --json"
         text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {made}"
         raise Failed(text, DAMAGED) from None
-    damaged += [] if why is None else [f"{path}: {why}"]
+    damages += [] if why is None else [f"{path}: {why}"]
     return found
 
 
-def _recorded(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
+def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+    from perftop.output.compare.readings import Recorded
+    from perftop.recording.file import GROWING
+    from perftop.recording.source import opened
+
     with opened(path) as source:
-        recorded = Recorded(source.hello, by_mark=by_mark)
-        found = recorded.readings(source.messages())
+        found = Recorded(source.hello, by_mark=by_mark).readings(source.messages())
     if not found:
-        what = "mark with a sample behind it" if by_mark else "two samples"
+        what = "mark with a sample after it" if by_mark else "two samples"
         why = f": {source.damage}" if source.damage else ""
         text = f"{path} has no {what}{why}; nothing was compared"
         raise Failed(text, DAMAGED if why else USAGE)
     if source.growing:
         complain(f"{path}: {GROWING}")
-    damaged += [] if source.damage is None else [f"{path}: {source.damage}"]
+    damages += [] if source.damage is None else [f"{path}: {source.damage}"]
     return found

@@ -1,17 +1,22 @@
-"""Draws the answer of `perfprobe doctor`: what can be read here, what not, why, and the fix; at its
-end the best next step, and what to type."""
+"""`perftop doctor`: what can be read here, what not, why, and the fix; at its end the best next
+step, and what to type."""
 
 from __future__ import annotations
 
+import argparse
+import functools
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from perfprobe.frozen import frozen
-from perftop.base.text import in_ascii, machine, mark, wrapped
+from perftop.base import text
+from perftop.verbs import machine, options
+from perftop.verbs.machine import Answer, fact
 
-Answer = dict[str, Any]
-INDENT = 20
 PROC, COUNTERS = "/proc", "perf counters"
 GIVES = {
     PROC: "utilisation, steal, tasks and whom they wait for",
@@ -19,17 +24,31 @@ GIVES = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""What a source gives by which a machine is judged; what all else rests on comes first."""
+"""What a source gives, by the name of its check; the one that all others need comes first."""
 BY_ROOT = "perftop --sudo"
-"""The part of a remedy that more rights are."""
-BY_HAND = ("--source", "msr")
+"""Part of each fix that is more rights."""
 SUDO = "sudo "
 UNUSABLE = "not usable"
 
 
-@frozen
-class Asked:
-    """The machine that the doctor was asked about, and what whoever asked may do there."""
+def add(verbs: Any) -> None:
+    text = "what can be read here, what not, why, and how to see more"
+    parser = options.add_verb(verbs, "doctor", run, text, machine=True)
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    host, program = args.host, None
+    below = None if args.sysroot is None else str(args.sysroot)
+    root = host.startswith("root@") if host else os.geteuid() == 0
+    if not host and not root and shutil.which("sudo") is None:
+        program = str(Path(sys.executable).with_name("perftop"))
+    asked = Asked(host, args.remote, below, root, args.sudo, program)
+    return machine.answer(args, functools.partial(draw, asked=asked), "doctor")
+
+
+class Asked(NamedTuple):
+    """The machine that the doctor was asked about, and the rights of the user there."""
 
     host: str | None = None
     """As ssh knows it; None: this machine."""
@@ -37,11 +56,11 @@ class Asked:
     sysroot: str | None = None
     """Directory that is read in place of the machine's own files."""
     root: bool = False
-    """The probe runs as root without being told to."""
+    """The probe runs as root without --sudo."""
     sudo: bool = False
-    """It was told to, with --sudo."""
+    """The probe runs as root by --sudo."""
     program: str | None = None
-    """perftop by its path, where `su` must start it, because there is no sudo."""
+    """Path of perftop if `su` must start it, because there is no sudo."""
 
     def command(self, *words: str, sudo: bool = False) -> str:
         """perftop with these words, for the same machine."""
@@ -53,10 +72,12 @@ class Asked:
     def with_rights(self, first: str = "") -> str:
         """The screen with root's rights, after a command that needs the same."""
         if self.program is not None:
-            return f"su -c {shlex.quote(_joined(first, self.program))}"
-        rights = "" if self.root else SUDO
+            return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
+        screen = self.command(sudo=not self.root)
+        if not first:
+            return screen
         there = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
-        return _joined(f"{there}{rights}{first}" if first else "", self.command(sudo=not self.root))
+        return f"{there}{'' if self.root else SUDO}{first} && {screen}"
 
 
 HERE = Asked()
@@ -65,35 +86,34 @@ HERE = Asked()
 def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
-    lines = [" · ".join(machine(answer)), ""]
+    def described(item: Answer, now: str, more: Sequence[tuple[str, str | None]]) -> list[str]:
+        """A check: its sign, its name and its state; below them what is lost and the fix."""
+        sign = text.mark(item["state"], unicode=unicode)
+        lines = fact(f"{sign} {item['what']}", now, width)
+        for label, what in more:
+            lines += fact("", f"{label}{what}", width) if what else []
+        return lines
+
+    lines = [" · ".join(text.machine(answer)), ""]
     for check in answer["checks"]:
         more = ("without it: ", check["lost"]), ("fix: ", check["fix"])
-        lines += _told(check, check["why"], more, width, unicode=unicode)
-    lines += ["", *_verdict(answer, width)]
+        lines += described(check, check["why"], more)
+    lines.append("")
+    for key, what in _verdict(answer):
+        lines += fact(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:
             more = ("", item["effect"]), ("to change: ", item["change"])
-            lines += _told(item, item["now"], more, width, unicode=unicode)
+            lines += described(item, item["now"], more)
     lines.append("")
     for sentence in sentences(answer, asked):
-        lines += wrapped(sentence, width, 0)
-    return lines if unicode else [in_ascii(line) for line in lines]
-
-
-def _told(
-    item: Answer, now: str, more: Sequence[tuple[str, str | None]], width: int, *, unicode: bool
-) -> list[str]:
-    """A check: its sign, what it is and how it stands; below that what else is known of it."""
-    sign = mark(item["state"], unicode=unicode)
-    lines = wrapped(f"{sign} {item['what']:<{INDENT - 2}}{now}", width, INDENT)
-    for label, text in more:
-        lines += wrapped(f"{'':{INDENT}}{label}{text}", width, INDENT) if text else []
+        lines += text.wrapped(sentence, width, 0)
     return lines
 
 
-def _verdict(answer: Answer, width: int) -> list[str]:
-    """The lines on what perftop uses and what it cannot measure here."""
+def _verdict(answer: Answer) -> list[tuple[str, str]]:
+    """What perftop uses, and what it cannot measure here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -109,34 +129,25 @@ def _verdict(answer: Answer, width: int) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])
-    rows += [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
-    return [
-        line
-        for key, text in rows
-        for line in wrapped(f"  {key:<{INDENT - 2}}{text}", width, INDENT)
-    ]
+    return rows + [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
 
 
 # --- the last lines
 
 
-def _joined(*commands: str) -> str:
-    return " && ".join(filter(None, commands))
-
-
 def sentences(answer: Answer, asked: Asked) -> list[str]:
-    """At most three."""
+    """What perftop can read, the best next step, and what to type for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
-    there = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
+    usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
     if PROC not in checks:  # it is a check only where it is missing
-        there.append(GIVES[PROC])
-    found = f"You have {', '.join(there) or 'little'}"
+        usable.append(GIVES[PROC])
+    summary = f"You have {', '.join(usable) or 'little'}"
     if lacking:
-        found += f"; not: {', '.join(GIVES[what] for what in lacking)}"
+        summary += f"; not: {', '.join(GIVES[what] for what in lacking)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
     step, typed = _step([checks[what] for what in lacking], asked, writable)
-    return [f"{found}.", f"{step}.", f"Type: {typed}"]
+    return [f"{summary}.", f"{step}.", f"Type: {typed}"]
 
 
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
@@ -153,11 +164,9 @@ def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str
             typed = asked.with_rights(fix.removeprefix(SUDO))
             return f"This gives you {GIVES[check['what']]}", typed
     if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        step = (
-            f"Registers can give you {GIVES[COUNTERS]}: perftop programs them, and gives them back"
-        )
+        step = f"Registers can give you {GIVES[COUNTERS]}: perftop programs and restores them"
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
         return f"For {GIVES[check['what']]}: {fix}", look
-    return "Nothing more can be had here", look
+    return "Nothing more is available here", look

@@ -1,29 +1,50 @@
-"""Draws the answer of `perfprobe events`: what can be chosen by -e here."""
+"""`perftop events`: what can be chosen by -e here."""
 
 from __future__ import annotations
 
+import argparse
 from itertools import groupby
 from typing import Any
 
-from perftop.base.text import in_ascii, wrapped
+from perftop.base.text import wrapped
+from perftop.verbs import machine, options
+from perftop.verbs.machine import Answer, fact
 
-Answer = dict[str, Any]
 INDENT = 28
 
 
-def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def add(verbs: Any) -> None:
+    parser = options.add_verb(verbs, "events", run, "what -e can count here", machine=True)
+    text = "only names or words with this"
+    parser.add_argument("word", nargs="?", metavar="WORD", help=text)
+    text = "what this source counts: auto, perf, msr"
+    parser.add_argument("--source", default="auto", metavar="NAME", help=text)
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    more = [] if args.source == "auto" else [f"--source={args.source}"]
+    more += [] if args.word is None else [f"--word={args.word}"]
+    return machine.answer(args, draw, "events", *more)
+
+
+def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
     lines: list[str] = []
-    where = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
+    pmus = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
     for pmu, rows in groupby(answer["events"], key=lambda row: row["pmu"]):
-        lines += [*([""] if lines else []), _heading(pmu, where.get(pmu))]
+        lines += [*([""] if lines else []), _heading(pmu, pmus.get(pmu))]
         for row in rows:
-            lines += wrapped(f"  {row['name']:<{INDENT - 3}} {_about(row)}", width, INDENT)
+            unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
+            on = f", only on counter {row['counters']}" if row.get("counters") else ""
+            who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
+            name = f"  {row['name']:<{INDENT - 3}} "
+            lines += fact(name, f"{row['about']}{unit}{on}{who}", width, INDENT)
     if not answer["events"]:
         lines = ["no such event here"]
     for missing in answer["missing"]:
         fix = f"; {missing['fix']}" if missing["fix"] else ""
         lines += ["", *wrapped(f"not here: events of cores - {missing['why']}{fix}", width, 10)]
-    return lines if unicode else [in_ascii(line) for line in lines]
+    return lines
 
 
 def _heading(pmu: str, known: Answer | None) -> str:
@@ -31,14 +52,7 @@ def _heading(pmu: str, known: Answer | None) -> str:
         return "software: of every CPU"
     kind = "" if known["type"] is None else f"{known['type']} cores, "
     where = f"{kind}CPUs {known['cpus']}" if known["cpus"] else "every CPU"
-    room = ""
+    left = ""
     if "left" in known:  # with --source msr
-        room = f"; {known['left']} of {known['general']} general counters are left"
-    return f"{pmu}: {where}{room}"
-
-
-def _about(row: Answer) -> str:
-    unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
-    who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
-    on = f", only on counter {row['counters']}" if row.get("counters") else ""
-    return f"{row['about']}{unit}{on}{who}"
+        left = f"; {known['left']} of {known['general']} general counters are left"
+    return f"{pmu}: {where}{left}"

@@ -2,98 +2,176 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Self, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from perfprobe import wire
-from perfprobe.frozen import frozen, replace
-from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.importing import lean
 from perftop.base.times import duration
-from perftop.output.export.fields import Field, chosen, with_events
-from perftop.output.export.form import Conversion, Form, Out
-from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
-from perftop.output.export.openmetrics import OpenMetrics
-from perftop.recording.file import UNCHECKED
-from perftop.recording.source import Source, ended, opened, same
-from perftop.session import filter as filters
-from perftop.session.session import MAX_BATCH, Session
+from perftop.session.follow import Follower
+from perftop.verbs import options
+
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.model.episode import Episode
+    from perftop.output.export.form import Form
+    from perftop.recording.source import Source
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 EVERY_NS = 1_000_000_000
-FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
-    "csv": Delimited,
-    "jsonl": JsonLines,
-    "parquet": Parquet,
-    "openmetrics": OpenMetrics,
-}
+"""Length of an interval if neither --every nor the recording sets one."""
+FORMS = ("csv", "jsonl", "parquet", "openmetrics")
+ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+           ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 
 
-@frozen
-class Options:
-    source: Path | None
-    """None: stdin."""
-    output: Path | None
-    """None: stdout."""
-    form: str
-    metrics: Sequence[str] | None = None
-    cpus: str | None = None
-    every_ns: int | None = None
-    force: bool = False
+def add(verbs: Any) -> None:
+    text = "a recording as CSV, JSON lines, Parquet, OpenMetrics"
+    parser = options.add_verb(verbs, "export", run, text)
+    parser.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
+    text = "write to this file; - is stdout (default)"
+    parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
+    options.add_force(parser)
+    text = "form of the output (default: by the ending of OUT, else csv)"
+    parser.add_argument("--format", choices=FORMS, help=text)
+    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+    parser.add_argument("-c", "--cpus", metavar="LIST", help=text)
+    text = "time that a line covers (default: -i of the recording, else 1s)"
+    parser.add_argument("--every", type=options.span_ns, metavar="TIME", help=text)
 
 
-def run(options: Options) -> int:
-    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
-    closed."""
-    measures = chosen(options.metrics)
-    if options.form == "parquet":
+def run(args: argparse.Namespace) -> int:
+    with lean():
+        from perftop.output.export.fields import chosen, with_events
+        from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
+        from perftop.output.export.openmetrics import OpenMetrics
+        from perftop.recording.file import UNCHECKED
+        from perftop.recording.source import ended, opened
+
+    forms: dict[str, Callable[..., Form]] = dict(
+        zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
+    )
+    path = None if args.file == "-" else Path(args.file)
+    output = None if args.output == "-" else Path(args.output)
+    form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
+    metrics = options.names(args.metrics)
+    fields = chosen(metrics)
+    if form_name == "parquet":
         pyarrow()
-    with opened(options.source) as source:
-        every_ns = _every_ns(options.every_ns, source.hello)
-        session = Session(source.hello)
-        cpus = None if options.cpus is None else _selected(session, options.cpus)
-        if cpus is not None:
-            session = Session(replace(source.hello, selected=cpus))
-        target = _target(options)
+    with opened(path) as source:
+        export = Export(_every_ns(args.every, source.hello), args.cpus)
+        export.take([source.hello])
+        session = export.session
         try:
-            with target as out:
-                told = with_events(session, measures, options.metrics)
-                form = FORMS[options.form](session, told, out)
+            with _target(path, output, form_name, force=args.force) as out:
+                fields = with_events(session, fields, metrics)
+                export.form = forms[form_name](session, fields, out)
                 try:
-                    _convert(source, Conversion(session, form, every_ns, cpus), out)
+                    export.read(source, out)
                 except BaseException:
-                    form.drop()
+                    export.form.drop()
                     raise
         except BrokenPipeError:
             raise
         except OSError as error:
-            name, why = options.output or "stdout", error.strerror or error
-            text = f"cannot write all of {name}: {why}; what is there is only the beginning"
+            name, why = output or "stdout", error.strerror or error
+            text = f"cannot write all of {name}: {why}; it has only the beginning"
             raise Failed(text) from None
-    name = options.source or "stdin"
     if not source.checked:
-        complain(f"{name}: {UNCHECKED}")
-    return ended(name, source)
+        complain(f"{path or 'stdin'}: {UNCHECKED}")
+    return ended(path or "stdin", source)
 
 
-def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
-    progress = Progress.on_terminal(source.size, out)
-    try:
-        found = source.messages()
+class Export(Follower):
+    """Writes the intervals and episodes of a recording in a form, cut where `stat` would have cut
+    them."""
+
+    form: Form
+
+    def __init__(self, every_ns: int, cpus: str | None) -> None:
+        """`cpus`: which ones, as typed; also only episodes on them, or on none, are written."""
+        from perftop.session.episodes import Tally
+
+        super().__init__(every_ns)
+        self._asked = cpus
+        self._cpus: frozenset[int] | None = None
+        self._tally = Tally()
+
+    def read(self, source: Source, out: BinaryIO) -> None:
+        """Reads all that follows the hello."""
+        from perftop.session.session import MAX_BATCH
+
+        progress, messages = Progress(_progress_line(out), source.size), source.messages()
         together = 1 if source.size is None else MAX_BATCH  # a pipe may be a live stream
-        while messages := list(islice(found, together)):
-            if conversion.take(messages):
-                out.flush()  # a reader of a pipe gets each line at once
-            progress.show(source.at)
-    finally:
-        progress.clear()
-    conversion.finish()
-    out.flush()
+        try:
+            while some := list(islice(messages, together)):
+                intervals = self.intervals
+                self.take(some)
+                if self.intervals > intervals:
+                    out.flush()  # a reader of a pipe gets each line at once
+                progress.show(source.at)
+        finally:
+            progress.clear()
+        self.on_end()
+        out.flush()
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from dataclasses import replace
+
+        from perftop.output.export.form import Command
+        from perftop.session.session import Session
+
+        session = Session(hello)
+        if self._asked is not None:
+            cpus = selected_cpus(session, self._asked)
+            self._cpus = frozenset(cpus)
+            session = Session(replace(hello, selected=cpus))
+        self._command = Command(session)
+        return session
+
+    def on_episode(self, episode: Episode) -> None:
+        """Also called at the end for episodes that still run."""
+        if self._chosen(episode):
+            self._tally.add(episode, self.session.now_ns)
+            self.form.episode(episode)
+
+    def on_beginning(self, episode: Episode) -> None:
+        if self._chosen(episode):
+            self.form.beginning(episode)
+
+    def on_interval(self, interval: Interval) -> None:
+        self.form.interval(interval)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        self._command.take(message)
+        if isinstance(message, wire.Note) and message.kind == "mark":
+            self.form.mark(self.session.marks[-1])
+        return False
+
+    def on_end(self) -> None:
+        """Writes the rest of the last interval, the running episodes, the summary and the end."""
+        if self.first_ns is not None:
+            self.cut()
+            for episode in self.session.running:
+                self.on_episode(episode)
+            elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
+            self.form.summary(self._tally.counted, elapsed_s, self._command)
+        self.form.finish()
+
+    def _chosen(self, episode: Episode) -> bool:
+        cpus = self._cpus
+        return cpus is None or not episode.cpus or not cpus.isdisjoint(episode.cpus)
 
 
 def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
@@ -110,15 +188,19 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
     return asked_ns
 
 
-def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
-    path = options.output
-    if path is None:
-        if options.form == "parquet" and sys.stdout.isatty():
-            raise Failed("parquet cannot go to a terminal: use -o FILE", USAGE)
+def _target(
+    source: Path | None, output: Path | None, form: str, *, force: bool
+) -> contextlib.AbstractContextManager[BinaryIO]:
+    from perftop.base import new_file
+    from perftop.recording.source import same
+
+    if output is None:
+        if form == "parquet" and sys.stdout.isatty():
+            raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
-    if same(options.source, path):
-        raise Failed(f"{path} is the input: it cannot be the output as well", USAGE)
-    return new_file.create(path, force=options.force)
+    if same(source, output):
+        raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
+    return new_file.create(output, force=force)
 
 
 # --- which CPUs, by the text of -c/--cpus
@@ -127,50 +209,46 @@ _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 _OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
-def _selected(session: Session, text: str) -> list[int]:
+def selected_cpus(session: Session, text: str) -> list[int]:
     """Ascending numbers of the CPUs that `text` names, out of those selected for the recording.
-    Raises Failed."""
-    shown = set(session.shown)
-    found: set[int] = set()
-    for term in text.split(","):
-        rows = shown & _rows(session, term.strip())
-        if not rows:
-            raise Failed(f"--cpus: the recording has no CPU {term.strip()!r}", USAGE)
-        found |= rows
-    return sorted(session.topology[row].cpu for row in found)
+    Each term is read in the syntax of the screen's filter. Raises Failed."""
+    from perftop.session import filter as filters
 
-
-def _rows(session: Session, term: str) -> set[int]:
-    """Positions of the CPUs that a term names."""
-    try:
-        wanted = filters.parse(_as_filter(term))
-    except filters.FilterError as error:
-        raise Failed(f"--cpus: {error}", USAGE) from None
-    assert wanted is not None
-    return set(wanted.cpus(session, None).nonzero()[0].tolist())
-
-
-def _as_filter(term: str) -> str:
-    """The term in the syntax of the screen's filter, which supports all of these selections."""
-    place = _PLACE.fullmatch(term.lower())
-    if term and place:
-        package, core = place.groups()
-        parts = (("pkg", package), ("core", core))
-        return " ".join(f"{name}:{number}" for name, number in parts if number)
-    if _OTHER.fullmatch(term):
-        return term
-    raise Failed(
-        f"--cpus: {term!r} is not understood: CPUs are named like "
-        "0-15, 32, pkg0, core3, pkg1core3 or type:P", USAGE,
-    )  # fmt: skip
+    shown, found = set(session.shown), set[int]()
+    for term in map(str.strip, text.split(",")):
+        place = _PLACE.fullmatch(term.lower())
+        if term and place:
+            parts = zip(("pkg", "core"), place.groups(), strict=True)
+            words = " ".join(f"{name}:{number}" for name, number in parts if number)
+        elif _OTHER.fullmatch(term):
+            words = term
+        else:
+            hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
+            raise Failed(f"--cpus: invalid CPUs {term!r} ({hint})", USAGE)
+        try:
+            choice = filters.parse(words)
+        except filters.FilterError as error:
+            raise Failed(f"--cpus: {error}", USAGE) from None
+        assert choice is not None
+        positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
+        if not positions:
+            raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
+        found |= positions
+    return sorted(session.topology[position].cpu for position in found)
 
 
 # --- progress
 
 QUIET_S = 2.0
 """No progress is shown for the first 2 s."""
-EVERY_S = 0.2
-WIDTH = 30
+REDRAW_S = 0.2
+BAR_WIDTH = 30
+
+
+def _progress_line(out: BinaryIO) -> TextIO | None:
+    """Where progress is shown: on stderr, if that is a terminal and `out` is none."""
+    alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
+    return sys.stderr if alone else None
 
 
 class Progress:
@@ -184,27 +262,19 @@ class Progress:
         self._due_s = clock() + QUIET_S
         self._drawn = False
 
-    @classmethod
-    def on_terminal(cls, size: int | None, out: BinaryIO) -> Self:
-        """A progress line on stderr, shown if that is a terminal and `out` is none."""
-        alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
-        return cls(sys.stderr if alone else None, size)
-
     def show(self, done: int) -> None:
         if self._out is None or self._clock() < self._due_s:
             return
-        self._due_s = self._clock() + EVERY_S
+        self._due_s = self._clock() + REDRAW_S
         self._drawn = True
-        self._out.write(f"\r{self._text(done)}")
+        text = f"{done / 1e6:.0f} MB read"
+        if self._size:
+            share = min(1.0, done / self._size)
+            text = f"[{'#' * int(BAR_WIDTH * share):<{BAR_WIDTH}}] {share:4.0%}"
+        self._out.write(f"\r{text}")
         self._out.flush()
 
     def clear(self) -> None:
         if self._drawn and self._out is not None:
             self._out.write("\r\x1b[K")
             self._out.flush()
-
-    def _text(self, done: int) -> str:
-        if not self._size:
-            return f"{done / 1e6:.0f} MB read"
-        share = min(1.0, done / self._size)
-        return f"[{'#' * int(WIDTH * share):<{WIDTH}}] {share:4.0%}"

@@ -2,37 +2,115 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
 import shutil
-import socket
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfprobe import wire
-from perftop.base import new_file
+from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed, complain, unwritten
-from perftop.output.exporter.http import Server
-from perftop.output.exporter.page import Detail, Page
-from perftop.process.probe_stream import Stream
-from perftop.process.unix_socket import at_path, bound, inherited, refused
-from perftop.session.session import Session
-from perftop.session.summary import UNREAD_BYTES
-from perftop.verbs.run_headless import attend
+from perftop.session.follow import Follower
+from perftop.verbs import options
 
-USUAL, UNIX = "127.0.0.1:9917", "unix:"
-"""Where it listens unless told otherwise, and how the path of a socket begins."""
+if TYPE_CHECKING:
+    import os
+    import socket
+
+    from perfprobe import wire
+    from perftop.output.exporter.page import Detail
+    from perftop.process.probe_stream import Stream
+    from perftop.session.session import Session
+
+SAMPLE_NS = 1_000_000_000
+"""Length of a sample: the exporter runs for ever, with nobody watching."""
+DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
+"""Where it listens unless another address is given, and how the path of a socket begins."""
 FILE_S, FILE_MODE = 10.0, 0o644
 """Seconds between two versions of the text file; the collector of node_exporter that reads it runs
 as another user, and nothing in it is a secret."""
 STALE_S, STALE_SAMPLES = 10.0, 5
 """After the longer of both without a sample the page is not handed out: counters that stand still
 would look like a machine at rest."""
+SHIPPED = {
+    "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
+    "rules": "rules.yml", "dashboard": "dashboard.json",
+}  # fmt: skip
+"""Files that go with the exporter, by the name of their option."""
+HOMES = "/home", "/root", "/run/user"
+"""Directories that the service cannot see."""
+EPILOG = (
+    "A scrape returns the latest numbers and measures nothing. Process names and command lines are "
+    "never exported. A longer --sample (1s by default) costs less."
+)
 
 
-class Exporter:
+def add(verbs: Any) -> None:
+    text = "counters of this machine for Prometheus"
+    parser = options.add_verb(verbs, "exporter", run, text, machine=True, epilog=EPILOG)
+    stream_options.add(parser, options.span_ns, events=False)
+    text = "where to listen (default: what systemd hands over, else 127.0.0.1:9917)"
+    parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
+    text = "series for each package (default), SMT states for each core, all for each CPU"
+    parser.add_argument(
+        "--detail", choices=("package", "core", "cpu"), default="package", help=text
+    )
+    text = "write it for node_exporter; does not listen then, unless --listen says where"
+    parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
+    printed = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("unit", "the systemd service"), ("socket", "the systemd socket"),
+        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana board"),
+    ):  # fmt: skip
+        printed.add_argument(
+            f"--print-{name}", dest="printed", action="store_const", const=name,
+            help=f"print {text}",
+        )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs until a signal. It listens on the sockets of the service manager, else on the default
+    address; nowhere if only a text file is asked for."""
+    if args.printed is not None:
+        return show(args.printed)
+    import asyncio
+
+    from perftop.verbs.headless import attend
+
+    sample_ns: int = args.sample or SAMPLE_NS
+    argv = options.stream_command(args, sample_ns, sample_ns)
+    path: Path | None = args.textfile
+    if path is not None and path.is_dir():
+        text = f"cannot write {path}: it is a directory; name a file in it, such as perftop.prom"
+        raise Failed(text)
+    with contextlib.ExitStack() as stack:
+        only_file = path is not None and args.listen is None
+        sockets = [] if only_file else stack.enter_context(listening(args.listen))
+        asyncio.run(attend(Exporter(sockets, args.detail, path), argv))
+    return 0
+
+
+def shipped(name: str) -> str:
+    from importlib import resources
+
+    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
+    return place.read_text(encoding="utf-8")
+
+
+def show(name: str) -> int:
+    """Prints one of the files that go with the exporter. The service runs this installation."""
+    own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
+    program = Path(own or "/usr/bin/perftop").absolute()
+    if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
+        text = f"{program} is in a home directory, which the service cannot see: install perftop"
+        complain(f"{text} elsewhere, for instance in /opt")
+    sys.stdout.write(shipped(name).replace("@PERFTOP@", str(program)))
+    return 0
+
+
+class Exporter(Follower):
     """One run. Connections wait in their sockets until the first sample is there."""
 
     bracket = None
@@ -41,123 +119,96 @@ class Exporter:
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
         text_file: Path | None = None,
     ) -> None:  # fmt: skip
-        self._sockets, self._detail = sockets, detail
-        self._file = text_file
-        self._door = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
-        self._session: Session | None = None
-        self._page: Page | None = None
+        from perftop.output.exporter.http import Server
+
+        super().__init__()
+        self._sockets, self._detail, self._file = sockets, detail, text_file
+        self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
-        self._heard_s = self._written_s = -FILE_S
+        """Raw time of the newest sample."""
+        self._sampled = False
+        """Whether there was a sample in the batch that is taken."""
+        self._sampled_s = self._written_s = -FILE_S
         """Times of the loop: of the newest sample, and of the newest text file."""
         self._serves = False
+        self._made: os.stat_result | None = None
+        """The text file that we wrote last."""
 
     async def consume(self, stream: Stream) -> None:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
-                if self._take(messages):
-                    self._heard_s = loop.time()
+                self._sampled = False
+                self.take(messages)
+                if self._sampled:
+                    self._sampled_s = loop.time()
                     await self._serve(servers)
-                    self._write(loop.time())
+                    self._write_file(loop.time())
 
-    def finish(self) -> None:
-        self._door.close()
-        if self._file is not None and self._written_s > -FILE_S:  # else it is not ours
-            with contextlib.suppress(OSError):
-                self._file.unlink()
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.output.exporter.page import Page
+        from perftop.session.session import Session
+        from perftop.session.summary import UNREAD_BYTES
 
-    def _take(self, messages: list[wire.Message]) -> bool:
-        """Returns whether samples were among them."""
-        if isinstance(messages[0], wire.Hello):
-            self._session = Session(messages[0], summary_bytes=UNREAD_BYTES)
-            self._page = Page(self._session, self._detail)
-        session, page = self._session, self._page
-        if session is None or page is None:
-            return False
-        warned, new = session.warnings, False
-        for message in session.play([m for m in messages if not isinstance(m, wire.Hello)]):
-            if isinstance(message, wire.Frame):
-                if self._since_ns is not None:
-                    page.take(self._since_ns)
-                    new = True
-                self._since_ns = session.now_ns
-            if session.warnings is not warned:
-                warned = session.warnings
-                complain(warned[-1])
-        return new
+        session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self._page = Page(session, self._detail)
+        return session
+
+    def on_warning(self, text: str) -> None:
+        complain(text)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        if isinstance(message, wire.Frame):
+            if self._since_ns is not None:
+                self._page.take(self._since_ns)
+                self._sampled = True
+            self._since_ns = self.session.now_ns
+        return False
+
+    def on_end(self) -> None:
+        from perftop.base import own_directory
+
+        self._server.close()
+        if self._file is not None and self._made is not None:
+            own_directory.remove(self._file, self._made)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
         """What is handed out; None while the probe is silent."""
-        page, session = self._page, self._session
-        assert page is not None
-        assert session is not None
-        stale_s = max(STALE_S, STALE_SAMPLES * session.hello.sample_ns / 1e9)
-        if asyncio.get_running_loop().time() - self._heard_s > stale_s:
+        import asyncio
+
+        stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
+        if asyncio.get_running_loop().time() - self._sampled_s > stale_s:
             return None
-        return page.text(openmetrics=openmetrics)
+        return self._page.text(openmetrics=openmetrics)
 
     async def _serve(self, servers: contextlib.AsyncExitStack) -> None:
-        """Starts to take connections, once."""
+        """Starts to accept connections, once."""
+        import asyncio
+
         if self._serves:
             return
-        self._serves = True
-        loop, page = asyncio.get_running_loop(), self._page
-        assert page is not None
+        self._serves, loop = True, asyncio.get_running_loop()
         for one in self._sockets:
-            unix = one.family == socket.AF_UNIX
+            unix = isinstance(one.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
-            await servers.enter_async_context(await serve(self._door.caller, sock=one))
-            known = "; whoever can reach it can read it" if public(one) else ""
-            complain(f"{told(one)}: {page.series} series{known}")
+            await servers.enter_async_context(await serve(self._server.caller, sock=one))
+            warning = "; whoever can reach it can read it" if public(one) else ""
+            complain(f"{address(one)}: {self._page.series} series{warning}")
 
-    def _write(self, now_s: float) -> None:
-        if self._file is not None and self._page is not None and now_s - self._written_s >= FILE_S:
+    def _write_file(self, now_s: float) -> None:
+        from perftop.base import new_file
+
+        if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
-                new_file.replace(self._file, self._page.text(openmetrics=False), FILE_MODE)
+                text = self._page.text(openmetrics=False)
+                self._made = new_file.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise unwritten(str(self._file), error) from None
             self._written_s = now_s
-
-
-def run(argv: list[str], listen: str | None, detail: Detail, text_file: Path | None) -> int:
-    """Runs the verb until a signal; returns the exit status. Raises Failed. `argv`: the probe's
-    command line. `listen`: None is what the service manager hands over, else the usual port;
-    nothing at all if only a text file is asked for."""
-    if text_file is not None and text_file.is_dir():
-        raise Failed(f"cannot write {text_file}: it is a directory; name a file in it, such as "
-                     "perftop.prom")  # fmt: skip
-    only_file = text_file is not None and listen is None
-    with contextlib.ExitStack() as held:
-        sockets = [] if only_file else held.enter_context(listening(listen))
-        asyncio.run(attend(Exporter(sockets, detail, text_file), argv))
-    return 0
-
-
-SHIPPED = {
-    "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
-    "rules": "rules.yml", "dashboard": "dashboard.json",
-}  # fmt: skip
-"""Files that go with the exporter, by the name of their option."""
-
-
-HOMES = "/home", "/root", "/run/user"
-"""Directories that the service cannot see."""
-
-
-def shipped(name: str) -> str:
-    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
-    return place.read_text(encoding="utf-8")
-
-
-def show(name: str) -> int:
-    """Prints one of them. The service runs this installation."""
-    own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
-    program = Path(own or "/usr/bin/perftop").absolute()
-    if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
-        complain(f"{program} lies in a home, which the service cannot see: install perftop "
-                 "elsewhere, for instance in /opt")  # fmt: skip
-    sys.stdout.write(shipped(name).replace("@PERFTOP@", str(program)))
-    return 0
 
 
 # --- sockets: given by the service manager, or opened as asked for
@@ -166,11 +217,13 @@ def show(name: str) -> int:
 @contextlib.contextmanager
 def listening(asked: str | None) -> Iterator[list[socket.socket]]:
     """Sockets that listen, those that are handed over if nothing was asked for. Connections wait in
-    them until somebody takes them. A unix socket is removed at the end."""
+    them until they are accepted. A unix socket is removed at the end."""
+    from perftop.process.unix_socket import at_path, inherited
+
     with contextlib.ExitStack() as stack:
         sockets = inherited() if asked is None else []
         if not sockets:
-            where = USUAL if asked is None else asked
+            where = DEFAULT_ADDRESS if asked is None else asked
             path = Path(where.removeprefix(UNIX)) if where.startswith(UNIX) else None
             sockets = [_at(where) if path is None else stack.enter_context(at_path(path))]
         for one in sockets:
@@ -178,34 +231,39 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
-def told(one: socket.socket) -> str:
-    """How somebody reaches it."""
-    if one.family == socket.AF_UNIX:
-        return f"{UNIX}{one.getsockname()}"
-    host, port = one.getsockname()[:2]
+def address(one: socket.socket) -> str:
+    """How a reader reaches it."""
+    name = one.getsockname()
+    if isinstance(name, str):
+        return f"{UNIX}{name}"
+    host, port = name[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 def public(one: socket.socket) -> bool:
     """Whether other machines may reach it."""
-    host = "" if one.family == socket.AF_UNIX else one.getsockname()[0]
-    return bool(host) and not (host.startswith("127.") or host == "::1")
+    name = one.getsockname()
+    return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 
 
 def _at(where: str) -> socket.socket:
+    import socket
+
+    from perftop.process.unix_socket import bound, refused
+
     host, colon, port = where.rpartition(":")
     good = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
     if not good or (":" in host and not (host.startswith("[") and host.endswith("]"))):
-        text = f"--listen {where}: no HOST:PORT, [HOST]:PORT or unix:PATH, such as {USUAL}"
-        raise Failed(text, USAGE)
+        hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
+        raise Failed(f"--listen: invalid address {where!r} ({hint})", USAGE)
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, address = found[0]
+        family, kind, protocol, _, bind_to = addresses[0]
         one = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise refused(where, error) from None
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound(one, address, where)
+    bound(one, bind_to, where)
     return one

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pydoc
+import argparse
 import shutil
 import sys
-from argparse import ArgumentParser
 from collections.abc import Mapping
+from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
-from perftop.docs import page, terminal
+from perftop.verbs import options
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
 perftop demo         the same on a simulated machine, for two minutes
@@ -20,42 +19,46 @@ perftop doctor       what can be read here, what not, and how to see more
 perftop VERB --help  the options of a verb"""
 
 
-def run(topic: str | None, verbs: Mapping[str, ArgumentParser]) -> int:
-    """Shows a page, the options of a verb without a page of its name, or what there is."""
-    colour = colours(sys.stdout)
+def add(verbs: Any) -> None:
+    parser = options.add_verb(verbs, "help", run, "pages that explain perftop; options of a verb")
+    text = "a page or a verb (default: list the pages)"
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Shows a page, the options of a verb without a page of its name, or the list of pages."""
+    from perftop.docs import page, terminal
+
+    topic: str | None = args.topic
+    verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
+    topics = page.topics()
     if topic is None:
-        shown = _topics()
-    elif topic in page.topics():
+        titles = ((name, page.read(name).title.partition(": ")[2]) for name in topics)
+        lines = [BEGINNING, "", "Pages, by perftop help TOPIC:", ""]
+        lines += [f"  {name:<12} {title}" for name, title in titles]
+        lines = lines if utf8() else [in_ascii(line) for line in lines]
+    elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
-        found = page.read(topic)
-        shown = terminal.lines(found, width, colour=colour, unicode=utf8())
+        colour = colours(sys.stdout)
+        lines = terminal.lines(page.read(topic), width, colour=colour, unicode=utf8())
     elif topic in verbs:
-        shown = verbs[topic].format_help().splitlines()
+        lines = verbs[topic].format_help().splitlines()
     else:
-        raise Failed(_unknown(topic, verbs), USAGE)
-    _paged("\n".join(shown))
+        text = f"unknown page {topic!r}"
+        naming = [name for name in topics if page.names_word(page.read(name), topic)]
+        near = meant(topic, [*topics, *verbs]) or f"; pages: {', '.join(topics)}"
+        raise Failed(f"{text}; see {', '.join(naming)}" if naming else f"{text}{near}", USAGE)
+    _print_paged("\n".join(lines))
     return 0
 
 
-def _topics() -> list[str]:
-    titles = ((topic, page.read(topic).title.partition(": ")[2]) for topic in page.topics())
-    rows = [f"  {topic:<12} {title}" for topic, title in titles]
-    found = [BEGINNING, "", "Pages, by perftop help TOPIC:", "", *rows]
-    return found if utf8() else [in_ascii(line) for line in found]
-
-
-def _unknown(topic: str, verbs: Mapping[str, ArgumentParser]) -> str:
-    text = f"there is no page {topic!r}"
-    if named := [each for each in page.topics() if page.names_word(page.read(each), topic)]:
-        return f"{text}; {', '.join(named)} tell of it" if named[1:] else f"{text}; see {named[0]}"
-    near = meant(topic, [*page.topics(), *verbs])
-    return text + (near or f"; there are {', '.join(page.topics())}")
-
-
-def _paged(text: str) -> None:
+def _print_paged(text: str) -> None:
     """Through the user's pager if the terminal is too small for it."""
     if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
         return
+    import os
+    import pydoc
+
     os.environ.setdefault("LESS", "FRX")  # colours, and no screen of its own
     pydoc.pager(text + "\n")

@@ -1,89 +1,158 @@
-"""`perftop record`: writes a stream to a file, without a screen."""
+"""`perftop record`: writes a stream to a file, without a screen; with --ring or --on only what is
+worth keeping of it."""
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
+from perftop.base.importing import lean
 from perftop.base.text import in_ascii, meant, utf8
-from perftop.model.kinds import CAUSES, KINDS
-from perftop.output.measurement import CommandMeasurement
-from perftop.process.command_window import Bracket, Start
-from perftop.process.identity import UNNAMED, Identity
-from perftop.process.job import Job
-from perftop.process.probe_stream import Stream
-from perftop.process.run_notes import RunNotes
-from perftop.process.typed_keys import typed
-from perftop.recording import ring
-from perftop.recording.ring import Ring, Triggers
-from perftop.recording.writer import Tape, refuse
-from perftop.session import episodes as marks
-from perftop.session.session import MAX_BATCH, Session
-from perftop.session.summary import UNREAD_BYTES
-from perftop.verbs.run_headless import attend_all, told
+from perftop.session.follow import Follower
+from perftop.verbs import headless, options
 
-TELL_S = 1.0
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.process.command_window import Bracket, Start
+    from perftop.process.job import Job
+    from perftop.process.probe_stream import Stream
+    from perftop.recording.ring import Ring
+    from perftop.recording.writer import Tape
+    from perftop.session.session import Session
+
+BATCH_NS = 200_000_000
+"""What a recording may lack at its end if perftop or the probe is killed."""
+RING_NS = 600_000_000_000
+"""Length of a ring where only --on is given."""
+MAX_BYTES = 1_000_000_000
+"""Limit of a ring with all that is kept of it, unless --max-size sets another."""
+PROGRESS_S = 1.0
+"""Seconds between two lines that show the progress."""
 REST_S = 0.2
 """Seconds between two reads around a command; what was not read is lost if perftop is killed."""
+EPILOG = (
+    "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
+    "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
+)
 _CLEAR = "\r\x1b[K"
 
 
-@frozen
-class Box:
-    """A black box: only what is kept of it stays."""
-
-    length_ns: int
-    kinds: tuple[str, ...]
-    """Kinds or causes of episodes around which it keeps; empty: none."""
-    most_bytes: int
-
-
-@frozen
-class Options:
-    argv: list[str]
-    """Command line of the probe."""
-    path: Path
-    sample_ns: int
-    duration_ns: int | None = None
-    force: bool = False
-    job: Job | None = None
-    """The command to record, waiting for its start; None: none. The terminal then belongs to it."""
-    start: Start | None = None
-    """The job's one run, where several machines are recorded around it."""
-    name: str | None = None
-    """The machine, to be told with what is said of it; None: there is one only."""
-    box: Box | None = None
-    """None: all is recorded, into one file."""
-    identity: Identity = UNNAMED
+def add(verbs: Any) -> None:
+    text = "write what is measured to a file, without a screen"
+    parser = options.add_verb(verbs, "record", run, text, stream=True, epilog=EPILOG)
+    text = "the file to write; a directory for several --host"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = "keep only the last TIME, in a directory; USR1 or m keeps it for good"
+    parser.add_argument("--ring", type=options.span_ns, metavar="TIME", help=text)
+    text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
+    parser.add_argument("--on", metavar="KIND,KIND", help=text)
+    text = "limit for all that --ring or --on keep (default: 1G)"
+    parser.add_argument("--max-size", type=size_bytes, default=MAX_BYTES, metavar="SIZE", help=text)
+    text = "print the systemd service of a black box"
+    parser.add_argument("--print-unit", action="store_true", help=text)
+    options.add_force(parser)
+    options.add_duration(parser)
+    options.add_run(parser)
+    parser.set_defaults(runs=True, several=True)
 
 
-class Record:
-    """One run. Whatever ends it, the file is a complete recording up to then."""
+def size_bytes(text: str) -> int:
+    """A size such as `500M`, in bytes."""
+    match = re.fullmatch(r"([0-9]{1,6})([kMGT])B?", text)
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"invalid size {text!r} (try 500M, 2G)")
+    return int(match[1]) * (1000, 10**6, 10**9, 10**12)["kMGT".index(match[2])]
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+
+def kinds(text: str | None) -> tuple[str, ...]:
+    """Kinds and causes of episodes in a list. Raises Failed."""
+    from perftop.model.kinds import CAUSES, KINDS
+
+    names = () if text is None else tuple(dict.fromkeys(text.split(",")))
+    known = [*KINDS, *CAUSES]
+    for name in names:
+        if name not in known:
+            near = meant(name, known) or f"; kinds: {', '.join(KINDS)}"
+            raise Failed(f"--on: unknown kind of episode {name!r}{near}", USAGE)
+    return names
+
+
+def run(args: argparse.Namespace) -> int:
+    """Records a machine, or several side by side with a file each; one that fails stops no
+    other."""
+    if args.print_unit:
+        from perftop.verbs import exporter
+
+        return exporter.show("recorder")
+    if args.output is None:
+        raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
+    _, sample_ns = options.times(args)
+    with options.held_job(args) as job:
+        each = options.stream_commands(args, sample_ns, BATCH_NS, job)
+        with lean():
+            import asyncio
+
+            from perftop.recording import ring, writer
+        args.on = kinds(args.on)
+        paths = [args.output]
+        if len(each) > 1:
+            paths = headless.paths(args.output, args.hosts)
+        for path in paths:
+            if _is_ring(args):
+                ring.refuse(path)
+            else:
+                writer.refuse(path, force=args.force)
+        start = options.shared_start(job, len(each))
+        records = [
+            Record(args, path, job, start, name)
+            for (name, _), path in zip(each, paths, strict=True)
+        ]
+        for record in records:
+            record.side_by_side = records
+        works = [(record, argv) for record, (_, argv) in zip(records, each, strict=True)]
+        max_s = inf if args.duration is None else args.duration / 1e9
+        status, failed = asyncio.run(headless.attend_all(works, max_s))
+    if failed == [None] and not records[0].begun:
+        raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
+    if job is None:
+        status = 0  # a signal is a usual end
+    return headless.report_failures(status or max(each.status for each in records), failed)
+
+
+def _is_ring(args: argparse.Namespace) -> bool:
+    return args.ring is not None or bool(args.on)
+
+
+class Record(Follower):
+    """Copies a stream to a file. Whatever ends it, the file is a complete recording up to then."""
+
+    def __init__(
+        self, args: argparse.Namespace, path: Path, job: Job | None = None,
+        start: Start | None = None, name: str | None = None,
+    ) -> None:  # fmt: skip
+        """`start`: the job's one run, where several machines are recorded around it. `name`: of
+        the machine, printed before its messages; None: it is the only one."""
+        super().__init__(duration_ns=args.duration)
+        self._args, self._path, self._name = args, path, name
         self._tape: Tape | Ring | None = None
-        self._session: Session | None = None
-        """Looks for episodes around which is kept; None: nobody wants that."""
-        box = options.box
-        self._triggers = None if box is None else Triggers(box.kinds, box.length_ns)
-        self._first_ns: int | None = None
+        self._ring: Ring | None = None
+        """The tape, if it is one."""
         self._now_ns = 0
-        self._marks = self._wanted = 0
-        self._command = None if options.job is None else _Command(options.job, options.start)
-        alone = options.job is None and options.name is None
+        self._marks = self._marks_due = 0
+        self._command = None if job is None else Command(job, start)
+        self._triggers = Triggered(args.on, args.ring or RING_NS) if args.on else None
+        alone = job is None and name is None
         self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
-        self.beside: Sequence[Record] = [self]
+        self.side_by_side: Sequence[Record] = [self]
         """All recordings that a mark is written to."""
         self.status = 0
         """Exit status; not 0 if the command could not be recorded to its end."""
@@ -92,19 +161,92 @@ class Record:
     def bracket(self) -> Bracket | None:
         return None if self._command is None else self._command.measurement.bracket
 
+    @property
+    def begun(self) -> bool:
+        return self._tape is not None
+
     async def consume(self, stream: Stream) -> None:
-        """Reads until the duration is reached, the job has ended, or the stream ends."""
+        import asyncio
+
+        from perftop.process.typed_keys import typed
+
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
-        telling = loop.create_task(self._tell())
-        keys = typed(self._typed) if self._options.box and self._command is None else nullcontext()
+        progress = loop.create_task(self._show_progress())
+        keyed = _is_ring(self._args) and self._command is None
         try:
-            with keys:
-                async for messages in stream:
-                    if any(self._take(message) for message in messages):
-                        return
+            with typed(self._typed) if keyed else contextlib.nullcontext():
+                await super().consume(stream)
         finally:
-            telling.cancel()
+            progress.cancel()
+
+    def on_hello(self, hello: wire.Hello) -> None:
+        from perftop.recording.ring import Ring
+        from perftop.recording.writer import Tape
+
+        args, self._now_ns = self._args, hello.raw_ns
+        if self._command is not None:
+            self._command.begin(hello)
+        named = options.identity_of(args).on(hello)
+        if self._triggers is not None:
+            self._triggers.take([named])
+        if _is_ring(args):
+            ring = Ring(self._path, named, args.ring or RING_NS, args.max_size)
+            self._tape = self._ring = ring
+        else:
+            self._tape = Tape(self._path, named, force=args.force)
+
+    def admits(self, message: wire.Message) -> bool:
+        return self._command is None or self._command.measurement.admit(message)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        if not isinstance(message, wire.Frame | wire.Note):
+            return False
+        self._write_marks()
+        self._write(message)
+        if self._ring is not None and self._ring.open:
+            if self._triggers is not None:
+                self._triggers.keep(self._ring, message)
+            for text in self._ring.news:
+                self._print(f"perftop: {text}\n")
+            self._ring.news.clear()
+        if isinstance(message, wire.Frame):
+            self._now_ns = message.time_ns
+        if self._command is None:
+            return False
+        self._command.measure(message)
+        closed = self._command.measurement.bracket.closed
+        self._write_run(over=closed)
+        return closed
+
+    def on_end(self) -> None:
+        from perftop.recording.writer import Tape
+
+        tape, command = self._tape, self._command
+        try:
+            if tape is not None and tape.open:
+                self._write_marks()
+                self._write_run(over=True)
+                tape.end()
+                if command is not None and command.failed and isinstance(tape, Tape):
+                    tape.drop()  # the command did not run: nothing to keep
+                else:
+                    self._print(f"perftop: recorded {tape.told} in {tape.path}\n")
+        finally:
+            if command is not None:
+                text = "".join(f"{line}\n" for line in command.summary())
+                self._print(text if utf8() else in_ascii(text))
+
+    async def _show_progress(self) -> None:
+        """Shows once a second, on a terminal, how much has been recorded."""
+        import asyncio
+
+        while self._shown:
+            await asyncio.sleep(PROGRESS_S)
+            if self._tape is not None:
+                self._print(f"recording: {self._tape.told}")
 
     def _typed(self, key: str) -> None:
         if key == "m":
@@ -112,214 +254,129 @@ class Record:
         elif key == "q":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    @property
-    def begun(self) -> bool:
-        return self._tape is not None
-
-    def finish(self) -> None:
-        try:
-            self._end()
-        finally:
-            if self._command is not None:
-                text = "".join(f"{line}\n" for line in self._command.summary())
-                self._say(text if utf8() else in_ascii(text))
-
-    def _end(self) -> None:
-        tape, command = self._tape, self._command
-        if tape is None or not tape.open:
-            return
-        self._mark()
-        self._tell_of_command(over=True)
-        tape.end()
-        if command is not None and command.never_was:
-            tape.path.unlink(missing_ok=True)  # the command did not run: nothing to keep
-        else:
-            self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
-
-    def _take(self, message: wire.Message) -> bool:
-        """Handles a message; returns whether it was the last one wanted."""
-        command = self._command
-        if command is not None and not command.admit(message):
-            return False
-        if isinstance(message, wire.Hello):
-            self._tape = self._started(message)
-            self._now_ns = message.raw_ns
-        elif isinstance(message, wire.Frame | wire.Note):
-            self._mark()
-            self._write(message)
-            self._watch(message)
-            last = isinstance(message, wire.Frame) and self._last(message)
-            if command is None:
-                return last
-            command.take(message)
-            closed = command.measurement.bracket.closed
-            self._tell_of_command(over=closed)
-            return closed
-        return False
-
-    def _started(self, hello: wire.Hello) -> Tape | Ring:
-        options, box = self._options, self._options.box
-        hello = options.identity.on(hello)
-        if box is None:
-            return Tape(options.path, hello, force=options.force)
-        if box.kinds:
-            self._session = Session(hello, summary_bytes=UNREAD_BYTES)
-        return Ring(options.path, hello, box.length_ns, box.most_bytes)
-
-    def _watch(self, message: wire.Frame | wire.Note) -> None:
-        """Keeps what lies around episodes, and tells what was kept."""
-        tape = self._tape
-        if not isinstance(tape, Ring) or not tape.open:
-            return
-        if self._session is not None and self._triggers is not None:
-            self._session.apply(message)
-            for wanted in self._triggers.take(self._session):
-                tape.keep_around(*wanted)
-        for text in tape.news:
-            self._say(f"perftop: {text}\n")
-        tape.news.clear()
-
-    async def _tell(self) -> None:
-        """Shows once a second, on a terminal, how much has been recorded."""
-        while self._shown:
-            await asyncio.sleep(TELL_S)
-            if self._tape is not None:
-                self._say(f"recording: {self._tape.told}")
-
     def _mark_all(self) -> None:
         """Asks for a mark. It is written before the next message, with the time of the newest
         sample, because the signal may arrive at any moment."""
-        for record in self.beside:
-            record._wanted += 1  # noqa: SLF001 - of the same class
+        for record in self.side_by_side:
+            record._marks_due += 1  # noqa: SLF001 - of the same class
 
-    def _mark(self) -> None:
-        while self._wanted:
-            self._wanted -= 1
+    def _write_marks(self) -> None:
+        from perfprobe import wire
+
+        while self._marks_due:
+            self._marks_due -= 1
             self._marks += 1
             data = {"label": f"mark {self._marks}"}
             self._write(wire.Note("mark", self._now_ns, "recorder", data))
-            if isinstance(self._tape, Ring) and self._tape.open:
-                self._tape.keep()
+            if self._ring is not None and self._ring.open:
+                self._ring.keep()
 
-    def _tell_of_command(self, *, over: bool) -> None:
+    def _write_run(self, *, over: bool) -> None:
+        """Writes the notes on the command that are due."""
         if self._command is not None:
             for note in self._command.notes.due(self._now_ns, over=over):
                 self._write(note)
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
+        from perfprobe import wire
+        from perftop.session import episodes as marks
+
         assert self._tape is not None
         try:
             if self._tape.open:
                 self._tape.write(message)
         except Failed as failed:
-            if self._command is None or not self._command.runs:
+            if self._command is None or not self._command.started_running:
                 raise
             # The command is measured on: that needs no file.
             self.status = failed.status
-            self._say(f"perftop: {failed}\n")
+            self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._say(f"perftop: {marks.warning_text(message)}\n")
+            self._print(f"perftop: {marks.warning_text(message)}\n")
 
-    def _last(self, frame: wire.Frame) -> bool:
-        self._now_ns = frame.time_ns
-        if self._first_ns is None:
-            self._first_ns = frame.time_ns
-        duration_ns = self._options.duration_ns
-        # Half a sample of slack: a frame just before the end counts as on it.
-        slack_ns = self._options.sample_ns // 2
-        return duration_ns is not None and frame.time_ns - self._first_ns >= duration_ns - slack_ns
-
-    def _say(self, text: str) -> None:
-        """Writes to stderr, over the progress line if there is one. Errors are ignored: recording
-        goes on without stderr."""
+    def _print(self, text: str) -> None:
+        """Prints on stderr, over the progress line if there is one. Errors are ignored: recording
+        continues without stderr."""
         if sys.stderr is not None:
-            text = f"=== {self._options.name}\n{text}" if self._options.name and text else text
+            text = f"=== {self._name}\n{text}" if self._name and text else text
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"{_CLEAR}{text}" if self._shown else text)
                 sys.stderr.flush()
 
 
-class _Command:
-    """The command that is recorded, and the notes on it for the file."""
+class Triggered(Follower):
+    """Detects episodes of some kinds or causes, and keeps the ring around them."""
 
-    def __init__(self, job: Job, start: Start | None) -> None:
+    def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
+        from perftop.recording.ring import Triggers
+
+        super().__init__()
+        self._triggers = Triggers(kinds, length_ns)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.session.session import Session
+        from perftop.session.summary import UNREAD_BYTES
+
+        return Session(hello, summary_bytes=UNREAD_BYTES)
+
+    def keep(self, ring: Ring, message: wire.Message) -> None:
+        self.take([message])
+        for kind, since_ns, until_ns in self._triggers.take(self.session):
+            ring.keep_around(kind, since_ns, until_ns)
+
+
+class Command(Follower):
+    """Measures the command that is recorded, for its summary and for the notes in the file."""
+
+    def __init__(self, job: Job, start: Start | None = None) -> None:
+        from perftop.output.measurement import CommandMeasurement
+        from perftop.process.run_notes import RunNotes
+
+        super().__init__()
         self._job = job
         self.measurement = CommandMeasurement(job, start, REST_S)
-        self._session: Session | None = None
-        self._waiting: list[wire.Frame | wire.Note] = []
-        """What has come and is not measured yet."""
         self.notes = RunNotes(job, self.measurement.bracket)
+        self._waiting: list[wire.Message] = []
+        """Messages that are not measured yet."""
 
     @property
-    def runs(self) -> bool:
+    def started_running(self) -> bool:
         """Whether the command has started; true after its end, too."""
         return self._job.start_ns > 0
 
     @property
-    def never_was(self) -> bool:
+    def failed(self) -> bool:
         """Whether the command could not be run."""
         run = self.measurement.bracket.run
         return run is not None and run.failed is not None
 
-    def admit(self, message: wire.Message) -> bool:
-        if isinstance(message, wire.Hello):
-            self._session = Session(message)
-            self._session.account()
-        return self.measurement.admit(message)
+    def begin(self, hello: wire.Hello) -> None:
+        self.measurement.admit(hello)
+        self.take([hello])
+        self.session.account()
 
-    def take(self, message: wire.Frame | wire.Note) -> None:
-        """Some messages are measured together while the command runs, as only its end is told. A
-        machine far away is asked for an echo at each after the end, so there none waits."""
+    def measure(self, message: wire.Message) -> None:
+        """Takes a message of the recording. Some are measured together while the command runs, as
+        only its end is reported: that costs less beside it. A machine far away is asked for an echo
+        at each after the end, so there none waits."""
+        from perftop.session.session import MAX_BATCH
+
         self._waiting.append(message)
         waits = self.measurement.running and not self.measurement.bracket.far
         if not waits or len(self._waiting) >= MAX_BATCH:
-            self._measure()
+            self._measure_waiting()
 
-    def _measure(self) -> None:
-        assert self._session is not None
-        for message in self._session.play(self._waiting):
-            self.measurement.take(self._session, message)
-        self._waiting.clear()
+    def on_message(self, message: wire.Message) -> bool:
+        self.measurement.take(self.session, message)
+        return False
 
     def summary(self) -> list[str]:
-        if self._session is None or self.never_was:
+        if not self.started or self.failed:
             return []
-        self._measure()
-        self.measurement.finish(self._session)  # all that was measured is still true
+        self._measure_waiting()
+        self.measurement.finish(self.session)  # all that was measured is still true
         return self.measurement.summary
 
-
-def kinds(text: str | None) -> tuple[str, ...]:
-    """Kinds and causes of episodes in a list. Raises Failed."""
-    names = () if text is None else tuple(dict.fromkeys(text.split(",")))
-    known = [*KINDS, *CAUSES]
-    for name in names:
-        if name not in known:
-            near = meant(name, known)
-            raise Failed(f"--on: no episode is {name!r}{near}; there are {', '.join(KINDS)}", USAGE)
-    return names
-
-
-def _refuse(options: Options) -> None:
-    if options.box is None:
-        refuse(options.path, force=options.force)
-    else:
-        ring.refuse(options.path)
-
-
-def run(each: Sequence[Options]) -> int:
-    """Records a machine, or several side by side with a file each; one that fails stops no other.
-    Returns the exit status. Raises Failed."""
-    for options in each:
-        _refuse(options)
-    records = [Record(options) for options in each]
-    for record in records:
-        record.beside = records
-    works = [(record, options.argv) for record, options in zip(records, each, strict=True)]
-    most_s = inf if each[0].duration_ns is None else each[0].duration_ns / 1e9
-    status, failed = asyncio.run(attend_all(works, most_s))
-    if failed == [None] and not records[0].begun:
-        raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
-    if each[0].job is None:
-        status = 0  # a signal is a usual end
-    return told(status or max(record.status for record in records), failed)
+    def _measure_waiting(self) -> None:
+        self.take(self._waiting)
+        self._waiting = []

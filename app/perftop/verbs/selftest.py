@@ -1,14 +1,18 @@
-"""`perftop selftest`: draws the probe's verdicts on its counters."""
+"""`perftop selftest`: checks every counter against code whose counts are known."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from perftop.base import findings
+from perftop.base.errors import complain, unwritten
 from perftop.base.format import brief
-from perftop.base.text import in_ascii, mark, ranges, wrapped
+from perftop.base.text import mark, ranges, wrapped
+from perftop.verbs import machine, options
+from perftop.verbs.machine import Answer, add_instrument, fact
 
-Answer = dict[str, Any]
 VERDICTS = ("trusted", "close", "disturbed", "unusable")
 MEANS = {
     "close": "off by more than the test's own error, not by much",
@@ -16,9 +20,34 @@ MEANS = {
     "unusable": "wrong: do not believe numbers that need it",
 }
 NAME, VERDICT = 22, 11
-ROWS = 4
+"""Cells of the columns of names and verdicts."""
+MAX_VALUES = 4
 """Values of a counter that are shown: those of cores would fill the screen."""
 INDENT = 2 + NAME
+
+
+def add(verbs: Any) -> None:
+    text = "check every counter against code whose counts are known"
+    parser = add_instrument(verbs, "selftest", run, text)
+    text = "source of the counters: auto, perf, msr, os"
+    parser.add_argument("--source", default="auto", metavar="NAME", help=text)
+    text = "a verdict on every source and instrument, also on those that are not there"
+    parser.add_argument("--all", action="store_true", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    from perftop.process import launch
+
+    more = ["--source", args.source, *(["--all"] if args.all else [])]
+    answer = launch.ask(options.probe_command(args, "selftest", *more))
+    try:
+        if args.host is None:  # the file is of one machine, and the screen here asks about this
+            findings.keep(answer)
+    except OSError as error:
+        why = unwritten(str(error.filename or findings.file()), error)  # a write has no name
+        complain(f"the result was not saved, so the screen will not warn: {why}")
+    machine.show(answer, draw, as_json=args.json)
+    return 1 if answer["wrong"] else 0
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -26,72 +55,68 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     there = [check for check in answer["checks"] if check["verdict"] != "not there"]
     for check in there:
         lines += _check(check, mark(check["verdict"], unicode=unicode), width)
-    lines += _not_there(answer["checks"], width)
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for check in answer["checks"]:
+        if check["verdict"] == "not there":
+            reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
+    for (why, fix), names in reasons.items():
+        text = f"{', '.join(names)}: {why}{f'; fix: {fix}' if fix else ''}"
+        lines += fact("  not there", text, width, INDENT)
     if answer["unchecked"]:
-        names = ", ".join(answer["unchecked"])
-        text = f"  {'not tested':<{NAME}}nothing moves by a known amount: {names}"
-        lines += wrapped(text, width, INDENT)
+        text = f"nothing moves by a known amount: {', '.join(answer['unchecked'])}"
+        lines += fact("  not tested", text, width, INDENT)
     if "instruments" in answer:
         lines += ["", "Every source and instrument:"]
         for row in answer["instruments"]:
-            lines += _instrument(row, mark(row["verdict"], unicode=unicode), width)
-    lines += ["", *wrapped(_sum(answer, there), width, 0)]
-    return lines if unicode else [in_ascii(line) for line in lines]
+            parts = [_number(number) for number in row["measured"]]
+            parts += [row["why"]] if row["why"] else []
+            parts += [f"fix: {row['fix']}"] if row["fix"] else []
+            sign, verdict = mark(row["verdict"], unicode=unicode), row["verdict"]
+            name = f"{sign} {row['instrument']:<{NAME}}{verdict:<{VERDICT}}"
+            lines += fact(name, "; ".join(parts), width, INDENT + VERDICT)
+    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in VERDICTS]
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
+    text = f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
+    return [*lines, "", *wrapped(text, width, 0)]
 
 
 def _check(check: Answer, sign: str, width: int) -> list[str]:
-    verdict = check["verdict"]
-    head = f"{sign} {check['counter']:<{NAME}}{verdict:<{VERDICT}}{check['what']}"
-    details, of = [], _of(check)
-    if check["measured"] is not None:
-        measured, expected = (
-            _amount(check[key], check["unit"]) for key in ("measured", "expected")
-        )
-        off = f"off by {100 * abs(check['error']):.2f} %{of}" if check["error"] else "exact"
-        details.append(f"{measured} for {expected}, {off}")
-    allowed = f"{100 * check['tolerance']:.3g} %{of} allowed: {check['why']}"
-    details += [allowed, f"from {check['origin']}"]
-    if verdict != "trusted" and check["cpus"]:
-        details.append(_cpus("on", check["cpus"]))
-    if check["disturbed"] and verdict != "disturbed":
-        details.append(_cpus("disturbed on", check["disturbed"]))
-    means = f"{MEANS[verdict]}; " if verdict in MEANS else ""
+    verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
+    relative = "" if scale in {None, check["expected"]} else f" of {_amount(scale, unit)}"
+    """The value that errors are shares of; '' if it is the expected value."""
+    parts = []
     if check["measured"] is None:
-        means = "no sample could be used; "
-    rest = " " * INDENT + means + "; ".join(details)
-    return [*wrapped(head, width, INDENT), *wrapped(rest, width, INDENT)]
-
-
-def _instrument(row: Answer, sign: str, width: int) -> list[str]:
-    """A source or an instrument: its verdict, what it measured, and why it is no better."""
-    told = [_number(number) for number in row["measured"]]
-    told += [row["why"]] if row["why"] else []
-    told += [f"fix: {row['fix']}"] if row["fix"] else []
-    text = f"{sign} {row['instrument']:<{NAME}}{row['verdict']:<{VERDICT}}{'; '.join(told)}"
-    return wrapped(text, width, INDENT + VERDICT)
+        parts.append("no sample could be used")
+    else:
+        if verdict in MEANS:
+            parts.append(MEANS[verdict])
+        measured, expected = (_amount(check[key], unit) for key in ("measured", "expected"))
+        off = f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
+        parts.append(f"{measured} for {expected}, {off}")
+    parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")
+    parts.append(f"from {check['origin']}")
+    if verdict != "trusted" and check["cpus"]:
+        parts.append(_cpus("on", check["cpus"]))
+    if check["disturbed"] and verdict != "disturbed":
+        parts.append(_cpus("disturbed on", check["disturbed"]))
+    name = f"{sign} {check['counter']}"
+    head = fact(name, f"{verdict:<{VERDICT}}{check['what']}", width, INDENT)
+    return [*head, *fact("", "; ".join(parts), width, INDENT)]
 
 
 def _number(number: Answer) -> str:
-    """A counter with its value of each row, the first ROWS of them."""
+    """A counter with its value of each row, the first MAX_VALUES of them."""
     values, unit = number["values"], number["unit"]
     if unit == "polls":
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
-    shown = ", ".join(_short(value) for value in values[:ROWS])
-    more = f" and {len(values) - ROWS} more" if len(values) > ROWS else ""
+    shown = ", ".join(
+        brief(value) if abs(value) >= 1e4 else f"{value:.3g}" for value in values[:MAX_VALUES]
+    )
+    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
     return f"{number['counter']} {shown}{more} {unit}{expected}"
-
-
-def _short(value: float) -> str:
-    """Three digits or more, with a prefix such as M or G where it is large."""
-    return brief(value) if abs(value) >= 1e4 else f"{value:.3g}"
-
-
-def _of(check: Answer) -> str:
-    """The value that errors are shares of, as text; '' if it is the expected value."""
-    scale = check["scale"]
-    return "" if scale in {None, check["expected"]} else f" of {_amount(scale, check['unit'])}"
 
 
 def _cpus(what: str, cpus: Sequence[int]) -> str:
@@ -100,29 +125,7 @@ def _cpus(what: str, cpus: Sequence[int]) -> str:
 
 def _amount(value: float, unit: str) -> str:
     if unit == "s":
-        if abs(value) < 1e-4:
-            return f"{1e6 * value:.1f} µs"
-        return f"{value:.4f} s"
+        return f"{1e6 * value:.1f} µs" if abs(value) < 1e-4 else f"{value:.4f} s"
     if unit == "Hz":
         return f"{value / 1e6:.4f} MHz"
     return f"{value:,.0f} {unit}"
-
-
-def _not_there(checks: Sequence[Answer], width: int) -> list[str]:
-    reasons: dict[tuple[str, str | None], list[str]] = {}
-    for check in checks:
-        if check["verdict"] == "not there":
-            reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
-    lines = []
-    for (why, fix), names in reasons.items():
-        mend = f"; fix: {fix}" if fix else ""
-        text = f"  {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
-        lines += wrapped(text, width, INDENT)
-    return lines
-
-
-def _sum(answer: Answer, there: Sequence[Answer]) -> str:
-    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in VERDICTS]
-    text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-    wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
-    return f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"

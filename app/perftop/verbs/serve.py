@@ -3,48 +3,74 @@ more rights, neither listens nor reads: it writes to us, as it does for a single
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
-import socket
 import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.process.probe_stream import Stream, spawn
-from perftop.process.readers import Readers
-from perftop.process.signals import ENDS, heed, ignore
-from perftop.process.unix_socket import at_path, handed_over, may_read
+from perftop.verbs import options
 
-REST_S = 10.0
-"""Seconds without a reader after which the probe rests."""
+if TYPE_CHECKING:
+    import socket
+
+    from perftop.process.readers import Readers
+
+IDLE_S = 10.0
+"""Seconds without a reader after which the probe is ended."""
+
+
+def add(verbs: Any) -> None:
+    text = "one probe for many readers on this machine: perftop attach unix:PATH"
+    parser = options.add_verb(verbs, "serve", run, text, stream=True)
+    text = "listen there; systemd may hand over a socket"
+    parser.add_argument("--socket", type=Path, metavar="PATH", help=text)
+    text = "let members of this group read, too"
+    parser.add_argument("--group", metavar="NAME", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from perftop.process import unix_socket
+
+    _, sample_ns = options.times(args)
+    argv = options.stream_command(args, sample_ns, sample_ns)
+    group = None if args.group is None else unix_socket.group_id(args.group)
+    with listening(args.socket, group) as listener:
+        if sys.stderr is not None and sys.stderr.isatty():
+            complain(f"to read it: perftop attach unix:{listener.getsockname()}")
+        asyncio.run(serve(listener, argv, group))
+    return 0
 
 
 @contextlib.contextmanager
 def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     """systemd's socket if it has one for us, else one at the path. Raises Failed."""
+    from perftop.process.unix_socket import at_path, handed_over
+
     given = handed_over()
     if given is not None:
         with given:
             yield given
     elif path is None:
-        raise Failed("serve: say where by --socket PATH, or let systemd hand over a socket", USAGE)
+        raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
     else:
         with at_path(path, group) as made:
             yield made
 
 
-def run(argv: list[str], path: Path | None, group: int | None) -> int:
-    """`argv`: the probe's command line. `group`: its members may read, too."""
-    with listening(path, group) as listener:
-        if sys.stderr is not None and sys.stderr.isatty():
-            complain(f"to read it: perftop attach unix:{listener.getsockname()}")
-        asyncio.run(_serve(listener, argv, group))
-    return 0
+async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
+    """Serves until a signal. `argv`: the probe's command line. `group`: its members may read,
+    too."""
+    import asyncio
 
+    from perftop.process.readers import Readers
+    from perftop.process.signals import ENDS, heed, ignore
 
-async def _serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
     loop, readers = asyncio.get_running_loop(), Readers()
     relaying = asyncio.ensure_future(_relay(readers, argv))
 
@@ -64,6 +90,8 @@ async def _serve(listener: socket.socket, argv: list[str], group: int | None) ->
 
 
 def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None:
+    from perftop.process.unix_socket import may_read
+
     with contextlib.suppress(OSError, struct.error):  # it has gone again
         peer, _ = listener.accept()
         try:
@@ -76,40 +104,44 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. It begins at once, so that what is wrong with it is
-    said to whoever starts us."""
+    """Runs the probe while there are readers. It starts at once, so that its
+    errors are seen by the user who started us."""
+    import asyncio
+
+    from perftop.process.probe_stream import spawn
+
+    async def read() -> None:
+        async for messages in stream:
+            for message in messages:
+                readers.take(message)
+        raise Failed("the probe has ended")
+
     while True:
         async with spawn(argv) as stream:
-            watched_job = asyncio.ensure_future(_deserted(readers))
-            reading = asyncio.ensure_future(_read(readers, stream))
+            deserted = asyncio.ensure_future(_deserted(readers))
+            reading = asyncio.ensure_future(read())
             try:
                 done, _ = await asyncio.wait(
-                    {watched_job, reading}, return_when=asyncio.FIRST_COMPLETED
+                    {deserted, reading}, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in done:
                     task.result()
-                if reading in done:
-                    raise Failed("the probe has ended")
             finally:
-                for task in (watched_job, reading):
+                for task in (deserted, reading):
                     task.cancel()
-                await asyncio.wait({watched_job, reading})
+                await asyncio.wait({deserted, reading})
         readers.rested()
         await readers.came.wait()
 
 
 async def _deserted(readers: Readers) -> None:
     """Waits until there has been no reader for some time."""
+    import asyncio
+
     while True:
         await readers.gone.wait()
         try:
-            async with asyncio.timeout(REST_S):
+            async with asyncio.timeout(IDLE_S):
                 await readers.came.wait()
         except TimeoutError:
             return
-
-
-async def _read(readers: Readers, stream: Stream) -> None:
-    async for messages in stream:
-        for message in messages:
-            readers.take(message)

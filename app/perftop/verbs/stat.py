@@ -1,243 +1,299 @@
-"""`perftop stat`: the numbers as text or JSON lines, no screen."""
+"""`perftop stat`: the numbers as text or JSON lines, without a screen; `-r N`: of a command that is
+run several times, with a probe of its own each time."""
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
-from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from perfprobe import wire
-from perfprobe.frozen import frozen
-from perftop.base import errors
-from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, printable, utf8
-from perftop.model.episode import Episode
-from perftop.model.numbers import EVENT, RARE
-from perftop.output import stat_json, stat_text
-from perftop.output import stat_table as stat_columns
-from perftop.output.export.fields import chosen, with_events
-from perftop.output.export.forms import only
-from perftop.output.measurement import Measurement
-from perftop.output.stat_table import SCREENFUL, StatTable
-from perftop.process.command_window import Bracket, Start
-from perftop.process.identity import UNNAMED, Identity
-from perftop.process.job import Job, Run
-from perftop.process.outlet import put
-from perftop.process.probe_stream import REST_S, Stream
-from perftop.session.episodes import Beginnings
-from perftop.session.session import Session
-from perftop.verbs.run_headless import attend, attend_all, destination, told
+from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.importing import lean
+from perftop.base.text import colours, in_ascii, painted, printable, utf8
+from perftop.verbs import options
+from perftop.verbs.headless import Measured, attend, attend_all, destination, report_failures
 
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.model.episode import Episode
+    from perftop.output.compare.repeated import Repeat
+    from perftop.output.stat_json import Line
+    from perftop.process.command_window import Start
+    from perftop.process.job import Job
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
-@frozen
-class Options:
-    argv: list[str]
-    """Command line of the probe."""
-    interval_ns: int
-    sample_ns: int
-    count: int | None = None
-    duration_ns: int | None = None
-    json: bool = False
-    output: Path | None = None
-    force: bool = False
-    """Replace the output if it is there."""
-    job: Job | None = None
-    """The command to measure, waiting for its start; None: none. Stdout then belongs to it."""
-    intervals: bool = True
-    """Whether intervals are printed, or only the summary."""
-    start: Start | None = None
-    """The job's one run, where several machines are measured around it."""
-    name: str | None = None
-    """The machine, to be told with all that is printed of it; None: there is one only."""
-    metrics: Sequence[str] | None = None
-    """Which numbers, by key or by column of an export; None: the usual ones."""
-    brief: bool = False
-    """Whether only the machine is told, a line an interval."""
-    identity: Identity = UNNAMED
+COMMAND = (
+    "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
+    "a summary on stderr, lines before it with -i; the exit status is the command's. With -o - all "
+    "of it goes to stdout, and what the command writes there goes to stderr."
+)
 
 
-class Stat:
-    """One run: writes numbers as they come and a summary at the end."""
+def add(verbs: Any) -> None:
+    text = "the numbers as text or JSON, without a screen"
+    parser = options.add_verb(verbs, "stat", run, text, stream=True, epilog=COMMAND)
+    text = "stop after N intervals"
+    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    options.add_duration(parser)
+    text = "run CMD N times, and show how reliable the means are"
+    parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
+    text = "with -r: run CMD K times before that, uncounted"
+    parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="one JSON object a line")
+    text = "one line an interval, of the whole machine"
+    forms.add_argument("--brief", action="store_true", help=text)
+    parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
+    options.add_output(parser)
+    options.add_run(parser)
+    parser.set_defaults(runs=True, several=True)
 
-    def __init__(self, options: Options, out: TextIO) -> None:
-        self._options = options
-        self._out = out
-        self._session: Session | None = None
-        self._cursor, self._beginnings = 0, Beginnings()
-        rest_s = 0.0 if options.intervals else REST_S
-        self._measurement = Measurement(options.job, options.start, rest_s)
-        self._intervals = 0
-        self._measures = chosen(options.metrics)
-        self._asked = None if options.metrics is None else _asked(options.metrics)
-        plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
-        self._as_shown: Callable[[str], str] = in_ascii if plain else str
 
-    async def consume(self, stream: Stream) -> None:
-        """Reads until the count or duration is reached, the job has ended, or the stream ends."""
-        async for messages in stream:
-            news = messages
-            if isinstance(messages[0], wire.Hello):
-                self._begin(messages[0])
-                news = messages[1:]
-            if self._session is not None and self._take(self._session, news):
-                return
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb on one machine, or on several side by side."""
+    interval_ns, sample_ns = options.times(args)
+    if _repeats(args):
+        return _run_repeated(args, sample_ns)
+    with options.held_job(args) as job:
+        from perftop.process import batches
 
-    def _take(self, session: Session, messages: list[wire.Message]) -> bool:
-        """Takes messages; returns whether the last one wanted was among them."""
-        warnings = session.warnings
-        for message in session.play([m for m in messages if self._measurement.admit(m)]):
-            self._episodes(session)
-            if session.warnings is not warnings:  # it is another list with each
-                warnings = session.warnings
-                whose = f"{self._options.name}: " if self._options.name else ""
-                put(sys.stderr, f"perftop: {whose}{printable(warnings[-1])}\n")
-            if isinstance(message, wire.Frame) and self._frame(session, message):
-                return True
-        return False
+        batch_ns = batches.longest(sample_ns, interval_ns, args.duration)
+        each = options.stream_commands(args, sample_ns, batch_ns, job)
+        with lean():
+            import asyncio
 
-    @property
-    def bracket(self) -> Bracket | None:
-        return self._measurement.bracket
-
-    @property
-    def run(self) -> Run | None:
-        """The outcome of the job; None until it has ended."""
-        return None if self.bracket is None else self.bracket.run
-
-    def finish(self) -> None:
-        """Writes the episodes that still run, and the summary."""
-        session, bracket, measurement = self._session, self.bracket, self._measurement
-        if session is None or measurement.first_ns is None:
-            return
-        if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
-            return  # there was nothing to measure
-        for episode in session.running:
-            self._episode(session, episode)
-        line = measurement.line(session)
-        if self._options.json:
-            self._line(only(line, self._measures))
-            return
-        lines = self._whose()
-        lines += [] if self._options.intervals else stat_text.heading(session)
-        argv = None if bracket is None else bracket.job.argv
-        brief = self._options.brief
-        tally = measurement.tally
-        end = stat_text.ending(session, tally, line, argv, self._asked, brief=brief)
-        self._print(lines + end)
-
-    def _begin(self, hello: wire.Hello) -> None:
-        self._session = Session(self._options.identity.on(hello))
-        self._measures = with_events(self._session, self._measures, self._options.metrics)
-        self._measurement.begin(hello)
-        if self._options.job is not None:
-            self._session.account()
-        brief, height = self._options.brief, _height(self._out)
-        self._table = StatTable(self._session, self._asked, brief=brief, height=height)
-        if self._options.json:
-            self._line(stat_json.hello_line(self._session))
-        elif self._options.intervals:
-            self._print(stat_text.heading(self._session))
-
-    def _frame(self, session: Session, frame: wire.Frame) -> bool:
-        """Handles a frame; returns whether it was the last one wanted."""
-        options, measurement = self._options, self._measurement
-        assert measurement.first_ns is not None
-        # Half a sample of slack: a frame just before a boundary counts as on it.
-        slack_ns = options.sample_ns // 2
-        if options.intervals and session.span_ns >= options.interval_ns - slack_ns:
-            self._interval(session)
-        elapsed_ns = frame.time_ns - measurement.first_ns
-        over = options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns
-        if measurement.follow(session, frame) or over:
-            if options.intervals and session.span_ns > slack_ns:  # printed with its own length
-                self._interval(session)
-            return True
-        return self._intervals == options.count
-
-    def _interval(self, session: Session) -> None:
-        interval = session.take()
-        self._intervals += 1
-        if self._options.json:
-            self._line(only(stat_json.interval_line(session, interval), self._measures))
-        else:
-            self._print([*self._whose(), *self._table.lines(interval)])
-
-    def _episodes(self, session: Session) -> None:
-        news, self._cursor = session.episodes_since(self._cursor)
-        for episode in news:
-            self._episode(session, episode)
-        if not self._options.intervals:
-            return
-        for episode in self._beginnings.of(session.running):
-            if self._options.json:
-                self._line(stat_json.beginning_line(session, episode))
+        start = options.shared_start(job, len(each))
+        max_s = inf if args.duration is None else args.duration / 1e9
+        if args.count is not None:
+            max_s = args.count * interval_ns / 1e9
+        stats, status = [Stat(args, job, start, name) for name, _ in each], 0
+        with destination(args, lambda: stats[0].status) as out:
+            for stat in stats:
+                stat.out = out
+            if len(each) == 1:
+                status = asyncio.run(attend(stats[0], each[0][1], max_s))
             else:
-                self._tell(session, episode)
+                works = [(stat, argv) for stat, (_, argv) in zip(stats, each, strict=True)]
+                status = report_failures(*asyncio.run(attend_all(works, max_s)))
+        return status or stats[0].status
 
-    def _episode(self, session: Session, episode: Episode) -> None:
-        """One that has ended, or that still runs at the end."""
-        self._measurement.tally.add(episode, session.now_ns)
-        if self._options.json:
-            self._line(stat_json.episode_line(session, episode))
-        elif not self._beginnings.known(episode) or episode.end_ns is not None:
-            self._tell(session, episode)
 
-    def _tell(self, session: Session, episode: Episode) -> None:
-        whose = f"{self._options.name}: " if self._options.name else ""
-        self._print([whose + stat_text.episode(session, episode)])
+class Stat(Measured):
+    """One run on one machine: prints numbers as they come, and a summary at the end."""
 
-    def _whose(self) -> list[str]:
+    out: TextIO
+
+    def __init__(
+        self, args: argparse.Namespace, job: Job | None = None, start: Start | None = None,
+        name: str | None = None,
+    ) -> None:  # fmt: skip
+        """`name`: of the machine, printed with its lines; None: it is the only one."""
+        from perftop.output.export.fields import chosen
+        from perftop.process.probe_stream import REST_S
+
+        interval_ns, _ = options.times(args)
+        lines = job is None or args.interval is not None
+        super().__init__(
+            interval_ns if lines else None, job, start, rest_s=0.0 if lines else REST_S,
+            duration_ns=args.duration, count=args.count,
+        )  # fmt: skip
+        self._args, self._name = args, name
+        self._prefix = f"{name}: " if name else ""
+        self._lines = lines
+        """Whether intervals are printed, or only the summary."""
+        self._metrics = options.names(args.metrics)
+        self._fields = chosen(self._metrics)
+        self._columns = None if self._metrics is None else _columns(self._metrics)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.output import stat_json, stat_text
+        from perftop.output.export.fields import with_events
+        from perftop.output.stat_table import SCREENFUL, StatTable
+
+        session = super().on_hello(options.identity_of(self._args).on(hello))
+        self._fields = with_events(session, self._fields, self._metrics)
+        if self.job is not None:
+            session.account()
+        height = SCREENFUL
+        if self.out.isatty():
+            height = shutil.get_terminal_size((80, SCREENFUL)).lines
+        brief = self._args.brief
+        self._table = StatTable(session, self._columns, brief=brief, height=height)
+        if self._args.json:
+            self._print_json(stat_json.hello_line(session))
+        elif self._lines:
+            self._print(stat_text.heading(session))
+        return session
+
+    def on_episode(self, episode: Episode) -> None:
+        """Also called at the end for episodes that still run."""
+        from perftop.output import stat_json
+
+        self.measurement.tally.add(episode, self.session.now_ns)
+        if self._args.json:
+            self._print_json(stat_json.episode_line(self.session, episode))
+        elif episode.end_ns is not None or not self._lines:  # else its beginning was printed
+            self._print_episode(episode)
+
+    def on_beginning(self, episode: Episode) -> None:
+        from perftop.output import stat_json
+
+        if self._lines and self._args.json:
+            self._print_json(stat_json.beginning_line(self.session, episode))
+        elif self._lines:
+            self._print_episode(episode)
+
+    def on_warning(self, text: str) -> None:
+        from perftop.process.outlet import put
+
+        put(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
+
+    def on_interval(self, interval: Interval) -> None:
+        from perftop.output import stat_json
+        from perftop.output.export.forms import only
+
+        if self._args.json:
+            line = stat_json.interval_line(self.session, interval)
+            self._print_json(only(line, self._fields))
+        else:
+            self._print([*self._heading(), *self._table.lines(interval)])
+
+    def on_end(self) -> None:
+        """Prints the episodes that still run, and the summary."""
+        from perftop.output import stat_text
+        from perftop.output.export.forms import only
+
+        if not self.measured:
+            return
+        for episode in self.session.running:
+            self.on_episode(episode)
+        line = self.measurement.line(self.session)
+        if self._args.json:
+            self._print_json(only(line, self._fields))
+            return
+        lines = self._heading() + ([] if self._lines else stat_text.heading(self.session))
+        argv = None if self.job is None else self.job.argv
+        tally, brief = self.measurement.tally, self._args.brief
+        lines += stat_text.ending(self.session, tally, line, argv, self._columns, brief=brief)
+        self._print(lines)
+
+    def _print_episode(self, episode: Episode) -> None:
+        from perftop.output import stat_text
+
+        self._print([self._prefix + stat_text.episode(self.session, episode)])
+
+    def _heading(self) -> list[str]:
         """A line before those of one machine of several."""
-        return [] if self._options.name is None else ["", f"=== {self._options.name}"]
+        return [] if self._name is None else ["", f"=== {self._name}"]
 
-    def _line(self, line: stat_json.Line) -> None:
-        whose = {} if self._options.name is None else {"from": self._options.name}
-        self._print([stat_json.text(line | whose)])
+    def _print_json(self, line: Line) -> None:
+        from perftop.output import stat_json
+
+        origin = {} if self._name is None else {"from": self._name}
+        self._print([stat_json.text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
-        put(self._out, "".join(printable(self._as_shown(line)) + "\n" for line in lines))
+        from perftop.process.outlet import put
+
+        if not self._args.json and self.out in {sys.stdout, sys.stderr} and not utf8():
+            lines = [in_ascii(line) for line in lines]
+        put(self.out, "".join(f"{printable(line)}\n" for line in lines))
 
 
-def run(each: Sequence[Options]) -> int:
-    """Runs the verb on one machine, or on several side by side, whose options differ in argv and
-    name; returns the exit status. Raises Failed, and BrokenPipeError if stdout was closed."""
-    stat: Stat | None = None
-    options = each[0]
-    most_s = inf if options.duration_ns is None else options.duration_ns / 1e9
-    if options.count is not None:
-        most_s = options.count * options.interval_ns / 1e9
-    try:
-        with destination(options.output, force=options.force, job=options.job is not None) as out:
-            stats = [Stat(one, out) for one in each]
-            stat = stats[0]
-            if len(stats) == 1:
-                return asyncio.run(attend(stat, options.argv, most_s))
-            works = [(one, each[i].argv) for i, one in enumerate(stats)]
-            return told(*asyncio.run(attend_all(works, most_s)))
-    except BrokenPipeError:
-        if stat is None or stat.run is None:
-            raise
-        return stat.run.status
-    except OSError as error:
-        name = options.output or ("stdout" if options.job is None else "stderr")
-        failed = errors.unwritten(str(name), error)
-    run = None if stat is None else stat.run
-    raise Failed(str(failed), (run and run.status) or failed.status)
-
-
-def _asked(names: Sequence[str]) -> list[str]:
+def _columns(metrics: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
-    keys = [field.key for field in chosen(names)]
-    events = [name for name in names if name.startswith(EVENT) or name in RARE]
+    from perftop.model.numbers import EVENT, RARE
+    from perftop.output import stat_table as stat_columns
+    from perftop.output.export.fields import chosen
+
+    keys = [field.key for field in chosen(metrics)]
     for key in keys:
         if not stat_columns.known(key):
-            raise Failed(f"--metrics: {key!r} has no column in a table; --json tells it", USAGE)
-    return keys + events
+            raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
+    return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE]
 
 
-def _height(out: TextIO) -> int:
-    return shutil.get_terminal_size((80, SCREENFUL)).lines if out.isatty() else SCREENFUL
+# --- a command that is run several times
+
+
+def _repeats(args: argparse.Namespace) -> bool:
+    """Whether a command is to be run several times. Raises Failed if other options contradict."""
+    if args.repeat is None:
+        if args.warmup:
+            raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
+        return False
+    if args.command is None:
+        raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
+    if args.interval is not None or len(args.hosts) > 1:
+        what = "-i" if args.interval is not None else "several --host"
+        raise Failed(f"-r prints one row a run; {what} is for a single run", USAGE)
+    return True
+
+
+def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
+    """Returns the exit status of the first run that failed, warm-ups included. Raises Failed if the
+    command cannot be run."""
+    with lean():
+        from perftop.output import stat_json
+        from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
+    status = 0
+    with destination(args, lambda: status) as out:
+        every, hello, stopped = _measured_runs(args, sample_ns)
+        status = first_failed(every) or stopped
+        runs = Runs(every)
+        if not runs.runs:
+            return status
+        if args.json:
+            printed = [hello, *map(stat_json.text, lines_json(runs, args.command))]
+        else:
+            printed = lines(runs, args.command)
+            if out in {sys.stdout, sys.stderr} and not utf8():
+                printed = [in_ascii(line) for line in printed]
+        printed = [printable(line) for line in printed]
+        printed[0] = painted(printed[0], "1" if colours(out) and not args.json else "")
+        out.write("".join(f"{line}\n" for line in printed))
+        out.flush()
+    return status
+
+
+def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
+    """The runs, the hello of the first as a line of JSON, and 128 + the signal that ended them
+    early, else 0."""
+    import asyncio
+    import io
+    import json
+    import signal
+
+    from perftop.output.compare.repeated import repeat
+    from perftop.process.command_window import HEEDED
+    from perftop.process.job import Job
+    from perftop.verbs.headless import STDOUT
+
+    single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
+    handlers = {number: signal.getsignal(number) for number in HEEDED}
+    hello = ""
+    every: list[Repeat] = []
+    for at in range(args.warmup + args.repeat):
+        for number, handler in handlers.items():
+            signal.signal(number, handler)  # at its end the run before ignores them
+        with Job(args.command, apart=args.output == STDOUT) as job:
+            argv = options.stream_command(args, sample_ns, sample_ns, job)
+            stat, out = Stat(single, job), io.StringIO()
+            stat.out = out
+            status = asyncio.run(attend(stat, argv))
+        printed = out.getvalue().splitlines()
+        if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
+            return every, hello, status
+        ended = status - 128 in HEEDED  # by a signal: no other run follows
+        if ended and every:
+            complain(f"run {at + 1} was ended by signal {status - 128} and is not counted")
+            return every, hello, status
+        hello = hello or printed[0]
+        every.append(repeat(json.loads(printed[-1]), warmup=at < args.warmup))
+        if ended:
+            return every, hello, status
+    return every, hello, 0

@@ -1,118 +1,165 @@
-"""`perftop summary`: a recording summed up, whole or phase by phase."""
+"""`perftop summary`: a recording summed up, as a whole or phase by phase."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+import time
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
+from perftop.base.importing import lean
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.output import stat_json
-from perftop.output import summary_text as text
-from perftop.output.summary_text import Phase, phase, phase_json
-from perftop.recording.source import ended, opened
-from perftop.session import episodes as marks
-from perftop.session.session import MAX_BATCH, Session
+from perftop.session.follow import Follower
+from perftop.verbs import options
 
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.output.summary_text import Phase
+    from perftop.session.session import Session
+
+Moment = int | str | None
+"""ns after the start, or a time of day; None: not asked for."""
 WHOLE = "whole"
-MOST_PHASES = 1000
+MAX_PHASES = 1000
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 DAY_S = 86_400
 
 
-Moment = int | str | None
-"""ns after the start, or a time of day; None: not asked for."""
+def add(verbs: Any) -> None:
+    text = "a recording summed up, as a whole or phase by phase"
+    parser = options.add_verb(verbs, "summary", run, text)
+    parser.add_argument("file", type=Path, metavar="FILE", help="what record has written")
+    parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
+    for name, key, text in (("--from", "since", "begins"), ("--to", "until", "ends")):
+        moment = f"where it {text}: 30s after the start, or 12:03:05"
+        parser.add_argument(name, dest=key, type=place, metavar="TIME", help=moment)
+    options.add_json(parser, "one JSON object a phase")
 
 
-@dataclass(slots=True)
-class Phases:
-    """Cuts a recording. Two sessions: one sums up the phases, one all of it."""
-
-    session: Session
-    label: str
-    """Name of the phase that runs; '': what is before the first mark is left out."""
-    found: list[Phase]
-
-    def mark(self, label: str) -> None:
-        self.end()
-        self.session.reset_sums()
-        self.label = label
-
-    def end(self) -> None:
-        if self.label and self.session.frames > 1 and len(self.found) < MOST_PHASES:
-            self.found.append(phase(self.session, self.label))
+def place(text: str) -> int | str:
+    """A time of day as it is, or a duration in ns."""
+    return text if ":" in text else options.span_ns(text)
 
 
-def run(
-    file: Path, *, by_mark: bool = False, since: Moment = None, until: Moment = None,
-    as_json: bool = False,
-) -> int:  # fmt: skip
-    """Runs the verb; returns the exit status. Raises Failed."""
+def run(args: argparse.Namespace) -> int:
+    with lean():
+        from perftop.output import stat_json
+        from perftop.output import summary_text as text
+        from perftop.output.summary_text import phase, phase_json
+        from perftop.recording.source import ended, opened
+        from perftop.session.session import MAX_BATCH
+
+    file: Path = args.file
+    by_mark = args.by is not None
     with opened(file) as source:
-        whole, divided = Session(source.hello), Session(source.hello)
-        span = _span(since, until, source.hello)
-        for session in (whole, divided):
-            session.account()
-        phases = Phases(divided, "", [])
-        there = _play(source.messages(), whole, phases, span, by_mark=by_mark)
-    if not there or whole.frames < 2:
-        if since is not None or until is not None:
-            raise Failed(f"{file}: no sample lies in that time", USAGE)
+        since_ns, until_ns = _span(args.since, args.until, source.hello)
+        whole, phases = Whole(since_ns), Phases(since_ns)
+        followers: list[Follower] = [whole, phases] if by_mark else [whole]
+        for follower in followers:
+            follower.take([source.hello])
+        messages = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns,
+                             source.messages())  # fmt: skip
+        while some := list(islice(messages, MAX_BATCH if whole.reached else 1)):
+            for follower in followers:
+                follower.take(some)
+        if by_mark:
+            phases.on_end()
+    if not whole.reached or whole.session.frames < 2:
+        if args.since is not None or args.until is not None:
+            raise Failed(f"{file} has no sample in that time", USAGE)
         why = f": {source.damage}" if source.damage else ""
-        raise Failed(f"{file}: there are no two samples in it{why}", DAMAGED if why else 1)
+        raise Failed(f"{file} has fewer than two samples{why}", DAMAGED if why else 1)
     if by_mark and not phases.found:
-        raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
-    _print(whole, phases.found, as_json=as_json)
+        raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
+    total = phase(whole.session, WHOLE)
+    if args.json:
+        lines = [stat_json.text(phase_json(one)) for one in (*phases.found, total)]
+    else:
+        lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
+        lines = lines if utf8() else [in_ascii(line) for line in lines]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return ended(file, source)
 
 
-def _play(
-    messages: Iterator[wire.Message], whole: Session, phases: Phases, span: tuple[int, int | None],
-    *, by_mark: bool,
-) -> bool:  # fmt: skip
-    """Whether it reached where the span begins."""
-    since_ns, until_ns = span
-    begun = since_ns <= whole.hello.raw_ns
-    while some := list(islice(messages, MAX_BATCH if begun and until_ns is None else 1)):
-        if until_ns is not None and _late(some[0], until_ns):
-            break
-        for _ in whole.play(some):
-            pass
-        if not begun and whole.now_ns >= since_ns:
-            begun = True
-            whole.reset_sums()
-        for message in phases.session.play(some) if by_mark else ():
-            if isinstance(message, wire.Note) and (label := marks.mark_label(message)) is not None:
-                phases.mark((label or "no name") if begun else "")
-    phases.end()
-    return begun
+class Whole(Follower):
+    """Sums up a recording from a moment on."""
+
+    def __init__(self, since_ns: int) -> None:
+        super().__init__()
+        self._since_ns = since_ns
+        self.reached = False
+        """Whether the moment has come."""
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = _accounting(hello)
+        self.reached = self._since_ns <= session.now_ns
+        return session
+
+    def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002
+        if not self.reached and self.session.now_ns >= self._since_ns:
+            self.reached = True
+            self.session.reset_sums()
+        return False
 
 
-def _late(message: wire.Message, until_ns: int) -> bool:
-    return isinstance(message, wire.Frame | wire.Note) and message.time_ns > until_ns
+class Phases(Follower):
+    """Sums up each phase: from a mark to the next, or to the end. What is before the first mark is
+    in none."""
+
+    def __init__(self, since_ns: int) -> None:
+        super().__init__()
+        self._since_ns = since_ns
+        self._label = ""
+        """Name of the phase that runs; '': none does."""
+        self.found: list[Phase] = []
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        return _accounting(hello)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+        from perftop.session import episodes as marks
+
+        label = marks.mark_label(message) if isinstance(message, wire.Note) else None
+        if label is not None:
+            self.on_end()
+            self.session.reset_sums()
+            within = self.session.now_ns >= self._since_ns
+            self._label = (label or "no name") if within else ""
+        return False
+
+    def on_end(self) -> None:
+        from perftop.output.summary_text import phase
+
+        if self._label and self.session.frames > 1 and len(self.found) < MAX_PHASES:
+            self.found.append(phase(self.session, self._label))
 
 
-def _print(session: Session, phases: list[Phase], *, as_json: bool) -> None:
-    whole = phase(session, WHOLE)
-    if as_json:
-        lines = [stat_json.text(phase_json(one)) for one in (*phases, whole)]
-    else:
-        lines = [printable(line) for line in text.lines(session, phases, whole)]
-        lines = lines if utf8() else [in_ascii(line) for line in lines]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+def _accounting(hello: wire.Hello) -> Session:
+    from perftop.session.session import Session
+
+    session = Session(hello)
+    session.account()
+    return session
+
+
+# --- moments
+
+
+def _time_ns(message: wire.Message) -> int:
+    return getattr(message, "time_ns", 0)
 
 
 def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | None]:
-    """Raw times at which it begins and ends; None: it has no end."""
+    """Raw times at which the summary begins and ends; None: it has no end."""
     since_ns = hello.raw_ns if since is None else _raw_ns(since, hello)
     until_ns = None if until is None else _raw_ns(until, hello)
     if until_ns is not None and until_ns <= since_ns:
-        raise Failed("--to is not behind --from", USAGE)
+        raise Failed("--to must be later than --from", USAGE)
     return since_ns, until_ns
 
 
@@ -120,11 +167,9 @@ def _raw_ns(at: int | str, hello: wire.Hello) -> int:
     """A time of day is the first one after the start."""
     if isinstance(at, int):
         return hello.raw_ns + at
-    import time
-
     match = _CLOCK.fullmatch(at)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-        raise Failed(f"{at!r} is no time of day such as 12:03:05", USAGE)
+        raise Failed(f"invalid time of day {at!r} (try 12:03:05)", USAGE)
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)

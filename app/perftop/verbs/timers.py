@@ -1,17 +1,18 @@
-"""Draws the answer of `perfprobe timers`: costs, distributions, order, TSC, offsets."""
+"""`perftop timers`: what it costs to ask for the time, and how fine it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+from collections.abc import Iterator
 from typing import Any
 
+from perftop.base import text
 from perftop.base.format import MISSING
-from perftop.base.text import EIGHTHS, columns, in_ascii, machine, wrapped
+from perftop.base.text import EIGHTHS, columns, wrapped
 from perftop.base.times import exact
+from perftop.verbs import machine
+from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 
-Answer = dict[str, Any]
-INDENT = 20
-"""Cells of the first column: the longest name of a method and a space."""
 COLUMN = 8
 LAST = 10
 """Cells of the last column, the step, which includes its unit."""
@@ -19,31 +20,38 @@ WIDE = 112
 """Columns of the terminal from which costs are shown both in ticks and in ns."""
 BARS, SIGNS = 24, " .:-=+*#@"
 """Bins of a histogram, and what they are drawn with in ASCII."""
-NARROWEST = 80
+MIN_WIDTH = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
+_TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
+_NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
+_HEADS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
+
+
+def add(verbs: Any) -> None:
+    text = "what it costs to ask for the time, and how fine it is"
+    parser = add_instrument(verbs, "timers", run, text)
+    text = "measure on this CPU (default: any)"
+    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    more = [] if args.cpu is None else [f"--cpu={args.cpu}"]
+    return machine.answer(args, draw, "timers", *more)
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
-    width = max(width, NARROWEST)
-    lines = [
-        *wrapped(_title(answer), width, 0), "",
-        *_costs(answer, width), "",
-        *_distributions(answer, unicode), "",
-        *_order(answer, width), "",
-        *_tsc(answer, width), "",
-        *_offsets(answer, width), "",
-        *_disturbances(answer, width),
-    ]  # fmt: skip
-    return lines if unicode else [in_ascii(line) for line in lines]
-
-
-def _fact(name: str, text: str, width: int) -> list[str]:
-    return wrapped(f"{name:<{INDENT}}{text}", width, INDENT)
-
-
-def _title(answer: Answer) -> str:
+    width = max(width, MIN_WIDTH)
     where = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
-    return " · ".join([*machine(answer), where])
+    lines = wrapped(" · ".join([*text.machine(answer), where]), width, 0)
+    lines += ["", *_costs(answer, width), *_notes(answer, width)]
+    lines += ["", *_distributions(answer, unicode), "", "order it keeps"]
+    for method in answer["methods"]:
+        lines += fact(method["name"], method["guarantees"] or "not stated", width)
+    lines += ["", *_tsc(answer["tsc"], width), "", *_offsets(answer, width), ""]
+    lines.append("what disturbed" if answer["disturbances"] else "no disturbance was seen")
+    for seen in answer["disturbances"]:
+        lines += fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
+    return lines
 
 
 def number(value: float | None) -> str:
@@ -53,72 +61,56 @@ def number(value: float | None) -> str:
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
 
 
-# --- costs ----------------------------------------------------------------------------------------
-
-_TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
-_NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
-_HEADS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
-
-
 def _costs(answer: Answer, width: int) -> Iterator[str]:
+    def row(head: str, cells: list[str]) -> str:
+        *first, last = cells
+        line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in first)
+        return f"{line}{last:>{LAST}}"
+
     keys = [*_TICKS, *(_NS if width >= WIDE else ["mean_ns"])]
     units = [""] * (len(keys) + 1)
     units[0], units[len(_TICKS)] = "in ticks", "in ns"
-    yield _row("", units).rstrip()
-    yield _row("cost of one call", [*(_HEADS[key.partition("_")[0]] for key in keys), "step"])
+    yield row("", units).rstrip()
+    yield row("cost of one call", [*(_HEADS[key.partition("_")[0]] for key in keys), "step"])
     for method in answer["methods"]:
         if method["usable"]:
             mark = "" if method["settled"] else " *"
             cells = [number(method[key]) for key in keys]
-            yield _row(method["name"], [*cells, exact(method["step_ns"])]) + mark
+            yield row(method["name"], [*cells, exact(method["step_ns"])]) + mark
         else:
-            yield from _fact(method["name"], f"{MISSING}: {method['why']}", width)
+            yield from fact(method["name"], f"{MISSING}: {method['why']}", width)
             if method["fix"]:
-                yield from _fact("", f"fix: {method['fix']}", width)
-    yield from _notes(answer, width)
-
-
-def _row(head: str, cells: list[str]) -> str:
-    *first, last = cells
-    return f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in first) + f"{last:>{LAST}}"
+                yield from fact("", f"fix: {method['fix']}", width)
 
 
 def _notes(answer: Answer, width: int) -> Iterator[str]:
-    trimmed = f"{100 * answer['trimmed']:g} %"
-    text = (
-        f"mean and σ without the lowest and the highest {trimmed}; ±: with"
-        f" {100 * answer['confidence']:g} % confidence another run's mean is no farther away,"
-        " if all else stays as it is"
+    methods = answer["methods"]
+    trimmed, confidence = (f"{100 * answer[key]:g} %" for key in ("trimmed", "confidence"))
+    means = (
+        f"mean and σ without the lowest and the highest {trimmed}; ±: with {confidence} confidence"
+        " another run's mean is no farther away, if all else stays as it is"
     )
-    yield from wrapped(f"  {text}", width, 2)
-    stamps = number(answer["bracket_ticks"])
-    text = (
+    stamps = (
         "MONOTONIC… by clock_gettime; everything that is not a time stamp is measured between two"
-        f" LFENCE;RDTSC;LFENCE, whose {stamps} ticks are subtracted"
+        f" LFENCE;RDTSC;LFENCE, whose {number(answer['bracket_ticks'])} ticks are subtracted"
     )
-    yield from wrapped(f"  {text}", width, 2)
-    yield from _together(answer["methods"], width)
-    if any(method["settled"] is False for method in answer["methods"]):
-        moved = f"{100 * answer['epsilon']:g} %"
-        text = f"* the mean still moved by more than {moved} when time was up: only ± is known"
-        yield from wrapped(f"  {text}", width, 2)
-    for method in answer["methods"]:
-        if method["note"]:
-            yield from wrapped(f"  {method['name']} of {method['note']}", width, 2)
-
-
-def _together(methods: Sequence[Answer], width: int) -> Iterator[str]:
-    """The lines on methods so short that several calls are measured together."""
+    notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
+    """Methods so short that several calls are measured together."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])
-    for calls, names in by_calls.items():
-        text = f"{', '.join(names)}: {calls} calls a sample: least, median, σ are of their means"
-        yield from wrapped(f"  {text}", width, 2)
-
-
-# --- distributions --------------------------------------------------------------------------------
+    notes += [
+        f"{', '.join(names)}: {calls} calls a sample: least, median, σ are of their means"
+        for calls, names in by_calls.items()
+    ]
+    if any(method["settled"] is False for method in methods):
+        moved = f"{100 * answer['epsilon']:g} %"
+        notes.append(f"* the mean still moved by more than {moved} when time was up: only ± is "
+                     "known")  # fmt: skip
+    notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
+    for note in notes:
+        yield from wrapped(f"  {note}", width, 2)
 
 
 def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
@@ -128,37 +120,29 @@ def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
         if drawn is not None:
             first, counts = drawn["first_ticks"], drawn["counts"]
             last = first + drawn["width_ticks"] * len(counts)
-            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
             bars = columns(counts, EIGHTHS if unicode else SIGNS)
+            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
             line += f"{bars:{BARS}} {number(last):<{COLUMN}}"
             far = method["far"]
             yield f"{line} {100 * far:.2g} % far out" if far else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
 
 
-# --- the rest -------------------------------------------------------------------------------------
-
-
-def _order(answer: Answer, width: int) -> Iterator[str]:
-    yield "order it keeps"
-    for method in answer["methods"]:
-        yield from _fact(method["name"], method["guarantees"] or "not stated", width)
-
-
-def _tsc(answer: Answer, width: int) -> Iterator[str]:
-    tsc = answer["tsc"]
-    yield from _fact("TSC", _rate(tsc), width)
-    if tsc["note"]:
-        yield from _fact("", tsc["note"], width)
-    yield from _fact("  the screen's rate", _rate(tsc["hello"]), width)
-    for rate in tsc["said"]:
-        yield from _fact("  nominal", _rate(rate), width)
-    kept = {True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown"}
-    yield from _fact("  invariant", kept[tsc["invariant"]], width)
+def _tsc(tsc: Answer, width: int) -> Iterator[str]:
+    invariant = {
+        True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown",
+    }  # fmt: skip
     step = tsc["step_ticks"]
     moves = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
-    yield from _fact("  moves in steps of", moves, width)
-    yield from _fact("  clock source", tsc["clocksource"] or "unknown", width)
+    rows = [("TSC", _rate(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
+    rows.append(("  the screen's rate", _rate(tsc["hello"])))
+    rows += [("  nominal", _rate(rate)) for rate in tsc["said"]]
+    rows += [
+        ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", moves),
+        ("  clock source", tsc["clocksource"] or "unknown"),
+    ]  # fmt: skip
+    for name, what in rows:
+        yield from fact(name, what, width)
 
 
 def _rate(rate: Answer) -> str:
@@ -169,27 +153,20 @@ def _rate(rate: Answer) -> str:
 def _offsets(answer: Answer, width: int) -> Iterator[str]:
     offsets = answer["offsets"]
     if not offsets:
-        yield from _fact("TSC offsets", "perftop may run on one CPU only", width)
+        yield from fact("TSC offsets", "perftop may run on one CPU only", width)
         return
     yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
-    known = [f"  CPU {o['cpu']:<5}{_offset(o)}" for o in offsets if o["why"] is None]
+    known = [
+        f"  CPU {o['cpu']:<5}{o['offset_ticks']:+.0f} ± {o['error_ticks']:.0f} ticks"
+        f" ({o['offset_ns']:+.0f} ± {o['error_ns']:.0f} ns)"
+        for o in offsets if o["why"] is None
+    ]  # fmt: skip
     size = max(map(len, known), default=0) + 2
-    across = max(1, width // size) if size else 1
+    across = max(1, width // size)
     for i in range(0, len(known), across):
         yield "".join(f"{cell:<{size}}" for cell in known[i : i + across]).rstrip()
     for offset in offsets:
         if offset["why"] is not None:
-            yield from _fact(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
+            yield from fact(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
     if left := answer["offsets_left_out"]:
         yield f"  {left} more CPUs were left out"
-
-
-def _offset(offset: Answer) -> str:
-    ticks = f"{offset['offset_ticks']:+.0f} ± {offset['error_ticks']:.0f} ticks"
-    return f"{ticks} ({offset['offset_ns']:+.0f} ± {offset['error_ns']:.0f} ns)"
-
-
-def _disturbances(answer: Answer, width: int) -> Iterator[str]:
-    yield "what disturbed" if answer["disturbances"] else "no disturbance was seen"
-    for seen in answer["disturbances"]:
-        yield from _fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)

@@ -1,4 +1,4 @@
-"""Draws the machine as a tree of text, for `perftop topology`.
+"""`perftop topology`: the machine as a tree of text.
 
 Regular runs are one line: "cores 0-23   cpus 0-23 + 48-71" pairs the first of each list, the
 second, and so on; "(2 a core)" means neighbours. Irregular ones are listed core by core.
@@ -6,22 +6,34 @@ second, and so on; "(2 a core)" means neighbours. Irregular ones are listed core
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from perfprobe.frozen import frozen
 from perftop.base.format import many
-from perftop.base.text import in_ascii, ranges
+from perftop.base.text import ranges
+from perftop.verbs import machine, options
+from perftop.verbs.machine import Answer
 
-_STRENGTH = "PEL other"  # the order in which types are named
-_WIDEST = 72  # cells of a run of CPUs; a longer run is harder to read than a list
+TYPES = "PEL other"
+"""Types of cores in the order in which they are named."""
+MAX_RUN = 72
+"""Cells of a run of CPUs; a longer run is harder to read than a list."""
 
 
-@frozen
-class _Core:
+def add(verbs: Any) -> None:
+    text = "packages, caches, cores, CPUs"
+    parser = options.add_verb(verbs, "topology", run, text, machine=True)
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return machine.answer(args, draw, "topology")
+
+
+class _Core(NamedTuple):
     cpus: list[int]
     package: int | None
     die: int | None
@@ -31,15 +43,15 @@ class _Core:
     type: str | None
 
 
-@dataclass(slots=True)
-class _Branch:
+class _Branch(NamedTuple):
     cells: list[str]
     """Name, node, cores and CPUs, in columns shared by all branches of the same depth."""
-    below: list[_Branch] = field(default_factory=list)
+    below: Sequence[_Branch] = ()
 
 
-def draw(cpus: Sequence[Mapping[str, Any]], unicode: bool = True) -> list[str]:
-    """The tree, as lines, for the rows of `topology --json`."""
+def draw(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
+    """The tree, as lines."""
+    cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores(cpus)
     summary = " · ".join(_summary(cpus, cores))
     if off := [int(row["cpu"]) for row in cpus if not row.get("online")]:
@@ -47,15 +59,14 @@ def draw(cpus: Sequence[Mapping[str, Any]], unicode: bool = True) -> list[str]:
     branches = _packages(cores)
     widths: dict[tuple[int, int], int] = {}
     _measure(branches, 0, widths)
-    lines = [summary, *_render(branches, 0, widths, "")]
-    return lines if unicode else [in_ascii(line) for line in lines]
+    return [summary, *_render(branches, 0, widths, "")]
 
 
 def _listed(numbers: Iterable[int]) -> str:
     return ranges(numbers, strides=True)
 
 
-# --- cores ---------------------------------------------------------------------------------------
+# --- cores
 
 
 def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
@@ -86,9 +97,9 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
     parts = [many(len(packages), "package")] if packages else []
     if len(dies) > max(1, len(packages)):
         parts.append(many(len(dies), "die"))
-    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=_STRENGTH.find)]
-    told = any(core.type for core in cores)
-    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if told else ""))
+    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=TYPES.find)]
+    typed = any(core.type for core in cores)
+    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if typed else ""))
     parts.append(many(len(cpus), "CPU"))
     if len(threads) == 1:
         parts.append(many(threads[0], "thread") + " a core")
@@ -101,7 +112,7 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
     return parts
 
 
-# --- branches ------------------------------------------------------------------------------------
+# --- branches
 
 
 def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
@@ -129,10 +140,11 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         if len(dies) < 2:
             branches.append(_Branch(cells, _caches(group, caches)))
             continue
-        below = []
-        for part in dies:
-            die = "?" if part[0].die is None else part[0].die
-            below.append(_Branch([f"die {die}"], _caches(part, caches)))
+        names = ("?" if part[0].die is None else part[0].die for part in dies)
+        below = [
+            _Branch([f"die {name}"], _caches(part, caches))
+            for name, part in zip(names, dies, strict=True)
+        ]
         branches.append(_Branch(cells, below))
     return branches
 
@@ -170,12 +182,12 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
     if len(classes) == 1:
         run, listed = _run(cores)
         return _Branch([name, shared, *run], listed)
-    branch = _Branch([name or "cores", shared])
+    below = []
     for (node, _, _), part in classes.items():
         run, listed = _run(part)
         own = f"node {node}" if len(nodes) > 1 and node is not None else ""
-        branch.below.append(_Branch([own, *run], listed))
-    return branch
+        below.append(_Branch([own, *run], listed))
+    return _Branch([name or "cores", shared], below)
 
 
 def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
@@ -190,10 +202,10 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     cpus = _pattern(cores)
     # The k-th core has the k-th CPU of each list: only true if both ascend together.
     paired = len(known) == len(ids) and all(a < b for a, b in pairwise(known))
-    if cpus and max(len(cpus), len(label)) <= _WIDEST and (paired or alike or not known):
+    if cpus and max(len(cpus), len(label)) <= MAX_RUN and (paired or alike or not known):
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {_listed(c.cpus)}" for c in cores]
-    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), _WIDEST)
+    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_RUN)
     return [kind + many(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
 
 
@@ -211,10 +223,10 @@ def _pattern(cores: list[_Core]) -> str:
     return "cpus " + " + ".join(_listed(column) for column in columns)
 
 
-# --- lines ---------------------------------------------------------------------------------------
+# --- lines
 
 
-def _measure(branches: list[_Branch], depth: int, widths: dict[tuple[int, int], int]) -> None:
+def _measure(branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int]) -> None:
     for branch in branches:
         for column, cell in enumerate(branch.cells[:-1]):  # the last cell needs no padding
             key = (depth, column)
@@ -223,7 +235,7 @@ def _measure(branches: list[_Branch], depth: int, widths: dict[tuple[int, int], 
 
 
 def _render(
-    branches: list[_Branch], depth: int, widths: dict[tuple[int, int], int], indent: str
+    branches: Sequence[_Branch], depth: int, widths: dict[tuple[int, int], int], indent: str
 ) -> list[str]:
     lines = []
     for branch in branches:

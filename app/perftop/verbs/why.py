@@ -2,144 +2,139 @@
 
 from __future__ import annotations
 
-import asyncio
+import argparse
+import contextlib
+import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from perfprobe import wire
-from perfprobe.frozen import frozen
-from perftop.base.errors import USAGE, complain, unwritten
+from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
-from perftop.output import stat_json
-from perftop.output import why_text as json_line
-from perftop.output import why_text as text
-from perftop.output.measurement import Measurement
-from perftop.output.run_summary import run_line
-from perftop.output.why_report import report
-from perftop.process.command_window import Bracket
-from perftop.process.job import Job
-from perftop.process.probe_stream import REST_S, Stream
-from perftop.recording.source import ended, opened
-from perftop.session.session import Session
-from perftop.verbs.run_headless import attend, destination
+from perftop.verbs import options
+from perftop.verbs.headless import Measured, attend, destination
 
-LONGEST_NS = 10_000_000_000
-"""How long we look without a command."""
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.process.job import Job
+    from perftop.session.session import Session
 
-
-@frozen
-class Options:
-    argv: list[str]
-    """Command line of the probe; empty: a recording is read."""
-    duration_ns: int = LONGEST_NS
-    json: bool = False
-    job: Job | None = None
-    """The command to look at, waiting for its start; None: none. Stdout then belongs to it."""
-    file: Path | None = None
-    output: Path | None = None
-    force: bool = False
-    """Replace the output if it is there."""
+USUAL_NS = 10_000_000_000
+"""How long a machine is watched without a command."""
+EPILOG = (
+    "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
+    "command's. Without a command it is 0, also if nothing was found."
+)
 
 
-class Why:
-    """One look; what was found is written at the end."""
+def add(verbs: Any) -> None:
+    text = "what costs most time here, with evidence"
+    parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
+    text = "a recording, or - for stdin"
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
+    options.add_duration(parser, "how long to look (default: 10s)")
+    options.add_json(parser, "one JSON object")
+    options.add_output(parser)
+    parser.set_defaults(runs=True)
 
-    def __init__(self, options: Options, out: TextIO) -> None:
-        self._options, self._out = options, out
-        self.told = False
-        """Whether there was something to write at the end."""
-        self._session: Session | None = None
-        self._measurement = Measurement(options.job, rest_s=REST_S)
-        err = sys.stderr
-        self._waits = options.job is None and bool(options.argv) and err is not None and (
-            err.isatty())  # fmt: skip
 
-    @property
-    def bracket(self) -> Bracket | None:
-        return self._measurement.bracket
+def run(args: argparse.Namespace) -> int:
+    if args.file is not None:
+        return _run_on_file(args)
+    _, sample_ns = options.times(args)
+    with options.held_job(args) as job:
+        from perftop.process import batches
 
-    async def consume(self, stream: Stream) -> None:
-        """Reads until the time is up, the job has ended, or the stream ends."""
-        async for messages in stream:
-            if isinstance(hello := messages[0], wire.Hello):
-                self.begin(hello)
-                del messages[0]
-            if self.take(messages):
-                return
+        duration_ns = args.duration or USUAL_NS
+        batch_ns = batches.longest(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
+        argv = options.stream_command(args, sample_ns, batch_ns, job)
+        with lean():
+            import asyncio
 
-    def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes messages after a hello; returns whether the last one wanted was among them."""
-        session, measurement = self._session, self._measurement
-        assert session is not None
-        for message in session.play(m for m in messages if measurement.admit(m)):
-            if isinstance(message, wire.Frame) and self._over(session, message):
-                return True
-        return False
+        why, status = Why(args, job), 0
+        with destination(args, lambda: why.status) as why.out:
+            status = asyncio.run(attend(why, argv))
+        return status or why.status
 
-    def begin(self, hello: wire.Hello) -> None:
-        self._session = Session(hello)
-        self._measurement.begin(hello)
-        self._session.account(-1 if self._options.job is None else self._options.job.pid)
-        if self._waits:
-            span = length(self._options.duration_ns)
-            print(f"looking for {span} …\r", end="", file=sys.stderr, flush=True)
 
-    def _over(self, session: Session, frame: wire.Frame) -> bool:
-        if self._measurement.follow(session, frame):
-            return True
-        first_ns, options = self._measurement.first_ns, self._options
-        timed = bool(options.argv) and options.job is None and first_ns is not None
-        slack_ns = session.hello.sample_ns // 2
-        return timed and frame.time_ns - (first_ns or 0) >= options.duration_ns - slack_ns
+def _run_on_file(args: argparse.Namespace) -> int:
+    if args.command is not None:
+        raise Failed("a recording or a command, not both", USAGE)
+    with lean():
+        from perftop.recording.source import ended, opened
+    path: Path = args.file
+    why = Why(args)
+    with destination(args) as why.out:
+        try:
+            with opened(None if str(path) == "-" else path) as source:
+                why.take([source.hello])
+                why.take(source.messages())
+        except Failed as failed:
+            raise Failed(f"{failed}{_meant(path)}", failed.status) from None
+        why.on_end()
+    return ended(path, source) or (0 if why.reported else USAGE)
 
-    def finish(self) -> None:
-        session, first_ns, bracket = self._session, self._measurement.first_ns, self.bracket
-        if self._waits:
+
+def _meant(path: Path) -> str:
+    """What may have been meant by a file that is no recording."""
+    program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
+    if shutil.which(program):
+        return f"; to measure a command: perftop why -- {program}"
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        options.span_ns("" if path.exists() else str(path))
+        return f"; how long to look: --duration {path}"
+    return ""
+
+
+class Why(Measured):
+    """Follows a stream, and prints at its end what cost most."""
+
+    out: TextIO
+
+    def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
+        from perftop.process.probe_stream import REST_S
+
+        timed = args.file is None and job is None
+        duration_ns = (args.duration or USUAL_NS) if timed else None
+        super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
+        self._args = args
+        self.reported = False
+        """Whether there was enough to report."""
+        self._shows_wait = timed and sys.stderr is not None and sys.stderr.isatty()
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = super().on_hello(hello)
+        session.account(-1 if self.job is None else self.job.pid)
+        if self._shows_wait and self.duration_ns is not None:
+            text = f"watching for {length(self.duration_ns)} …\r"
+            print(text, end="", file=sys.stderr, flush=True)
+        return session
+
+    def on_end(self) -> None:
+        from perftop.output import stat_json
+        from perftop.output import why_text as json_line
+        from perftop.output import why_text as text
+        from perftop.output.run_summary import run_line
+        from perftop.output.why_report import report
+
+        if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
-        if session is None:
+        if not self.measured:
             return
-        if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
-            return
+        session, job, first_ns = self.session, self.job, self.measurement.first_ns
         if first_ns is None or session.frames < 2:
-            complain("fewer than two samples were seen: nothing can be told")
+            complain("fewer than two samples: no answer is possible")
             return
-        self.told = True
-        job, past = self._options.job, self._options.file is not None
+        self.reported = True
         ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
-        found = report(session, first_ns, name, past=past)
-        if self._options.json:
-            run = None if bracket is None else run_line(session, bracket)
-            self._print([stat_json.text(json_line.why_json(session, found, run))])
-            return
-        self._print(text.lines(session, found, colour=colours(self._out), unicode=utf8()))
-
-    def _print(self, lines: list[str]) -> None:
-        self._out.write("".join(f"{line}\n" for line in lines))
-        self._out.flush()
-
-
-def run(options: Options) -> int:
-    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
-    closed."""
-    try:
-        with destination(options.output, force=options.force, job=options.job is not None) as out:
-            why = Why(options, out)
-            if options.file is not None:
-                return _read(why, options.file)
-            return asyncio.run(attend(why, options.argv))
-    except OSError as error:
-        if options.output in {None, Path("-")}:
-            raise
-        raise unwritten(str(options.output), error) from None
-
-
-def _read(why: Why, path: Path) -> int:
-    with opened(None if str(path) == "-" else path) as source:
-        why.begin(source.hello)
-        why.take(source.messages())
-    why.finish()
-    return ended(path, source) or (0 if why.told else USAGE)
+        found = report(session, first_ns, name, past=self._args.file is not None)
+        if self._args.json:
+            run = None if self.bracket is None else run_line(session, self.bracket)
+            lines = [stat_json.text(json_line.why_json(session, found, run))]
+        else:
+            lines = text.lines(session, found, colour=colours(self.out), unicode=utf8())
+        self.out.write("".join(f"{line}\n" for line in lines))
+        self.out.flush()

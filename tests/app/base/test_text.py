@@ -8,7 +8,7 @@ import pytest
 
 from perftop.base import text
 from perftop.base.errors import complain
-from perftop.verbs import machine_verbs
+from perftop.verbs import machine as machine_verbs
 
 HOSTILE = {
     "C0": "\x1b", "line": "\n", "DEL": "\x7f", "C1": "\x9b", "bidi": "\u202e", "isolate": "\u2066",

@@ -46,6 +46,12 @@ def test_a_dead_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> No
         at_path(path),
     ):
         pass
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "dead"))
+    path.symlink_to("dead")
+    with pytest.raises(Failed, match="and no socket"), at_path(path):
+        pass
+    path.unlink()
     path.write_text("precious", encoding="ascii")
     with pytest.raises(Failed, match="and no socket"), at_path(path):
         pass
@@ -116,7 +122,7 @@ except Failed as failed:
     ("changes", "said"),
     [
         ({}, "3 False False"),
-        ({"other": 1}, "say where by --socket"),
+        ({"other": 1}, "no socket to listen on: --socket PATH"),
         ({"count": 2}, "no socket"),
         ({"listen": ""}, "does not listen for streams"),
         ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),

@@ -211,12 +211,13 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(index_cache, "MOST", 2)
     where = index_cache.directory()
     where.mkdir(parents=True)
-    for name in ("old", "older", "oldest"):
+    for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of somebody else"):
         (where / name).write_bytes(b"")
     entry = index_cache.name(recordings["drops"])
     index_cache.keep(recordings["drops"], entry, b"new")
     kept = {path.name for path in where.iterdir()}
-    assert len(kept) == 2
+    assert len(kept) == 3
+    assert "of somebody else" in kept
     assert entry in kept
 
 

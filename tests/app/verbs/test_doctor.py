@@ -10,7 +10,7 @@ from typing import Any
 import command
 import pytest
 
-from perftop.verbs import doctor
+from perftop.verbs import doctor, machine
 from perftop.verbs.doctor import Asked
 
 ANSWER: dict[str, Any] = {
@@ -63,10 +63,11 @@ MACHINES = {
                  "This gives you utilisation", "sudo mount -t proc proc /proc && perftop --sudo"),
     "metal, root, a kernel without a PMU": (
         [check("perf counters"), check("MSRs", usable=True)],
-        "Registers can give you clock, IPC, halts: perftop programs them", "perftop --source msr",
+        "Registers can give you clock, IPC, halts: perftop programs and restores them",
+        "perftop --source msr",
     ),
     "nothing helps": ([check("perf counters"), check("MSRs")],
-                      "Nothing more can be had here.", "perftop why"),
+                      "Nothing more is available here.", "perftop why"),
 }  # fmt: skip
 
 
@@ -106,7 +107,8 @@ def test_the_command_is_for_who_asked_and_for_that_machine(
 
 
 def test_ascii() -> None:
-    assert "\n".join(doctor.draw({**ANSWER, "host": "büro"}, unicode=False)).isascii()
+    answer = {**ANSWER, "host": "büro"}
+    assert "\n".join(machine.drawn(answer, doctor.draw, unicode=False)).isascii()
 
 
 def test_a_terminal_that_takes_ascii_alone() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import command
 import pytest
-from exported import export, hello, messages, record, rows, stream
+from exported import export, exported, hello, messages, record, rows, stream
 from roots import DATA
 from simulated import SAMPLE_NS
 from waiting import MOST_S
@@ -21,7 +21,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.verbs.export import FORMS, QUIET_S, Options, Progress, run
+from perftop.verbs.export import FORMS, QUIET_S, Progress
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)
@@ -126,10 +126,10 @@ def test_what_is_there_stays(path: Path) -> None:
     out = path.with_name("mine.csv")
     out.write_text("precious")
     with pytest.raises(Failed, match="--force") as refused:
-        run(Options(path, out, "csv"))
+        exported(path, out)
     assert refused.value.status == 1  # as of record
     assert out.read_text() == "precious"
-    assert run(Options(path, out, "csv", force=True)) == 0
+    assert exported(path, out, "csv", "--force") == 0
     assert out.read_text().startswith("time_unix_s")
 
 
@@ -137,40 +137,40 @@ def test_the_recording_itself_is_never_written(path: Path) -> None:
     before, link = path.read_bytes(), path.with_name("link")
     link.hardlink_to(path)
     with pytest.raises(Failed, match="cannot be the output"):
-        run(Options(path, link, "csv", force=True))
+        exported(path, link, "csv", "--force")
     assert path.read_bytes() == before
 
 
 def test_what_is_no_file_takes_it_without_force(path: Path) -> None:
-    assert run(Options(path, Path("/dev/null"), "csv")) == 0
-    for force in (False, True):
+    assert exported(path, Path("/dev/null")) == 0
+    for force in ([], ["--force"]):
         with pytest.raises(Failed, match=r"cannot write .*: Is a directory"):
-            run(Options(path, path.parent, "csv", force=force))
+            exported(path, path.parent, "csv", *force)
 
 
 def test_what_cannot_be_read_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
-        run(Options(Path("/proc/self/mem"), path.with_name("out"), "csv"))
+        exported(Path("/proc/self/mem"), path.with_name("out"))
 
     def refused(self: Path) -> bool:  # what root never sees
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "is_file", refused)
     with pytest.raises(Failed, match=r"cannot read .*: Permission denied"):
-        run(Options(path, path.with_name("out"), "csv"))
+        exported(path, path.with_name("out"))
     assert not path.with_name("out").exists()
 
 
 def test_a_place_that_cannot_be_written_is_told(path: Path) -> None:
     with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as refused:
-        run(Options(path, path.parent / "no" / "such.csv", "csv"))
+        exported(path, path.parent / "no" / "such.csv")
     assert refused.value.status == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk_is_told_of_what_was_written(path: Path, form: str) -> None:
     with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
-        run(Options(path, Path("/dev/full"), form, force=True))
+        exported(path, Path("/dev/full"), form, "--force")
     assert refused.value.status == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from perftop.base.errors import Failed
 from perftop.process.unix_socket import inherited
-from perftop.verbs.exporter import listening, public, told
+from perftop.verbs.exporter import address, listening, public
 
 
 def status(asked: str) -> tuple[int, str]:
@@ -28,10 +28,10 @@ def test_what_is_no_address_is_usage(asked: str) -> None:
     assert status(asked)[0] == 2
 
 
-def test_a_port_in_use_is_told_with_a_mend() -> None:
+def test_a_port_in_use_is_told_with_a_fix() -> None:
     with listening("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
-        assert told(one) == f"http://127.0.0.1:{port}/metrics"
+        assert address(one) == f"http://127.0.0.1:{port}/metrics"
         assert not public(one)
         code, text = status(f"127.0.0.1:{port}")
     assert code == 1
@@ -53,7 +53,7 @@ def test_all_interfaces_are_public() -> None:
 def test_ipv6_stands_in_brackets() -> None:
     try:
         with listening("[::1]:0") as (one,):
-            assert told(one).startswith("http://[::1]:")
+            assert address(one).startswith("http://[::1]:")
             assert not public(one)
     except Failed as failed:
         pytest.skip(str(failed))
@@ -63,7 +63,7 @@ def test_a_unix_socket_is_for_its_owner_and_goes_at_the_end(tmp_path: Path) -> N
     path = tmp_path / "s"
     with listening(f"unix:{path}") as (one,):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert told(one) == f"unix:{path}"
+        assert address(one) == f"unix:{path}"
         assert not public(one)
         assert "another program listens there" in status(f"unix:{path}")[1]
     assert not path.exists()

@@ -20,10 +20,11 @@ from taped import read
 from waiting import MOST_S, wait
 
 from perfprobe import wire
+from perftop import cli
 from perftop.process.job import Job, raw_ns
 from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH
-from perftop.verbs.record import Options, Record, _Command
+from perftop.verbs.record import Command, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
@@ -77,20 +78,19 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         return wire.Frame(seq, raw_ns(), blocks)
 
     with Job(["sleep", "1000"]) as job:
-        command = _Command(job, None)
-        command.admit(hello)
-        session = command._session
-        assert session is not None
+        command = Command(job)
+        command.begin(hello)
+        session = command.session
         known: list[int] = []
         for seq in range(2 * MAX_BATCH):
             frame = sample(seq)
-            assert command.admit(frame)
-            command.take(frame)
+            assert command.measurement.admit(frame)
+            command.measure(frame)
             known.append(session.frames)
         assert [*dict.fromkeys(known)] == [1, 1 + MAX_BATCH]
         job.kill(signal.SIGKILL)
         await command.measurement.bracket.ended()
-        command.take(sample(seq + 1))
+        command.measure(sample(seq + 1))
         assert session.frames == 2 * MAX_BATCH + 1
         assert command.measurement.bracket.closed
         assert command.summary()
@@ -135,10 +135,10 @@ def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
             raise AssertionError("it was not enough")
 
         await record.consume(stream())
-        record.finish()
+        record.on_end()
 
     with Job(["sh", "-c", "sleep 0.05; exit 7"]) as job:
-        asyncio.run(flow(Record(Options([], path, 10**8, job=job))))
+        asyncio.run(flow(Record(cli._parsed(["record"]), path, job)))
     end = notes(path)["run-end"]
     assert end.data["status"] == 7
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
@@ -156,9 +156,9 @@ async def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> Non
             yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
         raise AssertionError("it was not enough")
 
-    record = Record(Options([], path, 10**8, duration_ns=3 * 10**8))
+    record = Record(cli._parsed(["record", "--duration", "300ms"]), path)
     await record.consume(stream())
-    record.finish()
+    record.on_end()
     assert [message.time_ns for message in read(path) if isinstance(message, wire.Frame)] == times
 
 

@@ -19,7 +19,7 @@ from perftop import cli
 from perftop.base import findings
 from perftop.base.errors import Failed
 from perftop.process import launch
-from perftop.verbs import doctor, machine_verbs, selftest
+from perftop.verbs import doctor, machine, options, selftest
 
 
 def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
 
 
 def test_ascii() -> None:
-    assert "\n".join(selftest.draw(ANSWER, unicode=False)).isascii()
+    assert "\n".join(machine.drawn(ANSWER, selftest.draw, unicode=False)).isascii()
 
 
 def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
     def run(answer: object, status: int, *more: str) -> int:
         argv = probe(answer, status)
-        monkeypatch.setattr(machine_verbs, "probe_command", lambda *_: argv)
+        monkeypatch.setattr(options, "probe_command", lambda *_: argv)
         return cli.main(["selftest", *more])
 
     return run
@@ -273,4 +273,4 @@ def test_readiness_is_drawn_below_the_checks() -> None:
     assert lines[at : at + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
                           " " * 20 + "falls", " " * 20 + "to change: x",
                          f"? {'SMT':<18}5 µs"]  # fmt: skip
-    assert "\n".join(doctor.draw(answer, unicode=False)).isascii()
+    assert "\n".join(machine.drawn(answer, doctor.draw, unicode=False)).isascii()

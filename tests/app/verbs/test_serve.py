@@ -231,7 +231,7 @@ def test_a_probe_that_cannot_start_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "REST_S", 0.2)
+    monkeypatch.setattr(serve, "IDLE_S", 0.2)
     starts: list[int] = []
     again = probe_stream.spawn
 
@@ -239,7 +239,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
         starts.append(1)
         return again(argv)
 
-    monkeypatch.setattr(serve, "spawn", counted)
+    monkeypatch.setattr(probe_stream, "spawn", counted)
     path = tmp_path / "s"
     argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
 
@@ -250,7 +250,7 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
 
     async def play() -> None:
         with listening(path, None) as listener:
-            serving = asyncio.ensure_future(serve._serve(listener, argv, None))
+            serving = asyncio.ensure_future(serve.serve(listener, argv, None))
             await until(rests, "the probe rests")
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)

@@ -12,7 +12,7 @@ from command import here, lines, run
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording import file
-from perftop.verbs import run_headless
+from perftop.verbs import headless as run_headless
 
 HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
 

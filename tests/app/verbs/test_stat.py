@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 import made
 
 from perfprobe import wire
-from perftop.verbs.stat import Options, Stat
+from perftop import cli
+from perftop.verbs.stat import Stat
 
 MS = 1_000_000
 
@@ -28,10 +29,11 @@ def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> No
         raise AssertionError("it was not enough")
 
     out = io.StringIO()
-    options = Options([], 200 * MS, 100 * MS, duration_ns=400 * MS, json=True)
-    printer = Stat(options, out)
+    words = ["stat", "-i", "200ms", "--sample", "100ms", "--duration", "400ms", "--json"]
+    printer = Stat(cli._parsed(words))
+    printer.out = out
     asyncio.run(printer.consume(stream()))
-    printer.finish()
+    printer.on_end()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     spans = [line["elapsed_s"] for line in lines if line["type"] == "interval"]
     assert [round(span, 3) for span in spans] == [0.2, 0.2]

@@ -12,14 +12,15 @@ from simulated import messages
 from taped import written
 
 from perfprobe import wire
-from perftop.base.errors import Failed
-from perftop.verbs.summary import run
+from perftop import cli
+from perftop.base.errors import USAGE, Failed
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 DROP_S = 8.0, 12.1
 MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
 """Seconds after the start; the drop fills the second phase."""
 SHARE = 620 / 3500
+BY_MARK = ("--by", "mark")
 
 
 @pytest.fixture(scope="module")
@@ -28,20 +29,24 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return exported.marked(path, SPEC, 200, MARKS)
 
 
-def told(capsys: pytest.CaptureFixture[str], file: Path, **options: Any) -> list[str]:
-    assert run(file, **options) == 0
+def run(file: Path, *more: str) -> int:
+    options = cli._parsed(["summary", str(file), *more])
+    status: int = options.verb(options)
+    return status
+
+
+def told(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[str]:
+    assert run(file, *more) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def phases(
-    capsys: pytest.CaptureFixture[str], file: Path, **options: Any
-) -> dict[str, dict[str, Any]]:
-    lines = told(capsys, file, as_json=True, **options)
+def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[str, dict[str, Any]]:
+    lines = told(capsys, file, "--json", *more)
     return {line["label"]: line for line in map(json.loads, lines)}
 
 
 def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = phases(capsys, recording, by_mark=True)
+    found = phases(capsys, recording, *BY_MARK)
     assert [*found] == ["load", "solve", "store", "whole"]
     assert [found[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
         [0, SHARE * 4.1 / 4.2, 0], abs=0.01
@@ -57,7 +62,7 @@ def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = phases(capsys, recording, since=9 * 10**9, until=11 * 10**9)["whole"]
+    line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
     assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
     assert line["lost_ratio"] == pytest.approx(SHARE, rel=0.02)
 
@@ -71,11 +76,11 @@ def test_percentiles_are_in_their_order(
     assert measure["p5"] < measure["mean"] < measure["p95"]
 
 
-@pytest.mark.parametrize("by_mark", [False, True])
+@pytest.mark.parametrize("more", [(), ("--by", "mark")])
 def test_text_fits_and_begins_with_the_answer(
-    recording: Path, capsys: pytest.CaptureFixture[str], by_mark: bool
+    recording: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
-    lines = told(capsys, recording, by_mark=by_mark)
+    lines = told(capsys, recording, *more)
     assert "power limit PL1" in lines[0]
     assert max(map(len, lines[1:])) <= 80
     assert any(line.startswith("clock") for line in lines)
@@ -89,7 +94,7 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
     path = exported.record(tmp_path / "run.perftop", [hello, *timed])
-    lines = told(capsys, path, by_mark=True)
+    lines = told(capsys, path, *BY_MARK)
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
@@ -99,7 +104,7 @@ def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
     """It runs from 8 to 18 s; headings and long names stand apart from what is beside them."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
     path = exported.marked(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
-    lines = told(capsys, path, by_mark=True)
+    lines = told(capsys, path, *BY_MARK)
     assert "a-phase-with-a… loses 15.4 % of its time to stream" in lines[0]
     assert any(line.startswith("a-phase-with-a… ◐ stream, ") for line in lines)
     (heading,) = (line.split() for line in lines if line.startswith("phase"))
@@ -107,21 +112,27 @@ def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
 
 
 @pytest.mark.parametrize(
-    "options", [{"since": 100 * 10**9}, {"since": 2 * 10**9, "until": 10**9}, {"since": "99:00"}]
+    ("more", "why"),
+    [
+        ("--from 100s", "has no sample in that time"),
+        ("--from 2s --to 1s", "--to must be later"),
+        ("--from 99:00", "invalid time of day '99:00'"),
+    ],
 )
-def test_a_time_that_holds_nothing_is_refused(recording: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(Failed):
-        run(recording, **options)
+def test_a_time_that_holds_nothing_is_refused(recording: Path, more: str, why: str) -> None:
+    with pytest.raises(Failed, match=why) as failed:
+        run(recording, *more.split())
+    assert failed.value.status == USAGE
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
     path = exported.record(tmp_path / "run.perftop", [*_flat()])
-    with pytest.raises(Failed, match="no mark"):
-        run(path, by_mark=True)
+    with pytest.raises(Failed, match=r"no marks in .*run\.perftop: press m"):
+        run(path, *BY_MARK)
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "why"), [(True, 1, "in it$"), (False, 4, "in it: cut at byte .* no end$")]
+    ("end", "status", "why"), [(True, 1, "$"), (False, 4, ": cut at byte .* no end$")]
 )
 def test_one_that_holds_no_samples_is_told_so(
     tmp_path: Path, end: bool, status: int, why: str
@@ -131,7 +142,7 @@ def test_one_that_holds_no_samples_is_told_so(
     assert isinstance(hello, wire.Hello)
     assert isinstance(first, wire.Frame)
     path = written(tmp_path / "run.perftop", hello, [first], end=end)
-    with pytest.raises(Failed, match=f"there are no two samples {why}") as failed:
+    with pytest.raises(Failed, match=f"has fewer than two samples{why}") as failed:
         run(path)
     assert failed.value.status == status
 

@@ -9,7 +9,7 @@ import command
 import json_page
 import pytest
 
-from perftop.verbs import timers
+from perftop.verbs import machine, timers
 
 
 def method(name: str, **more: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_columns_do_not_run_into_each_other(width: int) -> None:
 
 
 def test_ascii() -> None:
-    text = "\n".join(timers.draw(ANSWER, unicode=False))
+    text = "\n".join(machine.drawn(ANSWER, timers.draw, unicode=False))
     assert text.isascii()
     assert "?" not in text
     assert "+71 +- 267 ticks" in text

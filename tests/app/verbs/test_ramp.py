@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -12,8 +13,9 @@ import command
 import json_page
 import pytest
 
+from perftop import cli
 from perftop.base.errors import Failed
-from perftop.verbs.ramp import command as verb
+from perftop.verbs import ramp as verb
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 SLOW = [(0.05, 1.2e9), (1.0, 3.0e9)]
@@ -36,15 +38,14 @@ class Probe:
         return chains.answer(*[chains.run(SLOW if cpu == "2" else CLOCK)] * 5, cpu=int(cpu))
 
 
-def options(**changes: Any) -> verb.Options:
-    given: dict[str, Any] = {"cpu": None, "isa": "scalar", "seconds": 5.0, "json": False,
-                             "output": None}  # fmt: skip
-    return verb.Options(**given | changes)
+def options(**changes: Any) -> argparse.Namespace:
+    given = vars(cli._parsed(["ramp"]))
+    return argparse.Namespace(**given | changes)
 
 
 def test_all_cpus_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     probe = Probe()
-    assert verb.run(options(cpu="all", seconds=1.5), probe) == 0
+    assert verb.measure(options(cpu="all", seconds=1.5), probe) == 0
     more = ("--isa", "scalar", "--seconds", "1.5")
     assert probe.asked == [("topology",), *(("ramp", "--cpu", n, *more) for n in "012")]
     text = capsys.readouterr().out
@@ -64,20 +65,20 @@ def test_ctrl_c_leaves_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
             raise KeyboardInterrupt
         return probe(verb, *more)
 
-    assert verb.run(options(cpu="all"), ask) == 130
+    assert verb.measure(options(cpu="all"), ask) == 130
     assert "Warm up CPU 0 for 4" in capsys.readouterr().out
     with pytest.raises(KeyboardInterrupt):
-        verb.run(options(cpu="2"), ask)
+        verb.measure(options(cpu="2"), ask)
 
 
 def test_no_cpu_can_be_measured() -> None:
     with pytest.raises(Failed) as raised:
-        verb.run(options(cpu="all"), Probe("0", "1", "2"))
+        verb.measure(options(cpu="all"), Probe("0", "1", "2"))
     assert raised.value.status == 3
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert verb.run(options(json=True), Probe()) == 0
+    assert verb.measure(options(json=True), Probe()) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["steady_hz"] == pytest.approx(3e9, rel=1e-3)
     assert told["steady_s"]["high"] == pytest.approx(0.05, rel=0.03)
@@ -87,7 +88,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     points = told["climbs"][0]["points"]
     assert points[0] == [0.0, pytest.approx(1.2e9, rel=0.01)]
     assert points[-1][1] == pytest.approx(3e9, rel=0.01)
-    assert verb.run(options(cpu="all", json=True), Probe()) == 0
+    assert verb.measure(options(cpu="all", json=True), Probe()) == 0
     told = json.loads(capsys.readouterr().out)
     assert [each["cpu"] for each in told["cpus"]] == [0, 2]
     assert told["failed"] == {"1": "--cpu 1: not allowed"}
@@ -98,7 +99,7 @@ def test_any_name_of_a_machine_in_ascii(
 ) -> None:
     monkeypatch.setattr(verb, "utf8", lambda: False)
     probe = Probe()
-    assert verb.run(options(), lambda *asked: probe(*asked) | {"host": "büro"}) == 0
+    assert verb.measure(options(), lambda *asked: probe(*asked) | {"host": "büro"}) == 0
     text = capsys.readouterr().out
     assert text.isascii()
     assert text.startswith("b?ro, ")
@@ -106,7 +107,7 @@ def test_any_name_of_a_machine_in_ascii(
 
 def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ramp.svg"
-    assert verb.run(options(output=path), Probe()) == 0
+    assert verb.measure(options(output=path), Probe()) == 0
     assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314 - our own
     assert "Warm up" in capsys.readouterr().out
 
@@ -119,7 +120,7 @@ def test_a_picture_that_cannot_be_is_told_before(
 ) -> None:
     probe = Probe()
     with pytest.raises(Failed, match=text) as raised:
-        verb.run(options(output=tmp_path / name), probe)
+        verb.measure(options(output=tmp_path / name), probe)
     assert raised.value.status == status
     assert probe.asked == []
 

@@ -16,7 +16,7 @@ from waiting import until
 
 from perftop.base.errors import Failed
 from perftop.recording.codec import Recorder
-from perftop.verbs.fleet.recordings import RecordingsSource
+from perftop.verbs.fleet_sources import RecordingsSource
 
 START = 1_700_000_000
 
@@ -101,7 +101,7 @@ async def test_it_plays_on_to_its_end(night: Path) -> None:
 
 
 def test_a_directory_without_recordings_and_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="holds no recording"):
+    with pytest.raises(Failed, match="no recordings"):
         RecordingsSource(tmp_path)
     (tmp_path / "x.perftop").write_bytes(b"no")
     with pytest.raises(Failed):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from chains import answer, run
 
-from perftop.verbs.ramp import climb, runs, trace
-from perftop.verbs.ramp.climb import Climb
+from perftop.verbs import ramp_runs
+from perftop.verbs.ramp_runs import Climb
 
 FINE = [(1.0, 3.0e9)]
 STEPS = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
@@ -24,7 +24,7 @@ PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125
 
 
 def told(made: dict[str, Any], **changes: Any) -> Climb:
-    return climb.climb(answer(made, **changes), made)
+    return ramp_runs.climb(answer(made, **changes), made)
 
 
 def test_a_climb_in_steps() -> None:
@@ -147,7 +147,7 @@ def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
     assert told(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
-# --- by a counter of cycles ----------------------------------------------------------------------
+# --- by a counter of cycles
 
 
 @pytest.mark.parametrize("stamp", [0, 200])
@@ -178,7 +178,7 @@ def test_the_counter_is_believed_and_the_chain_kept_beside_it(cycles_per_step: f
 
 def test_a_clock_where_the_cycles_of_a_step_are_not_known() -> None:
     made = run(STEPS, counter=1.0)
-    found = runs.together(answer(made, step_cycles=None))
+    found = ramp_runs.together(answer(made, step_cycles=None))
     assert found.steady_hz == pytest.approx(3e9, rel=1e-4)
     assert found.chain_hz == pytest.approx(1e9, rel=1e-3)
     assert found.climbs[0].disturbed == {}
@@ -200,13 +200,13 @@ def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
     found = told(made)
     assert found.t99_s is not None
     assert found.t99_s < 100e-6
-    (part,) = trace.traces(answer(made), made)
+    (part,) = ramp_runs.traces(answer(made), made)
     assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
 
 
 def test_interrupts_that_come_back_are_no_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
-    found = runs.together(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
+    found = ramp_runs.together(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
     assert [halt.length_s for halt in found.halts] == pytest.approx([30e-6], abs=0.5e-6)
 
 
@@ -214,12 +214,12 @@ def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
     """The core issues less for a while, its cycles go on: time lost, but no low clock."""
     clock = [(1.0, 3e9)]
     made = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
-    found = runs.together(answer(*made, isa="avx512", phases=PHASES))
+    found = ramp_runs.together(answer(*made, isa="avx512", phases=PHASES))
     assert [found.steady_hz, found.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
     assert found.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
 
 
-# --- wide code -----------------------------------------------------------------------------------
+# --- wide code
 
 
 def test_levels_and_what_changing_costs() -> None:
@@ -230,7 +230,7 @@ def test_levels_and_what_changing_costs() -> None:
         made = [run(clock, halts, phases=(0.25, 0.375))] * 3
         chunks = made[0]["chunks"]
         first, second = (chunks["begin"][chunks["phase"].index(i)] / chains.TSC_HZ for i in (1, 2))
-    found = runs.together(answer(*made, isa="avx512", phases=PHASES))
+    found = ramp_runs.together(answer(*made, isa="avx512", phases=PHASES))
     assert found.steady_hz == pytest.approx(2.7e9, rel=1e-3)
     assert found.scalar_hz == pytest.approx(3e9, rel=1e-3)
     assert found.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
@@ -241,7 +241,7 @@ def test_stamps_are_no_cost_of_changing() -> None:
     assert told(made, phases=PHASES).lost_at_switch_s == pytest.approx([0, 0], abs=1e-6)
 
 
-# --- several runs --------------------------------------------------------------------------------
+# --- several runs
 
 
 def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
@@ -249,35 +249,35 @@ def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
 
 
 def test_the_error_covers_what_runs_differ() -> None:
-    found = runs.together(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
+    found = ramp_runs.together(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
     assert found.steady_hz == pytest.approx(3e9, rel=1e-3)
     assert found.error_hz == pytest.approx(3e7, rel=0.05)
 
 
 def test_the_spread_of_times() -> None:
-    found = runs.together(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
+    found = ramp_runs.together(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
     assert found.steady_s is not None
     seen = (found.steady_s.low, found.steady_s.middle, found.steady_s.high)
     assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
     assert found.clean
-    assert runs.middle(found) == 1
+    assert ramp_runs.middle(found) == 1
 
 
 def test_disturbed_runs_are_left_out_where_there_are_others() -> None:
     good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
-    found = runs.together(answer(bad[0], *good, bad[1]))
+    found = ramp_runs.together(answer(bad[0], *good, bad[1]))
     assert (found.used, found.clean) == ([1, 2, 3], True)
     assert found.steady_s is not None
     assert found.steady_s.high == pytest.approx(1e-3, rel=0.03)
-    found = runs.together(answer(*bad, *good[:2]))
+    found = ramp_runs.together(answer(*bad, *good[:2]))
     assert (found.used, found.clean) == ([0, 1, 2, 3], False)
 
 
 def test_no_run_is_steady() -> None:
-    found = runs.together(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
+    found = ramp_runs.together(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
     assert found.used == []
     assert (found.steady_hz, found.error_hz, found.steady_s, found.halts) == (None, None, None, [])
-    assert runs.middle(found) in {0, 1}
+    assert ramp_runs.middle(found) in {0, 1}
 
 
 def test_halts_that_come_back_are_the_ramps() -> None:
@@ -287,11 +287,11 @@ def test_halts_that_come_back_are_the_ramps() -> None:
     for i in range(5):
         places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
         made.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
-    found = runs.together(answer(*made)).halts
+    found = ramp_runs.together(answer(*made)).halts
     assert [halt.runs for halt in found] == [5]
     assert found[0].at_s == pytest.approx(120e-6, abs=6e-6)
     assert found[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
-    assert runs.together(answer(*made[:2], *[run(FINE)] * 3)).halts == []
+    assert ramp_runs.together(answer(*made[:2], *[run(FINE)] * 3)).halts == []
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
@@ -300,13 +300,13 @@ def test_gaps_that_lie_far_apart_for_their_time_are_not_the_same(
 ) -> None:
     """At 2 ms that is by more than 20 us and 2 %."""
     made = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
-    assert len(runs.together(answer(*made, run(FINE))).halts) == count
+    assert len(ramp_runs.together(answer(*made, run(FINE))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))
 def test_a_running_median_shrinks_at_the_ends(count: int) -> None:
     values = np.random.default_rng(count).random(count)
-    found = trace.running_median(values)
+    found = ramp_runs.running_median(values)
     for i in range(count):
         reach = min(2, i, count - 1 - i)
         assert found[i] == sorted(values[i - reach : i + reach + 1])[reach]

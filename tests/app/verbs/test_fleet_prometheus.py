@@ -23,7 +23,7 @@ from perftop.process import prometheus
 from perftop.process.prometheus import Server
 from perftop.session.fleet.fleet import RowChoice
 from perftop.session.fleet.scraped import Questions
-from perftop.verbs.fleet.prometheus import PrometheusSource
+from perftop.verbs.fleet_sources import PrometheusSource
 
 NOW = 1_700_000_000.0
 Row = tuple[dict[str, str], list[tuple[float, float]]]

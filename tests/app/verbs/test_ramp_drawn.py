@@ -12,7 +12,7 @@ from examples import output
 
 from perftop.base.text import in_ascii
 from perftop.base.times import rounded
-from perftop.verbs.ramp import picture, plot, runs, trace, words
+from perftop.verbs import ramp, ramp_pictures, ramp_runs
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 HALTS = [(1e-3, 20e-6), (0.1, 4e-3), (0.3, 400e-6)]
@@ -24,11 +24,12 @@ def made(**changes: Any) -> dict[str, Any]:
 
 def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
     said = made()
-    found = runs.together(said)
-    parts = trace.traces(said, said["runs"][0])
-    return plot.draw(
+    found = ramp_runs.together(said)
+    parts = ramp_runs.traces(said, said["runs"][0])
+    lines = ramp_pictures.chart(
         found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
+    return lines if unicode else [in_ascii(line) for line in lines]
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -54,7 +55,7 @@ def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
 
 def test_low_clocks_are_low_and_early() -> None:
     """Reads the picture: the lowest line of braille at the left, the highest at the right."""
-    lines = [line[plot.LABELS :] for line in drawn(100)[:8]]
+    lines = [line[ramp_pictures.LABELS :] for line in drawn(100)[:8]]
     rows = [
         next(i for i, line in enumerate(lines) if len(line) > at and line[at] not in " │")
         for at in (3, 60, 90)
@@ -74,12 +75,12 @@ def test_colour_only_where_asked_for() -> None:
 def test_nothing_to_draw() -> None:
     assert drawn(20) == []
     said = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
-    found = runs.together(said)
-    parts = trace.traces(said, said["runs"][0])
-    assert plot.draw(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
+    found = ramp_runs.together(said)
+    parts = ramp_runs.traces(said, said["runs"][0])
+    assert ramp_pictures.chart(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
 
-# --- words ---------------------------------------------------------------------------------------
+# --- words
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -92,12 +93,12 @@ def test_times_have_two_digits(seconds: float, text: str) -> None:
 
 
 def test_rounding_up() -> None:
-    assert [words.up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
+    assert [ramp.round_up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
 
 
 def test_one_sentence() -> None:
     said = made()
-    text = words.sentence(said, runs.together(said))
+    text = ramp.sentence(said, ramp_runs.together(said))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
@@ -110,8 +111,8 @@ def test_the_front_page_shows_these_lines() -> None:
     halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
     said = answer(run(quick), run(slow), run(quick), dips, bad)
-    found = runs.together(said)
-    printed = " ".join([*words.facts(said, found, 100), words.sentence(said, found)])
+    found = ramp_runs.together(said)
+    printed = " ".join([*ramp.facts(said, found, 100), ramp.sentence(said, found)])
     for row in re.split(r"\n+(?=\S)", "\n".join(output("README", "first "))):
         assert _masked(row) in _masked(printed)
 
@@ -123,30 +124,30 @@ def _masked(text: str) -> str:
 
 def test_disturbed_runs_give_low_confidence() -> None:
     said = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    found = runs.together(said)
-    assert "low confidence" in words.sentence(said, found)
-    text = " ".join(" ".join(words.facts(said, found, 100)).split())
+    found = ramp_runs.together(said)
+    assert "low confidence" in ramp.sentence(said, found)
+    text = " ".join(" ".join(ramp.facts(said, found, 100)).split())
     assert "0 of 5 left out: before only 20 % idle (in 5)" in text
     assert "the hypervisor took 20 ms (in 5)" in text
 
 
 def test_no_answer() -> None:
     said = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    found = runs.together(said)
-    assert words.sentence(said, found) == (
+    found = ramp_runs.together(said)
+    assert ramp.sentence(said, found) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
-    assert "not steady (in 5)" in " ".join(words.facts(said, found, 200))
+    assert "not steady (in 5)" in " ".join(ramp.facts(said, found, 200))
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
     said = answer(*apart)
-    assert "went from 1.80 to 3.00 GHz in any of 2" in words.sentence(said, runs.together(said))
+    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(said, ramp_runs.together(said))
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_facts_fit(width: int) -> None:
     said = made(virtualisation="KVM")
-    lines = words.facts(said, runs.together(said), width)
+    lines = ramp.facts(said, ramp_runs.together(said), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "guest"):
@@ -158,26 +159,26 @@ def test_facts_fit(width: int) -> None:
 def test_a_tsc_that_may_follow_the_clock_is_told(invariant: bool | None) -> None:
     said = made()
     said["tsc"] = said["tsc"] | {"invariant": invariant}
-    text = "\n".join(words.facts(said, runs.together(said), 100))
+    text = "\n".join(ramp.facts(said, ramp_runs.together(said), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
 def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
     said = made(step_cycles=None, uarch="unknown (X)")
-    found = runs.together(said)
+    found = ramp_runs.together(said)
     assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = words.sentence(said, found) + " ".join(words.facts(said, found, 200))
+    text = ramp.sentence(said, found) + " ".join(ramp.facts(said, found, 200))
     assert "1.000 ± 0.001 G steps/s" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
     said = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
-    assert "GHz" not in words.sentence(said, runs.together(said))
+    assert "GHz" not in ramp.sentence(said, ramp_runs.together(said))
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
     """What is said of how the clock was measured."""
     said = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
-    lines = words.facts(said, runs.together(said), 400)
+    lines = ramp.facts(said, ramp_runs.together(said), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
@@ -188,7 +189,7 @@ def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
     assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
     assert clock_row(1.008) == f"{counter}{chain}, 3 cycles each, agrees to 0.8 %"
     assert clock_row(1.25) == (
-        f"{counter}but {chain} says 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
+        f"{counter}but {chain} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
         "or the counter is wrong"
     )
     assert "+2.0 %" in clock_row(1 / 1.02)
@@ -203,15 +204,15 @@ def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
 
 def test_a_counted_clock_is_told_as_one() -> None:
     said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    found = runs.together(said)
-    assert "steady at 3.000 ± 0.001 GHz" in words.sentence(said, found)
-    assert words.title(said).endswith("· GHz")
-    assert words.clock_name(said) == "busy clock (cycles counter)"
-    text = " ".join(" ".join(words.facts(said, found, 100)).split())
+    found = ramp_runs.together(said)
+    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(said, found)
+    assert ramp.title(said).endswith("· GHz")
+    assert ramp.clock_name(said) == "busy clock (cycles counter)"
+    text = " ".join(" ".join(ramp.facts(said, found, 100)).split())
     assert "cold caches" not in text  # which slow a chain down, and no clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
-    assert "; none without cycles" in " ".join(words.facts(said, runs.together(said), 400))
+    assert "; none without cycles" in " ".join(ramp.facts(said, ramp_runs.together(said), 400))
 
 
 @pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
@@ -221,7 +222,7 @@ def test_wide_code_is_told_beside_scalar_code(scalar_hz: float, told: str) -> No
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
     said = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
-    text = "\n".join(words.facts(said, runs.together(said), 400))
+    text = "\n".join(ramp.facts(said, ramp_runs.together(said), 400))
     assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
     if told == "no different":
         cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
@@ -230,21 +231,21 @@ def test_wide_code_is_told_beside_scalar_code(scalar_hz: float, told: str) -> No
 
 def test_a_table_of_cpus() -> None:
     said = [made(cpu=cpu) for cpu in (2, 10)]
-    lines = words.table([(each, runs.together(each)) for each in said], {7: "it is off"})
-    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10"]
+    lines = ramp.table([(each, ramp_runs.together(each)) for each in said], {7: "it is off"})
+    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
                                     "5", "of", "5"]  # fmt: skip
 
 
-# --- picture -------------------------------------------------------------------------------------
+# --- picture
 
 
 def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
     said = made(model="A & B <C>")
-    found = runs.together(said)
-    parts = [trace.traces(said, each) for each in said["runs"]]
-    text = picture.draw(words.title(said), "answer", words.clock_name(said), found, parts, 2)
+    found = ramp_runs.together(said)
+    parts = [ramp_runs.traces(said, each) for each in said["runs"]]
+    text = ramp_pictures.svg(ramp.title(said), "answer", ramp.clock_name(said), found, parts, 2)
     root = ET.fromstring(text)  # noqa: S314 - our own
     lines = [e for e in root if e.tag.endswith("polyline")]
     assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]

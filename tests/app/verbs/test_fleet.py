@@ -15,8 +15,8 @@ from waiting import until
 from perftop.base.errors import Failed
 from perftop.process import retry
 from perftop.session.fleet.machine import Machine
-from perftop.verbs.fleet.command import names
-from perftop.verbs.fleet.live import LiveSource
+from perftop.verbs.fleet import names
+from perftop.verbs.fleet_sources import LiveSource
 
 
 def test_a_file_names_a_host_a_line(tmp_path: Path) -> None:

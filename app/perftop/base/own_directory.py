@@ -1,0 +1,206 @@
+"""Files and directories below places that other users can write to.
+
+A path is walked once, to a descriptor of the directory that holds it. All else is done relative to
+that descriptor and follows no link, so renaming a directory, or putting a link in its place,
+redirects nothing. On the way a link is followed only if it is ours or root's. The kernel's own
+protection (fs.protected_symlinks and the like) covers sticky directories only, and can be off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+MAX_LINKS = 40
+"""Links on one path, as in the kernel."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Opens whatever has the name, without acting on it."""
+
+
+class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
+    """Another user could redirect or replace what we write. The text says how, and what to do."""
+
+
+@contextlib.contextmanager
+def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that holds `path`, and the name in it. `follow`: that name may
+    be a link as well. Raises OSError."""
+    fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
+    try:
+        while len(names) > 1 or follow:
+            name = names[-1]
+            target = _target(fd, name)
+            if target is not None:
+                links += 1
+                if links > MAX_LINKS:
+                    raise Untrusted(f"more than {MAX_LINKS} links on the way")
+                names[-1:] = reversed(target.parts)
+            elif len(names) == 1:
+                break
+            else:
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | _nofollow(fd)
+                below = os.open(names.pop(), flags, dir_fd=fd)
+                os.close(fd)
+                fd = below
+        yield fd, names[-1]
+    finally:
+        os.close(fd)
+
+
+def _target(fd: int, name: str) -> Path | None:
+    """Where the link of that name leads; None: it is not a link, or one that only the kernel
+    follows."""
+    try:
+        inode = os.open(name, _INODE, dir_fd=fd)
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(inode)
+        if not stat.S_ISLNK(found.st_mode) or not _nofollow(fd):
+            return None
+        if found.st_uid not in _trusted():
+            owner = _user(found.st_uid)
+            raise Untrusted(f"{name} is a link of another user ({owner}); name the place itself")
+        return Path(os.readlink("", dir_fd=inode))
+    finally:
+        os.close(inode)
+
+
+def _nofollow(fd: int) -> int:
+    """O_NOFOLLOW, but not for names in /proc: its links (/proc/self/fd/1) are made by the kernel,
+    and their text leads nowhere."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.fstat(fd).st_dev == os.stat("/proc").st_dev:  # noqa: PTH116 - no Path needed
+            return 0
+    return os.O_NOFOLLOW
+
+
+def _trusted() -> set[int]:
+    """Root and us. In a user namespace root outside has no ID, but it owns the root directory."""
+    return {0, os.geteuid(), os.stat("/").st_uid}  # noqa: PTH116 - no Path needed
+
+
+def closed(fd: int, *, sticky: bool = False) -> bool:
+    """Whether only we and root can add and remove names in the directory. `sticky`: or others too,
+    but only names of their own."""
+    found = os.fstat(fd)
+    shared = found.st_mode & 0o022 and not (sticky and found.st_mode & stat.S_ISVTX)
+    return found.st_uid in _trusted() and not shared
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def open_to_write(path: Path, flags: int, mode: int) -> int:
+    """Like `open`, but refuses another user's file or pipe in a directory that others can write
+    to, before anything in it is changed. Raises OSError."""
+    with parent(path, follow=True) as (fd, name):
+        try:
+            inode = os.open(name, os.O_PATH | os.O_CLOEXEC | _nofollow(fd), dir_fd=fd)
+        except FileNotFoundError:
+            flags |= os.O_CREAT | os.O_EXCL
+            return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=fd)
+        try:
+            if flags & os.O_EXCL:
+                raise FileExistsError
+            found = os.fstat(inode)
+            named = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)
+            theirs = found.st_uid not in _trusted() or found.st_nlink > 1
+            if named and theirs and not closed(fd):
+                raise Untrusted("it belongs to another user, or has other names; name a new file")
+            return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
+        finally:
+            os.close(inode)
+
+
+def replace(fd: int, name: str, data: bytes | bytearray | memoryview, mode: int) -> os.stat_result:
+    """Puts a file into the directory in one step. Returns what `remove` recognizes it by. Raises
+    OSError."""
+    new = f".{name}.{os.urandom(8).hex()}"
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
+    try:
+        with os.fdopen(file, "wb") as out:
+            out.write(data)
+            os.fchmod(file, mode)
+            made = os.fstat(file)
+        os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=fd)
+        raise
+    return made
+
+
+def remove(path: Path, made: os.stat_result) -> None:
+    """Removes the file, if it is still the one that we made there."""
+    with contextlib.suppress(OSError), parent(path) as (fd, name):
+        if os.path.samestat(made, os.stat(name, dir_fd=fd, follow_symlinks=False)):
+            os.unlink(name, dir_fd=fd)
+
+
+class OwnDirectory:
+    """A directory that belongs to us and that only we and root can write to."""
+
+    def __init__(self, path: Path, name: str, above: int, *, make: bool = False) -> None:
+        """`name`: relative to the descriptor `above`. `path` is for messages. Raises OSError."""
+        self.path = path
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=above)
+        self.fd = os.open(name, _DIRECTORY, dir_fd=above)
+        owner, shut = os.fstat(self.fd).st_uid, closed(self.fd)
+        if owner != os.geteuid() or not shut:
+            os.close(self.fd)
+        if owner != os.geteuid():
+            text = f"{path} belongs to another user ({_user(owner)}); name a directory of yours"
+            raise Untrusted(text)
+        if not shut:
+            raise Untrusted(f"others can write to it; close it (chmod go-w {path})")
+
+    @classmethod
+    def at(cls, path: Path, *, make: bool = False) -> Self:
+        with parent(path, follow=True) as (fd, name):
+            return cls(path, name, fd, make=make)
+
+    def below(self, name: str, *, make: bool = False) -> OwnDirectory:
+        return OwnDirectory(self.path / name, name, self.fd, make=make)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """What has the name; None: nothing has."""
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.fd))  # noqa: PTH208 - a Path would be looked up again
+
+    def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
+        """Our regular files with such names, in the order of their names."""
+        found = {}
+        for name in filter(names.fullmatch, self.names()):
+            one = self.stat(name)
+            if one and stat.S_ISREG(one.st_mode) and one.st_uid == os.geteuid():
+                found[name] = one
+        return found
+
+    def unlink(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.fd)

@@ -1,0 +1,181 @@
+"""`perftop fleet`: many machines, a row each, on a screen or as JSON lines for programs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perftop.base.errors import USAGE, Failed
+from perftop.verbs import options
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from perftop.session.fleet.machine import Machine, MachineEpisode
+    from perftop.verbs.fleet_sources import LiveSource, PrometheusSource, RecordingsSource
+
+    Source = LiveSource | PrometheusSource | RecordingsSource
+
+MAX_FILE_BYTES = 1 << 20
+"""Size of a file of hosts."""
+FIRST_S = 10.0
+"""Longest time that the first lines wait until all machines have answered."""
+
+
+def add(verbs: Any) -> None:
+    about = "many machines, a row each, the one that loses most first; Enter opens one"
+    parser = options.add_verb(verbs, "fleet", run, "many machines, a row each", about=about)
+    parser.add_argument(
+        "hosts", nargs="*", metavar="[USER@]HOST|DIR",
+        help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
+        "record --host … -o DIR wrote",
+    )  # fmt: skip
+    text = "read names of machines from it, one a line"
+    parser.add_argument("--hosts", type=Path, dest="hosts_file", metavar="FILE", help=text)
+    parser.add_argument("--remote", metavar="PATH", help=options.REMOTE)
+    text = "read what this server has scraped from perftop exporter"
+    parser.add_argument("--prometheus", metavar="URL", help=text)
+    text = 'with --prometheus, only these series: {job="perftop"}'
+    parser.add_argument("--match", metavar="SELECTOR", help=text)
+    options.add_interval(parser)
+    options.add_json(parser, "one JSON object a line, no screen")
+    text = "with --json: stop after N intervals"
+    parser.add_argument("-n", "--count", type=options.count, metavar="N", help=text)
+    options.add_terminal(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not (args.json or options.at_terminal()):
+        raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
+    source = _source(args)
+    if args.json:
+        import asyncio
+
+        return asyncio.run(_print_lines(source, args.count))
+    from perftop.tui import config, fleet_app
+
+    return fleet_app.run(source, config.load(args.config), mouse=not args.no_mouse)
+
+
+def _source(args: argparse.Namespace) -> Source:
+    """Where the machines are read from. Raises Failed for options that contradict each other."""
+    from perftop.verbs import fleet_sources as sources
+
+    hosts, file, remote = args.hosts, args.hosts_file, args.remote
+    every_s = None if args.interval is None else args.interval / 1e9
+    if args.prometheus is not None:
+        if hosts or file is not None or remote is not None:
+            raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
+        match, every_s = args.match or "", every_s or sources.SCRAPE_S
+        return sources.PrometheusSource(args.prometheus, match, every_s)
+    if args.match is not None:
+        raise Failed("--match needs --prometheus", USAGE)
+    if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
+        return sources.RecordingsSource(Path(hosts[0]))
+    return sources.LiveSource(names(hosts, file), every_s or 1.0, remote=remote)
+
+
+def names(hosts: Sequence[str], file: Path | None) -> list[str]:
+    """The hosts of the command line and of a file: a name a line, after # a comment. Raises
+    Failed."""
+    found = list(hosts)
+    if file is not None:
+        try:
+            with file.open("rb") as lines:
+                content = lines.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise Failed(f"cannot read {file}: {error.strerror or error}", USAGE) from None
+        if len(content) > MAX_FILE_BYTES:
+            text = f"{file} is not a file of hosts: it is larger than {MAX_FILE_BYTES >> 20} MB"
+            raise Failed(text, USAGE)
+        for line in content.decode("utf-8", "replace").splitlines():
+            found += filter(None, [line.partition("#")[0].strip()])
+    if not found:
+        raise Failed("no machine was named: perftop fleet HOST… | --hosts FILE", USAGE)
+    return found
+
+
+# --- lines for programs
+
+
+async def _print_lines(source: Source, count: int | None) -> int:
+    """Prints a line a machine for each interval, `count` times; returns the exit status."""
+    import asyncio
+
+    from perftop.output.stat_json import text
+    from perftop.process.signals import ENDS, heed
+    from perftop.session.fleet.fleet import RowChoice
+
+    caught: list[int] = []
+    feeding = asyncio.create_task(source.run())
+
+    def stop(number: int) -> None:
+        caught.append(number)
+        feeding.cancel()
+
+    heed(ENDS, stop)
+    ended: dict[str, float] = {}
+    """The end of the newest episode that was printed, by machine."""
+    try:
+        await _first_answers(source, feeding)
+        while not feeding.done() and count != 0:
+            for machine in source.fleet.rows(RowChoice(), source.now):
+                print(text(machine_line(machine, source.now)))
+                last = ended.get(machine.name, 0.0)
+                for event in machine.ended:
+                    if event.end is not None and event.end > last:
+                        print(text(episode_line(event)))
+                        ended[machine.name] = max(event.end, ended.get(machine.name, 0.0))
+            sys.stdout.flush()
+            count = 0 if source.over else None if count is None else count - 1
+            if count != 0:
+                await asyncio.wait([feeding], timeout=source.every_s)
+    finally:
+        feeding.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await feeding  # raises what ended it
+    return 128 + caught[0] if caught else 0
+
+
+async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
+    """Waits until every machine has answered, failed, or had its time."""
+    import asyncio
+
+    until = asyncio.get_running_loop().time() + FIRST_S
+    while asyncio.get_running_loop().time() < until and not feeding.done():
+        waiting = [m for m in source.fleet.silent if m.why == "connecting"]
+        if source.fleet.machines and not waiting:
+            return
+        await asyncio.wait([feeding], timeout=0.1)
+
+
+def machine_line(machine: Machine, now: float) -> dict[str, Any]:
+    from perftop.output.stat_json import number
+    from perftop.session.fleet.machine import FIELDS
+
+    kind, cause = machine.cause
+    line: dict[str, Any] = {
+        "type": "machine",
+        "machine": machine.name,
+        "time": now,
+        "answers": machine.answers,
+        "why": machine.why or None,
+        "age_s": number(now - machine.heard) if isfinite(machine.heard) else None,
+        "model": machine.model or None,
+        "cpus": machine.cpus or None,
+    }
+    line |= {key: number(machine.numbers[key]) for key in FIELDS}
+    line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspects}
+    return line | {"episodes": [episode_line(event) for event in machine.running]}
+
+
+def episode_line(event: MachineEpisode) -> dict[str, Any]:
+    return {
+        "type": "episode", "machine": event.machine, "kind": event.kind, "cause": event.cause,
+        "start": event.start, "end": event.end, "depth": event.depth, "share": event.share,
+    }  # fmt: skip

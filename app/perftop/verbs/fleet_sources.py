@@ -1,0 +1,373 @@
+"""Where a fleet's numbers come from: a probe on each machine over ssh, a Prometheus server, or
+recordings of several machines. Each fills a `Fleet` while its `run` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from math import isfinite
+from pathlib import Path
+
+from perfprobe import wire
+from perftop.base.errors import USAGE, Failed
+from perftop.base.text import safe
+from perftop.base.times import clock as time_of_day
+from perftop.process import launch, ssh
+from perftop.process.probe_stream import connected
+from perftop.process.prometheus import Server
+from perftop.process.side_by_side import Member, listen
+from perftop.recording.codec import Timed
+from perftop.recording.parts import AnyRecording, has_parts, recording
+from perftop.session.fleet import scraped
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
+
+MAX_HOSTS = 64
+"""More are Prometheus's business."""
+RATE_S = 10.0
+"""Span of the mean of bytes a second."""
+SIMULATED = "sim:"
+"""Prefix of the name of a host that is simulated here, to try the screen."""
+
+
+# --- over ssh
+
+
+class LiveSource:
+    """Machines by their names as ssh knows them, with a probe on each, read side by side."""
+
+    problem = ""
+    moment = ""
+    over = False
+
+    def __init__(
+        self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None
+    ) -> None:
+        """Raises Failed for names that ssh would misread, and for too many."""
+        hosts = list(dict.fromkeys(hosts))
+        if len(hosts) > MAX_HOSTS:
+            text = f"{len(hosts)} machines: at most {MAX_HOSTS} over ssh"
+            raise Failed(f"{text}; for more: --prometheus URL", USAGE)
+        self.every_s = every_s
+        self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
+        self._bytes = 0
+        self._read: deque[tuple[float, int]] = deque()
+        """Moments, and bytes received until then."""
+        self._feeds = [_HostFeed(host, every_s, remote) for host in hosts]
+        self.fleet = Fleet([feed.machine for feed in self._feeds])
+
+    @property
+    def now(self) -> float:
+        return time.time()
+
+    def facts(self) -> list[str]:
+        shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
+        lost = sum(m.frames_lost for m in self.fleet.answering)
+        cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
+        return [*cost, f"{self._rate():.0f} kB/s", f"frames lost {lost}"]
+
+    async def run(self) -> None:
+        await listen([
+            Member(partial(connected, feed.argv, self._count), feed, self.every_s)
+            for feed in self._feeds
+        ])  # fmt: skip
+
+    def travel(self, _: int) -> bool:
+        return False
+
+    def pause(self) -> None:
+        """The screen freezes by itself."""
+
+    def _count(self, read: int) -> None:
+        self._bytes += read
+
+    def _rate(self) -> float:
+        """kB a second over the last RATE_S."""
+        now = time.time()
+        self._read.append((now, self._bytes))
+        while self._read[0][0] < now - RATE_S:
+            self._read.popleft()
+        since, before = self._read[0]
+        return (self._bytes - before) / (now - since) / 1e3 if now > since else 0.0
+
+
+class _HostFeed:
+    """Fills a machine from the stream of its probe."""
+
+    def __init__(self, host: str, every_s: float, remote: str | None) -> None:
+        simulated = host.startswith(SIMULATED)
+        source = host if simulated else "auto"
+        arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
+        if simulated:
+            self.argv = launch.probe_command(*arguments)
+            opens = ["live", "--source", host]
+        else:
+            self.argv = ssh.command(host, arguments, remote=remote or ssh.REMOTE)
+            opens = ["live", "--host", host]
+            opens += [] if remote is None else ["--remote", remote]
+        self.machine = Machine(host, tuple(opens))
+        self._live = LiveMachine(self.machine, every_s)
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        self._live.take(messages, time.time())
+
+    def fail(self, why: str, retry_s: float) -> None:
+        now = time.time()
+        self.machine.fall_silent(now, why, now + retry_s)
+
+
+# --- a Prometheus server
+
+SCRAPE_S = 15.0
+"""How often the server is asked by default: as often as it usually scrapes."""
+WINDOW = 4
+"""Intervals that numbers cover; a rate needs two scrapes in it."""
+MAX_BACK_S = 30 * 86400.0
+"""How far one can go back."""
+
+
+class PrometheusSource:
+    """Thousands of machines, and their past."""
+
+    over = False
+
+    def __init__(
+        self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """Raises Failed for what is no URL."""
+        self._server, self.every_s, self._clock = Server(url), every_s, clock
+        self._questions = scraped.Questions(match, WINDOW * every_s)
+        self.fleet = Fleet([])
+        self.what = f"prometheus {safe(url, 60)}"
+        self.problem = ""
+        self._back_s = 0.0
+        """How long ago the moment is that is shown; 0: now."""
+        self._shown = clock()
+        self._wake = asyncio.Event()
+        self._rate = 0.0
+
+    @property
+    def now(self) -> float:
+        return self._clock() if not self._back_s else self._shown
+
+    @property
+    def moment(self) -> str:
+        return f"at {time_of_day(self._shown)}" if self._back_s else ""
+
+    def facts(self) -> Sequence[str]:
+        return [f"{self._rate / 1e3:.0f} kB/s"]
+
+    async def run(self) -> None:
+        """Asks again and again. A first question that is refused ends it: Failed."""
+        while True:
+            self._wake.clear()
+            began, before = self._clock(), self._server.bytes
+            try:
+                await asyncio.to_thread(self._ask, self._back_s)
+                self.problem = ""
+            except Failed as failed:
+                if not self.fleet.machines and not self._back_s:
+                    raise
+                self.problem = str(failed)
+            self._rate = (self._server.bytes - before) / max(self.every_s, 0.1)
+            wait_s = None if self._back_s else max(0.1, self.every_s - (self._clock() - began))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    def _ask(self, back_s: float) -> None:
+        """Three questions for one moment. Runs in a thread; what the screen reads is changed at
+        the end, at once."""
+        server, questions = self._server, self._questions
+        at = None
+        if back_s:
+            at = scraped.newest_time(server.query("vector(time())")) - back_s
+        numbers = server.query(questions.now(), at)
+        end = scraped.newest_time(numbers) if at is None else at
+        if not isfinite(end):
+            if at is None:
+                raise Failed("the server has no series of perftop exporter that match")
+            end = at
+        now = self._clock() - back_s
+        shift_s = now - end
+        made = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
+        step = scraped.past_step(len(made.machines), self.every_s)
+        past = server.query_range(questions.past(), end - PAST_S, end, step)
+        scraped.fill_past(made, past, shift_s)
+        step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
+        start = end - scraped.EPISODES_S
+        episodes = server.query_range(questions.episodes(), start, end, step)
+        last = max((points[-1][0] for _, points in episodes if points), default=end)
+        scraped.fill_episodes(made, episodes, max(last, end - step), step, shift_s)
+        self._shown = now
+        self.fleet.machines = made.machines
+
+    def travel(self, by: int) -> bool:
+        """Back and on in steps of the source; after the newest it is live again."""
+        self._back_s = min(max(0.0, self._back_s - by * self.every_s), MAX_BACK_S)
+        self._wake.set()
+        return True
+
+    def pause(self) -> None:
+        """Freezes at this moment; or is live again."""
+        self._back_s = 0.0 if self._back_s else 0.001
+        self._wake.set()
+
+
+# --- recordings
+
+PATTERN = "*.perftop"
+MAX_FILES = 256
+WARM_S = SPAN_S + 5.0
+"""Time read before a moment that is entered, so that its numbers cover their whole span."""
+TICK_S = 0.5
+"""How often it plays on."""
+TOGETHER = 64
+"""Messages read at once."""
+
+
+class RecordingsSource:
+    """Recordings on one axis, by the clock of each machine. It plays from the beginning; every
+    moment of it can be entered."""
+
+    every_s = 1.0
+    problem = ""
+
+    def __init__(self, directory: Path, *, playing: bool = True) -> None:
+        """Raises Failed if there is no recording, or none that can be read. One that cannot is a
+        machine that does not answer."""
+        files = (path for path in directory.glob(PATTERN) if path.is_file() or has_parts(path))
+        paths = [directory] if has_parts(directory) else sorted(files)
+        if not paths:
+            raise Failed(f"no recordings (NAME.perftop) in {directory}", USAGE)
+        if len(paths) > MAX_FILES:
+            raise Failed(f"{directory}: {len(paths)} recordings; at most {MAX_FILES}", USAGE)
+        with ExitStack() as stack:
+            self._tracks = list[_Track]()
+            failed: dict[str, Failed] = {}
+            for path in paths:
+                try:
+                    file = recording(path)
+                except Failed as why:
+                    failed[path.stem] = why
+                else:
+                    stack.enter_context(file)
+                    self._tracks.append(_Track(path, file))
+            if not self._tracks:
+                raise next(iter(failed.values()))
+            self._open = stack.pop_all()
+        self.first = min(track.first for track in self._tracks)
+        self.last = max(track.last for track in self._tracks)
+        self.what = "recorded"
+        self._unread = {name: Machine(name) for name in failed}
+        for name, failure in failed.items():
+            self._unread[name].fall_silent(self.first, str(failure))
+        played = (track.live.machine for track in self._tracks)
+        self.fleet = Fleet([*played, *self._unread.values()])
+        self._now = self.first
+        self._target: float | None = self.first + 1.0
+        self._playing = playing
+        self._reading = False
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @property
+    def moment(self) -> str:
+        how = "reading" if self._reading else "playing" if self._playing else "paused"
+        return f"{how} · {time_of_day(self._now)} of {time_of_day(self.last)}"
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it was played."""
+        return self._now >= self.last and self._target is None
+
+    def facts(self) -> Sequence[str]:
+        return ["times by each machine's own clock"]
+
+    async def run(self) -> None:
+        """Plays on, or goes where the viewer wants, until cancelled."""
+        with self._open:
+            while True:
+                began, target = time.monotonic(), self._target
+                self._target = None
+                if target is not None:
+                    await self._go(min(max(target, self.first), self.last))
+                await asyncio.sleep(0 if self._target is not None else TICK_S)
+                if self._playing and self._target is None:
+                    await self._go(min(self._now + time.monotonic() - began, self.last))
+                    self._playing = self._now < self.last
+
+    async def _go(self, moment: float) -> None:
+        """Reads each machine up to this moment; from shortly before it if it is in the past or far
+        ahead."""
+        enters = moment < self._now or moment > self._now + WARM_S
+        self._reading = enters
+        tracks = [_Track(t.path, t.recording, t.last) if enters else t for t in self._tracks]
+        for track in tracks:
+            if enters:
+                await asyncio.to_thread(track.enter, moment)
+            else:
+                track.go(moment)
+                await asyncio.sleep(0)
+        if enters:  # all at once: the screen never mixes two moments
+            self._tracks = tracks
+            played = {track.live.machine.name: track.live.machine for track in tracks}
+            self.fleet.machines = played | self._unread
+        self._now, self._reading = moment, False
+
+    def travel(self, by: int) -> bool:
+        """A second back or on for each step; it pauses there."""
+        at = self._now if self._target is None else self._target
+        self._target, self._playing = at + by, False
+        return True
+
+    def pause(self) -> None:
+        self._playing = not self._playing
+
+
+class _Track:
+    """One recording, read up to a moment."""
+
+    def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
+        self.path, self.recording = path, recording
+        self.live = LiveMachine(Machine(path.stem, ("replay", str(path))))
+        self.live.take([recording.hello], 0.0)
+        self.first = self._unix(recording.first_ns)
+        self.last = self._unix(recording.last_ns) if last is None else last
+        self._ahead: Iterator[Timed] = recording.messages()
+        self._next: Timed | None = next(self._ahead, None)
+
+    def _unix(self, time_ns: int) -> float:
+        session = self.live.session
+        assert session is not None
+        return session.unix(time_ns)
+
+    def enter(self, moment: float) -> None:
+        """Begins shortly before this moment."""
+        hello = self.recording.hello
+        since_ns = hello.raw_ns + round((moment - WARM_S) * 1e9) - hello.wall_ns
+        self._ahead = self.recording.messages(max(0, since_ns))
+        self._next = next(self._ahead, None)
+        self.go(moment)
+
+    def go(self, moment: float) -> None:
+        """Reads on up to this moment."""
+        machine, some = self.live.machine, list[Timed]()
+        while self._next is not None and self._unix(self._next.time_ns) <= moment:
+            some.append(self._next)
+            self._next = next(self._ahead, None)
+            if len(some) == TOGETHER:
+                self.live.take(some)
+                some.clear()
+        self.live.take(some)
+        if self._next is None and moment > self.last:
+            machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
+        elif moment < self.first:
+            machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")

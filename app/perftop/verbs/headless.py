@@ -1,0 +1,277 @@
+"""How verbs without a screen run: until their stream ends, a signal comes or their command has
+ended, on one machine or on several side by side; and where they write to."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.session.follow import Follower
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from perfprobe import wire
+    from perftop.process.command_window import Bracket, Start
+    from perftop.process.job import Job
+    from perftop.process.probe_stream import Stream
+    from perftop.session.session import Session
+
+ENDING = ".perftop"
+MAX_NAME = 64
+"""Characters of a host's name in the name of its file."""
+MAX_MACHINES = 64
+"""Machines at once."""
+STDOUT = Path("-")
+
+
+class Work(Protocol):
+    """A job on a stream: mostly a `Follower`."""
+
+    @property
+    def bracket(self) -> Bracket | None:
+        """The measuring window around the command; None without a command."""
+
+    async def consume(self, stream: Stream) -> None: ...
+
+    def on_end(self) -> None:
+        """Writes the results. Called however the stream ended, after the command has ended."""
+
+
+class Measured(Follower):
+    """Follows a stream for a while or around a command, and leaves out what was read before."""
+
+    def __init__(
+        self, interval_ns: int | None, job: Job | None, start: Start | None = None,
+        *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
+    ) -> None:  # fmt: skip
+        """`start`: the job's one run, where several machines are measured around it. `rest_s`:
+        seconds for which no sample is waited for while the command runs."""
+        from perftop.output.measurement import Measurement
+
+        super().__init__(interval_ns, duration_ns=duration_ns, count=count)
+        self.job = job
+        self.measurement = Measurement(job, start, rest_s)
+
+    @property
+    def bracket(self) -> Bracket | None:
+        return self.measurement.bracket
+
+    @property
+    def status(self) -> int:
+        """Exit status of the command; 0 without one."""
+        return _status(self)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is something to report: a frame, and a run of the command, if there is
+        one."""
+        ran = self.bracket is None or (self.bracket.run is not None and not self.bracket.run.failed)
+        return self.started and self.measurement.first_ns is not None and ran
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.session.session import Session
+
+        self.measurement.begin(hello)
+        return Session(hello)
+
+    def admits(self, message: wire.Message) -> bool:
+        return self.measurement.admit(message)
+
+    def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+
+        return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
+
+
+# --- on one machine, or on several
+
+
+async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
+    """Runs the work on a probe's stream. Returns the command's exit status, else 128 + the signal
+    that ended us, else 0. `argv`: the probe's command line. `max_s`: after that time a broken link
+    is not tried again. When it returns, signals are ignored. Raises Failed, with the command's
+    status unless that is 0.
+    """
+    (failed,), caught = await _attended([(work, argv)], max_s)
+    if failed is not None:
+        raise Failed(str(failed), _status(work) or failed.status)
+    return _status(work) or caught
+
+
+async def attend_all(
+    works: Sequence[tuple[Work, list[str]]], max_s: float = inf
+) -> tuple[int, list[Failed | None]]:
+    """The same for works side by side, each on a stream of its own; none stops another. Returns a
+    status as `attend` does, and what failed, in the same order."""
+    failed, caught = await _attended(works, max_s)
+    return _status(works[0][0]) or caught, failed
+
+
+async def _attended(
+    works: Sequence[tuple[Work, list[str]]], max_s: float
+) -> tuple[list[Failed | None], int]:
+    import asyncio
+
+    from perftop.process.command_window import HEEDED
+    from perftop.process.signals import ENDS, ignore
+
+    tasks: list[asyncio.Task[None]] = []
+    bracket = works[0][0].bracket
+    numbers = HEEDED if bracket else ENDS
+    caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
+    try:
+        each = [_one(work, argv, max_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*each, return_exceptions=True)
+    finally:
+        ignore(numbers)
+    failed: list[Failed | None] = []
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, Failed):
+            raise result
+        failed.append(result)
+    return failed, (128 + caught[0] if caught else 0)
+
+
+async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]) -> None:
+    """Runs one work. It can be ended by its task, which is added to `tasks`."""
+    import asyncio
+
+    from perftop.process.launch import started
+    from perftop.process.probe_stream import ProbeStream, attached
+
+    bracket = work.bracket
+    try:
+        probe = started(argv)
+        async with attached(probe) as stream:
+            if probe.link is not None:
+                probe.link.end_within(max_s)
+            if bracket is not None:
+                bracket.reached(probe.link)
+                if isinstance(stream, ProbeStream):
+                    bracket.reads(stream.rest)
+            task = asyncio.ensure_future(work.consume(stream))
+            tasks.append(task)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            finally:
+                if bracket is not None:
+                    bracket.leave()
+                await _end(work)
+    finally:
+        if bracket is not None:
+            bracket.leave()
+
+
+async def _end(work: Work) -> None:
+    """Waits for the end of the command, if it has begun. Raises Failed if it could not be run."""
+    bracket = work.bracket
+    run = None if bracket is None else await bracket.ended()
+    try:
+        work.on_end()
+    finally:
+        if bracket is not None and run is not None and run.failed is not None:
+            raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
+
+
+def _status(work: Work) -> int:
+    run = None if work.bracket is None else work.bracket.run
+    return 0 if run is None else run.status
+
+
+def _handle_signals(
+    handled: Sequence[signal.Signals], tasks: list[asyncio.Task[None]], bracket: Bracket | None
+) -> list[int]:
+    """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
+    added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
+    from perftop.process.signals import heed
+
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        if bracket is None or not bracket.heed(number):
+            caught.append(number)
+            if bracket is not None:
+                bracket.stop()
+            for task in tasks:
+                task.cancel()
+
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heed([n for n in handled if not (nohup and n == signal.SIGHUP)], stop)
+    return caught
+
+
+def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
+    """Prints failures; returns the exit status: 0 only without any."""
+    lines = [str(each) for each in failed if each is not None]
+    for line in dict.fromkeys(lines):
+        complain(line)
+    if len(lines) > 1 or (lines and len(failed) > 1):
+        complain(f"{len(lines)} of {len(failed)} machines failed")
+    statuses = {each.status for each in failed if each is not None}
+    if status or not statuses:
+        return status
+    return statuses.pop() if len(lines) == len(failed) and len(statuses) == 1 else 1
+
+
+# --- where to
+
+
+def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
+    """A file for each machine, in a directory that is made if need be. Raises Failed."""
+    if len(hosts) > MAX_MACHINES:
+        raise Failed(f"{len(hosts)} machines: at most {MAX_MACHINES} at once", USAGE)
+    if len(set(hosts)) != len(hosts):
+        raise Failed("a machine is named twice", USAGE)
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        text = f"-o {directory}: several machines need a directory: {error.strerror or error}"
+        raise Failed(text) from None
+    found: list[Path] = []
+    for host in hosts:
+        name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME].lstrip(".-") or "host"
+        path, number = directory / f"{name}{ENDING}", 2
+        while path in found:
+            path, number = directory / f"{name}-{number}{ENDING}", number + 1
+        found.append(path)
+    return found
+
+
+@contextlib.contextmanager
+def destination(
+    args: argparse.Namespace, status: Callable[[], int] = lambda: 0
+) -> Iterator[TextIO]:
+    """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr beside a
+    command, which has stdout for itself. The block ends if the reader of a pipe is gone. Raises
+    Failed, with the command's `status` unless that is 0."""
+    from perftop.base import new_file
+
+    path: Path | None = args.output
+    standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
+    if path is not None and path != STDOUT:
+        out: TextIO = io.TextIOWrapper(new_file.create(path, force=args.force), encoding="utf-8")
+    elif standard is None:  # it was closed; the command must run nevertheless
+        out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+    else:
+        out = standard
+    try:
+        with contextlib.nullcontext() if out is standard else out:
+            yield out
+    except BrokenPipeError:
+        discard(out.fileno())
+    except OSError as error:
+        name = path or ("stdout" if args.command is None else "stderr")
+        failed = unwritten(str(name), error)
+        raise Failed(str(failed), status() or failed.status) from None

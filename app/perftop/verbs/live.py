@@ -1,0 +1,137 @@
+"""`perftop live`, the screen; and the same on a recording (replay), on a simulated machine (demo),
+and on a stream that is served (attach)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from perftop.base.errors import USAGE, Failed
+from perftop.base.importing import lean
+from perftop.verbs import options
+
+LIVE_INTERVAL_NS = 500_000_000
+COST = (
+    "The first line shows at its right what perftop itself costs, both processes with the kernel's "
+    "work for them, in percent of one CPU. A longer -i draws less often, a longer --sample reads "
+    "less often (-i 1s --sample 1s), and -c reads fewer CPUs. "
+)
+PANE = (
+    "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
+    "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
+    "end; the exit status is the command's."
+)
+
+
+def add(verbs: Any) -> None:
+    text = "the screen: what each core does, and what takes its time (the default)"
+    live = options.add_verb(verbs, "live", run, text, stream=True, epilog=COST + PANE)
+    live.set_defaults(runs=True)
+
+    replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
+    replay.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="a recording; two of them are drawn on one axis",
+    )  # fmt: skip
+    replay.add_argument(
+        "--align", type=alignment, metavar="MOMENT",
+        help="where two recordings are aligned: start (default) | command | mark:LABEL",
+    )  # fmt: skip
+    options.add_interval(replay, LIVE_INTERVAL_NS)
+
+    about = "the screen on a simulated machine: two minutes in which each view shows something"
+    demo = options.add_verb(
+        verbs, "demo", run_demo, "the screen on a simulated machine", about=about
+    )
+    demo.add_argument(
+        "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
+        help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
+    )  # fmt: skip
+    options.add_interval(demo)
+    text = "how often the machine is read"
+    demo.add_argument("--sample", type=options.span_ns, metavar="TIME", help=text)
+    demo.set_defaults(live=live)
+
+    text = "the screen on a stream of `perftop serve` on this machine"
+    attach = options.add_verb(verbs, "attach", run_attach, text)
+    attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
+    options.add_interval(attach)
+    attach.set_defaults(live=live)
+    for parser in (live, replay, demo, attach):
+        options.add_terminal(parser)
+
+
+def alignment(text: str) -> tuple[str, str]:
+    """The kind of moment at which two recordings are aligned, and the label of a mark."""
+    kind, _, label = text.partition(":")
+    if text in {"start", "command"} or (kind == "mark" and label):
+        return kind, label
+    raise argparse.ArgumentTypeError(f"invalid moment {text!r} (try start, command, mark:LABEL)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not options.at_terminal():
+        raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
+    from perftop.tui import config, first_picture
+
+    settings, mouse = config.load(args.config), not args.no_mouse
+    interval_ns, sample_ns = options.times(args, LIVE_INTERVAL_NS)
+    from perftop.process import batches, launch
+
+    if args.command is None:
+        argv = options.stream_command(args, sample_ns, batches.longest(sample_ns, interval_ns))
+        # The app takes longer to import than the probe to start, so both happen side by side.
+        with first_picture.shown() as picture, launch.launched(argv) as probe:
+            with lean():
+                from perftop.tui import app
+            picture.hand_over()
+            return app.run(probe, interval_ns, settings, mouse=mouse)
+    from perftop.process.job_terminal import Console
+
+    columns, lines = os.get_terminal_size()
+    with (
+        Console(args.command, columns - 1, lines // 4) as console,  # about the final size
+        launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
+    ):
+        with lean():
+            from perftop.tui import command_app
+
+        return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    source = f"sim:{args.scenario}"
+    if not options.at_terminal():
+        raise Failed(
+            f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
+        )
+    live = vars(args.live.parse_args(["--source", source]))
+    return run(argparse.Namespace(**(live | vars(args))))
+
+
+def run_attach(args: argparse.Namespace) -> int:
+    live = vars(args.live.parse_args([]))
+    return run(argparse.Namespace(**(live | vars(args))))
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    files, mouse = args.files, not args.no_mouse
+    if len(files) > 2:
+        raise Failed(
+            "replay takes one recording, or two to compare; more: perftop fleet DIR", USAGE
+        )
+    if args.align is not None and len(files) < 2:
+        raise Failed("--align needs two recordings: perftop replay A B", USAGE)
+    if len(files) == 1:
+        with lean():
+            from perftop.tui import config, replay_app
+
+        return replay_app.run(files[0], args.interval, config.load(args.config), mouse=mouse)
+    with lean():
+        from perftop.tui import config, pair_app
+        from perftop.tui.pair.page import Alignment
+
+    moment = Alignment(*(args.align or ("start", "")))
+    return pair_app.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

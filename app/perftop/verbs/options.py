@@ -1,0 +1,279 @@
+"""What verbs share on the command line, and the probe's command line that follows from it.
+
+A verb is a module with `add(verbs)`, which adds its parser, and a function that runs it on the
+parsed options and returns the exit status. `perftop --help` loads all of them, so what needs numpy,
+asyncio or the wire is imported within functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from perfprobe import stream_options
+from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.text import full_terminal
+
+if TYPE_CHECKING:
+    from perftop.process.command_window import Start
+    from perftop.process.identity import Identity
+    from perftop.process.job import Job
+
+STAT_INTERVAL_NS = 1_000_000_000
+SAMPLE_NS = 100_000_000
+"""Longest sample unless --sample asks for a longer one."""
+MIN_SPAN_NS = 1_000_000
+"""Shortest interval; below 1 ms the measurement is mostly of the probe's own wake-ups."""
+LONG_NS = 60_000_000_000
+"""A longer interval without a unit is questioned."""
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
+             "h": 3_600_000_000_000}  # fmt: skip
+REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
+METRICS = "only these: util, busy_hz, smt, power_w …"
+Verb = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """Words mistakes in one line. The usage of verbs that can run a command shows that."""
+
+    def format_help(self) -> str:
+        usage, gap, rest = super().format_help().partition("\n\n")
+        if self.get_default("runs"):
+            usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
+        return f"{usage}{gap}{rest}"
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse does, which drops the error of an output that cannot be written."""
+        print(self.format_help(), end="", file=file, flush=True)
+
+    def error(self, message: str) -> NoReturn:
+        text = message.removeprefix("argument ")
+        if not text.endswith(")"):  # else it names what can be typed
+            text += f"; see {self.prog} --help"
+        raise Failed(text, USAGE)
+
+
+# --- types of values
+
+
+def span_ns(text: str) -> int:
+    """A duration such as `100ms`, `1s` or `2`, in ns; bare numbers are seconds."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
+    length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
+    if length < MIN_SPAN_NS:
+        hint = "at least 1ms" if match else "try 100ms, 1s, 5m"
+        raise argparse.ArgumentTypeError(f"invalid duration {text!r} ({hint})")
+    return length
+
+
+def interval_ns(text: str) -> int:
+    """A duration as in `span_ns`. Warns of a long bare number: perf and others count
+    milliseconds."""
+    length = span_ns(text)
+    if length > LONG_NS and text.isdecimal():
+        complain(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
+    return length
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
+        raise argparse.ArgumentTypeError(f"invalid count {text!r} (try 10)")
+    return int(text)
+
+
+def label(text: str) -> tuple[str, str]:
+    """Name and value of a label. Names are such as other programs accept."""
+    match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
+    if match is None or not match[2].isprintable():
+        raise argparse.ArgumentTypeError(f"invalid label {text!r} (try run=17)")
+    return match[1], match[2]
+
+
+# --- parsers and options
+
+
+def add_verb(
+    verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
+    machine: bool = False, stream: bool = False,
+) -> Parser:  # fmt: skip
+    """Adds a verb. `text`: its line in the list of verbs; `about`: how its own help begins, if that
+    is more. `machine`: it reads a machine; `stream`: with samples, again and again."""
+    about = about or text
+    description = f"{about[0].upper()}{about[1:]}."
+    parents = [stream_options.sysroot()] if machine or stream else []
+    parser: Parser = verbs.add_parser(
+        name, help=text, description=description, epilog=epilog, parents=parents
+    )
+    parser.set_defaults(verb=verb, sysroot=None)
+    if machine or stream:
+        add_machine(parser)
+    if stream:
+        add_interval(parser)
+        stream_options.add(parser, span_ns)
+    return parser
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for which machine the probe runs on, and with what rights."""
+    text = "run the probe, and only it, as root; with --host there"
+    parser.add_argument("--sudo", action="store_true", help=text)
+    text = "run the probe on that machine: ssh HOST perfprobe …"
+    parser.add_argument("--host", action="append", metavar="[USER@]HOST", help=text)
+    parser.add_argument("--remote", metavar="PATH", help=REMOTE)
+
+
+def add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
+    parser.add_argument(
+        "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
+        help="length of time that each number covers: 100ms, 1s, 2",
+    )  # fmt: skip
+
+
+def add_json(parser: argparse.ArgumentParser, text: str = "as one JSON object") -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    text = "write to this file; - is stdout"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    add_force(parser)
+
+
+def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this long") -> None:
+    parser.add_argument("--duration", type=span_ns, metavar="TIME", help=text)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for what a run is called, and for a stream that is served."""
+    parser.add_argument(
+        "--label", action="append", type=label, metavar="KEY=VALUE",
+        help="name of this run, kept in recordings and all output; may be repeated",
+    )  # fmt: skip
+    text = "read from `perftop serve`, which listens there, and start no probe"
+    parser.add_argument("--attach", metavar="unix:PATH", help=text)
+
+
+def add_terminal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
+    text = "instead of ~/.config/perftop/config.toml"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+
+
+def at_terminal() -> bool:
+    """Whether a screen can be shown, and keys can be read."""
+    return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
+
+
+def names(text: str | None) -> list[str] | None:
+    """The names in a list with commas; None: no list was given."""
+    return None if text is None else text.split(",")
+
+
+# --- what follows for the probe
+
+
+def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
+    """Lengths of interval and sample in ns, as asked for or by default. An interval that was not
+    asked for has whole samples. Raises Failed."""
+    asked = args.sample or 1
+    interval: int = args.interval or -(-usual_ns // asked) * asked
+    steps = -(-interval // SAMPLE_NS)
+    sample: int = args.sample or interval // steps
+    if sample > interval:
+        raise Failed("--sample must not be longer than the interval (-i)", USAGE)
+    if abs(interval / sample - round(interval / sample)) > 1e-6:
+        raise Failed("the interval (-i) must be a multiple of --sample", USAGE)
+    return interval, sample
+
+
+def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
+    """The probe's command line; with --sudo here, sudo has asked for its password by then."""
+    from perftop.process import launch, ssh
+
+    below = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
+    if args.host is not None:
+        remote = args.remote or ssh.REMOTE
+        return ssh.command(args.host, [*arguments, *below], sudo=args.sudo, remote=remote)
+    if args.remote is not None:
+        raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
+    if args.sudo:
+        launch.authorize()
+    return launch.probe_command(*arguments, *below, sudo=args.sudo)
+
+
+def stream_command(
+    args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
+) -> list[str]:
+    """The command line of a probe that streams, or the address of one that is served. Around a
+    command it writes each sample at once: the command starts and its numbers end with samples."""
+    if (address := getattr(args, "attach", None)) is not None:
+        _check_attached(args, address)
+        return [address]
+    sample = ["--sample", f"{sample_ns / 1e9:g}"]
+    if job is None and batch_ns > sample_ns:
+        sample += ["--batch", f"{batch_ns / 1e9:g}"]
+    chosen = stream_options.handed_on(args)
+    if args.watch is not None:
+        chosen.append(f"--watch={args.watch}")  # it may start with a -
+    elsewhere = args.sysroot is not None or args.host is not None
+    if job is not None and not elsewhere and args.source.partition(":")[0] != "sim":
+        chosen += ["--watch-tree", str(job.pid)]
+    return probe_command(args, "stream", "--source", args.source, *sample, *chosen)
+
+
+def _check_attached(args: argparse.Namespace, address: str) -> None:
+    """Raises Failed if an option asks for what only a probe of our own could do."""
+    from perftop.process import socket_probe
+
+    socket_probe.path_of(address)
+    unset = {"source": "auto"}
+    for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
+                 "no_multiplex", "watch", "source", "sample"):  # fmt: skip
+        if getattr(args, name) not in {None, False, unset.get(name)}:
+            option = name.replace("_", "-")
+            raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
+
+
+def stream_commands(
+    args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
+) -> list[tuple[str | None, list[str]]]:
+    """The name and the probe's command line of each machine; the name of the only one is None."""
+    if len(args.hosts) < 2:
+        return [(None, stream_command(args, sample_ns, batch_ns, job))]
+    each = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
+    return [(host, stream_command(one, sample_ns, batch_ns, job)) for host, one in each]
+
+
+# --- the command that is measured
+
+
+def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+    """The command, forked and waiting for its start. Called before there are threads, or much
+    memory to copy."""
+    if args.command is None:
+        return contextlib.nullcontext()
+    from perftop.process.job import Job
+
+    return Job(args.command, apart=str(getattr(args, "output", "")) == "-")
+
+
+def shared_start(job: Job | None, machines: int) -> Start | None:
+    """The start of a command that several machines are measured around."""
+    from perftop.process.command_window import Start
+
+    return None if job is None else Start(job, machines)
+
+
+def identity_of(args: argparse.Namespace) -> Identity:
+    from perftop.process.identity import Identity
+
+    return Identity(dict(args.label or ()), args.command or (), args.interval)

@@ -1,0 +1,433 @@
+"""`perftop ramp`: the probe goes from idle to load; how long the clock takes is printed in words,
+as a chart, an SVG or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perftop.base.errors import USAGE, Failed, unwritten
+from perftop.base.format import many, rough
+from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
+from perftop.base.times import rounded
+from perftop.verbs import machine, options
+from perftop.verbs.machine import Answer, add_instrument, fact
+
+if TYPE_CHECKING:
+    from perftop.verbs.ramp_runs import Gap, Ramp, Spread
+
+    Measured = Sequence[tuple[Answer, Ramp]]
+
+Ask = Callable[..., Answer]
+"""Returns the probe's answer to a verb and its arguments."""
+INTERRUPTED = 130
+SCREEN_LINES = 7
+"""Lines of the screen besides chart and words: title, gaps, axis, blank lines, the prompt."""
+MIN_CHART, MAX_CHART = 6, 20
+"""Lines of a chart."""
+MAX_WIDTH = 160
+INDENT = 12
+SAME = 0.001
+"""Share of a clock; levels that differ by less count as the same."""
+AGREE = 0.01
+"""Maximum share by which the clock of counted cycles and the chain's may differ. The chain's is off
+by a few tenths of a per cent, as only the least cost of a stamp is subtracted."""
+
+
+def add(verbs: Any) -> None:
+    text = "from idle to a steady clock: how long to warm up"
+    parser = add_instrument(verbs, "ramp", run, text)
+    text = "CPU to wake (default: the last that perftop may use)"
+    parser.add_argument("--cpu", metavar="N|all", help=text)
+    text = "code that runs beside the clock's chain; wide code may lower the clock"
+    parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
+    text = "time for all runs on a CPU: 1 to 60 (default: 5)"
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
+    text = "draw a picture into this file as well"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help=text)
+    options.add_force(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return measure(args, functools.partial(machine.ask, args))
+
+
+def measure(args: argparse.Namespace, ask: Ask) -> int:
+    """Measures one CPU, or all in turn, and prints the results; the picture is of the slowest."""
+    _check_output(args)
+    measured, failed, interrupted = _measured(args, _cpus(args.cpu, ask), ask)
+    answer, ramp = _slowest(measured)
+    if args.output is not None:
+        _write_picture(args, answer, ramp)
+    if args.json:
+        import json
+
+        results = [_json(*each) for each in measured]
+        every = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
+        print(json.dumps(every if args.cpu == "all" else results[0]))
+    else:
+        lines = _lines(answer, ramp)
+        if args.cpu == "all":
+            lines = [*table(measured, failed), "", *lines]
+        print("\n".join(printable(line if utf8() else in_ascii(line)) for line in lines))
+    return INTERRUPTED if interrupted else 0
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
+    from perftop.base import new_file
+
+    path: Path | None = args.output
+    if path is None:
+        return
+    if path.suffix != ".svg":
+        raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
+    new_file.refuse(path, force=args.force)
+    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
+        raise Failed(f"cannot write {path}: no such directory, or no permission")
+
+
+def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
+    if asked is None or asked.isdecimal():
+        return [asked]
+    if asked != "all":
+        raise Failed(f"--cpu {asked}: name one CPU by its number, or all", USAGE)
+    return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
+
+
+def _measured(
+    args: argparse.Namespace, cpus: list[str | None], ask: Ask
+) -> tuple[Measured, dict[int, str], bool]:
+    """Measures each CPU in turn. Returns the results, the reasons of those that failed, and whether
+    Ctrl-C ended it. If all fail, the last error is raised."""
+    from perftop.verbs.ramp_runs import together
+
+    measured: list[tuple[Answer, Ramp]] = []
+    failed: dict[int, str] = {}
+    last: BaseException = KeyboardInterrupt()
+    interrupted = False
+    for i, cpu in enumerate(cpus, 1):
+        which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
+        _show_progress(f"{which}{args.seconds:g} s …")
+        more = [] if cpu is None else ["--cpu", cpu]
+        try:
+            answer = ask("ramp", *more, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
+        except Failed as error:
+            if error.status == USAGE or cpu is None:
+                raise
+            last, failed[int(cpu)] = error, str(error)
+            continue
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        finally:
+            _show_progress("")
+        measured.append((answer, together(answer)))
+        if not args.json:
+            drawn, _ = _slowest(measured)
+            for each, _ in measured:
+                if each is not drawn:
+                    each["runs"] = []  # a megabyte a CPU
+    if not measured:
+        raise last
+    return measured, failed, interrupted
+
+
+def _slowest(measured: Measured) -> tuple[Answer, Ramp]:
+    return max(measured, key=lambda each: each[1].steady_s.high if each[1].steady_s else math.inf)
+
+
+def _show_progress(text: str) -> None:
+    """Shows a progress line, on a terminal only; an empty text clears it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _lines(answer: Answer, ramp: Ramp) -> list[str]:
+    from perftop.verbs import ramp_pictures
+    from perftop.verbs.ramp_runs import middle, traces
+
+    size = shutil.get_terminal_size((80, 24))
+    width = min(size.columns, MAX_WIDTH)
+    rows, words = facts(answer, ramp, width), wrapped(sentence(answer, ramp), width, 0)
+    height = max(MIN_CHART, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART))
+    lines = [title(answer), ""]
+    if ramp.climbs:
+        shown = middle(ramp)
+        parts = traces(answer, answer["runs"][shown])
+        lines += ramp_pictures.chart(
+            ramp, ramp.climbs[shown], parts, width, height,
+            unicode=utf8(), colour=colours(sys.stdout),
+        )  # fmt: skip
+    return [*lines, "", *rows, "", *words]
+
+
+def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
+    from perftop.base import new_file
+    from perftop.verbs import ramp_pictures
+    from perftop.verbs.ramp_runs import middle, traces
+
+    runs = [traces(answer, run) for run in answer["runs"]]
+    text = ramp_pictures.svg(
+        title(answer), sentence(answer, ramp), f"{clock_name(answer)}, {unit(answer)}", ramp, runs,
+        middle(ramp),
+    )  # fmt: skip
+    try:
+        with new_file.create(args.output, force=args.force) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise unwritten(str(args.output), error) from None
+
+
+def _json(answer: Answer, ramp: Ramp) -> Answer:
+    """The results of a CPU, with its points: seconds since the load began, and clocks."""
+    from dataclasses import asdict
+
+    from perftop.verbs.ramp_runs import traces
+
+    line = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
+    line["clock"] = clock_name(answer)
+    line["unit"] = "Hz" if unit(answer) == "GHz" else "steps/s"
+    line["sentence"] = sentence(answer, ramp)
+    for climb, run in zip(line["climbs"], answer["runs"], strict=True):
+        climb["around"] = run["around"]
+        climb["points"] = [
+            [round(at, 7), round(hz)]
+            for part in traces(answer, run)
+            for at, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
+        ]
+    return line
+
+
+# --- words
+
+
+def counted(answer: Mapping[str, Any]) -> bool:
+    """Whether the clocks are from counted cycles, not from the chain."""
+    return answer["cycles_why"] is None
+
+
+def unit(answer: Answer) -> str:
+    """The unit of the clock. If cycles are not counted and the length of a step is unknown, there
+    is no clock, but a rate of steps in proportion to it."""
+    return "GHz" if counted(answer) or answer["step_cycles"] else "G steps/s"
+
+
+def clock_name(answer: Answer) -> str:
+    return "busy clock (cycles counter)" if counted(answer) else "probe clock"
+
+
+def title(answer: Answer) -> str:
+    where = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
+    return " · ".join([*where, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
+
+
+def sentence(answer: Answer, ramp: Ramp) -> str:
+    """How long to warm up, and the confidence in it."""
+    cpu, runs = f"CPU {answer['cpu']}", many(len(ramp.climbs), "run")
+    if ramp.steady_s is None or ramp.steady_hz is None:
+        load = rounded(answer["phases"][0]["seconds"])
+        text = f"No answer: the clock of {cpu} did not settle within {load}"
+        if first := [climb.levels[0] for climb in ramp.climbs if climb.levels]:
+            low, high = min(level.low_hz for level in first), max(level.high_hz for level in first)
+            text += f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit(answer)}"
+        return f"{text} in any of {runs}; try longer ones: --seconds."
+    count = len(ramp.used)
+    text = f"Warm up {cpu} for {rounded(round_up(ramp.steady_s.high))}: in {count} of {runs} it was"
+    text += f" steady at {_steady(answer, ramp)} by then"
+    if not ramp.clean:
+        return f"{text}; low confidence: the runs were disturbed."
+    sure = 100 * count / (count + 1)
+    return f"{text}; confidence {sure:.0f} % that the next run is no slower."
+
+
+def round_up(seconds: float) -> float:
+    """A time rounded up to two digits."""
+    step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
+    return math.ceil(seconds / step - 1e-9) * step
+
+
+def _steady(answer: Answer, ramp: Ramp) -> str:
+    """The steady clock with its error, with as many decimals as the error allows."""
+    hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
+    digits = 2 if error_hz >= 5e6 else 3
+    error = max(error_hz / 1e9, 10.0**-digits)
+    return f"{hz / 1e9:.{digits}f} ± {error:.{digits}f} {unit(answer)}"
+
+
+def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
+    """Rows of a name and what was found: how the clock was measured, when it rose, its level, what
+    interrupted it, and what disturbed the runs."""
+    first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
+    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
+    steady = _by(ramp.steady_s)
+    if ramp.steady_hz is not None:
+        drops = sum(ramp.climbs[i].drops > 0 for i in ramp.used)
+        left = f"; left later in {many(drops, 'run')}" if drops else ""
+        steady += f": {_steady(answer, ramp)}{left}"
+    rows = [
+        *_source(answer, ramp),
+        ("first", first if counted(answer) else f"{first}, cold caches in it"),
+        ("90 %", f"{_by(ramp.t90_s)}; 99 % {_by(ramp.t99_s)}"),
+        ("steady", steady),
+        *_levels(answer, ramp),
+    ]
+    if len(ramp.used) > 1:
+        halts = [f"{rounded(h.length_s)} at {rounded(h.at_s)} ({h.runs} runs)" for h in ramp.halts]
+        rows.append(("halts", "; ".join(halts) or "none recurred at the same place in most runs"))
+    if ramp.climbs:
+        rows.append(("gaps", _gaps(ramp)))
+    rows.append(("runs", _disturbed(ramp)))
+    if not answer["tsc"]["invariant"]:
+        text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
+        rows.append(("TSC", text))
+    if answer["virtualisation"]:
+        text = "only idle time of this guest is seen; the host's CPU may have run others"
+        rows.append(("guest", text))
+    return [line for name, text in rows for line in fact(name, text, width, INDENT)]
+
+
+def _by(times: Spread | None) -> str:
+    if times is None:
+        return "not reached"
+    low, middle, high = map(rounded, (times.low, times.middle, times.high))
+    return f"by {middle}" if low == high else f"by {middle} ({low} to {high})"
+
+
+def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+    """How the clock was measured, and why it may be wrong."""
+    chain, cycles = "a chain of multiplications", answer["step_cycles"]
+    if not counted(answer):
+        unknown = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
+        text = f"{chain}, {cycles} cycles each, timed by the TSC"
+        text = text if cycles else f"steps of {chain}; {unknown}"
+        return [("probe clock", text), ("no counter", answer["cycles_why"])]
+    text = "cycles counter, read by RDPMC"
+    if ramp.steady_hz is not None and ramp.chain_hz:
+        apart = ramp.chain_hz / ramp.steady_hz - 1
+        if not cycles:
+            text += (
+                f"; by it, each step of {chain} takes {ramp.steady_hz / ramp.chain_hz:.2f} cycles"
+            )
+        elif abs(apart) <= AGREE:
+            text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * apart):.1f} %"
+        else:
+            other = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(apart)}"
+            why = f"its steps do not take {cycles} cycles here, or the counter is wrong"
+            text += f"; but {chain} shows {other}: {why}"
+    return [("busy clock", text)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "−")
+
+
+def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
+    """Wide code beside scalar code, and what changing between them costs."""
+    if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
+        return []
+    isa = answer["isa"]
+    same = abs(ramp.steady_hz - ramp.scalar_hz) <= max(ramp.error_hz, SAME * ramp.scalar_hz)
+    differs = "no different" if same else _percent(ramp.steady_hz / ramp.scalar_hz - 1)
+    scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
+    rows = [("level", f"{scalar}: {isa} {differs}")]
+    if len(ramp.switch_s) == 2:
+        to_scalar, to_wide = (rounded(seconds) for seconds in ramp.switch_s)
+        cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
+        rows.append(("switch", cost))
+    return rows
+
+
+_GAPS = (
+    ("short", "of 5 to 60 µs", " (halts, interrupts)"),
+    ("long", "longer", " (hypervisor, firmware, interrupts)"),
+    ("preempted", "by other tasks", ""),
+)
+"""Kind, name, and possible causes, which are named if cycles were not counted."""
+
+
+def _gaps(ramp: Ramp) -> str:
+    """The mean number of gaps in a run, by kind, over the runs that count; and how many had no
+    cycles: in interrupts and other tasks cycles go on."""
+    among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
+    gaps: list[Gap] = [gap for climb in among for gap in climb.gaps]
+    cycles_known = all(gap.halted is not None for gap in gaps)
+    count = Counter(gap.kind for gap in gaps)
+    mean = {kind: round(count[kind] / len(among)) for kind in count}
+    parts = [
+        f"{mean[kind]} {text}{'' if cycles_known else may}"
+        for kind, text, may in _GAPS
+        if mean.get(kind)
+    ]
+    if not parts:
+        return "fewer than one a run"
+    text = f"a run: {', '.join(parts)}"
+    if cycles_known:
+        halted = round(sum(gap.halted is True for gap in gaps) / len(among))
+        text += f"; {halted or 'none'} without cycles{', so no interrupts' if halted else ''}"
+    return text
+
+
+_DISTURBED: dict[str, tuple[str, Callable[[float], str]]] = {
+    "idle": ("before only {} idle", rough),
+    "steal_s": ("the hypervisor took {}", rounded),
+    "lost": ("stood still for {}", rough),
+    "preempted": ("preempted {} times", "{:.0f}".format),
+    "sibling": ("its sibling was busy for {}", rough),
+}
+"""What disturbs a run, and how its amount is printed, by the keys of `Climb.disturbed`."""
+
+
+def _disturbed(ramp: Ramp) -> str:
+    runs, left = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
+    amounts: dict[str, list[float | None]] = {}
+    for climb in ramp.climbs:
+        for key, value in climb.disturbed.items():
+            amounts.setdefault(key, []).append(value)
+    parts = []
+    for key, values in amounts.items():
+        text, shown = _DISTURBED[key]
+        known = [value for value in values if value is not None]
+        amount = "an unknown part"
+        if known:
+            low, high = shown(min(known)), shown(max(known))
+            amount = low if low == high else f"{low} to {high}"
+        parts.append(f"{text.format(amount)} (in {len(values)})")
+    if wavering := sum(not climb.usable for climb in ramp.climbs):
+        parts.append(f"not steady (in {wavering})")
+    if not parts:
+        return f"{runs} from idle, undisturbed"
+    return f"{left} of {runs} left out: {'; '.join(parts)}"
+
+
+# --- several CPUs
+
+
+def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
+    """A row for each CPU, for one that failed the reason; and below what its words mean."""
+    from perftop.verbs.ramp_runs import HOLD_S
+
+    rows = dict(failed)
+    for answer, ramp in measured:
+        hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"
+        error = "n/a" if ramp.error_hz is None else f"{max(1e-3, ramp.error_hz / 1e9):.3f}"
+        row = f"{ramp.first_hz / 1e9:6.2f} {hz:>7} {error:>6}"
+        for spread in (ramp.t90_s, ramp.t99_s, ramp.steady_s):
+            row += f" {'n/a' if spread is None else rounded(spread.high):>8}"
+        state = "" if ramp.clean else ", disturbed"
+        rows[answer["cpu"]] = f"{row}  {len(ramp.used)} of {len(ramp.climbs)}{state}"
+    within = f"within 2 % for {rounded(HOLD_S)}"
+    last = unit(measured[-1][0])
+    return [
+        "  CPU  first  steady      ±     90 %     99 %   steady  runs",
+        *(f"{cpu:>5} {rows[cpu]}" for cpu in sorted(rows)),
+        f"Times are the slowest run's; steady is {within}; clocks in {last}.",
+    ]

@@ -1,0 +1,191 @@
+"""Pictures of a ramp: a chart for the terminal, and an SVG. Both show the clock over the time since
+the load began, on a log scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.text import painted
+from perftop.base.times import rounded
+from perftop.draw import charts
+from perftop.draw.moving import rows_of
+from perftop.verbs.ramp_runs import Climb, Ramp, Trace
+
+LABELS = 6
+"""Cells of the labels at the left."""
+STEP_HZ = 1e8
+"""Step to which the ends of the scale are rounded."""
+MIN_CHART_WIDTH = 20
+DECADES = [10.0**power for power in range(-6, 3)]
+"""Moments at which the time axis may have a label, in seconds."""
+_COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
+"""SGR codes by style, from the terminal's own palette; other styles have no colour."""
+
+
+def columns(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
+    """The moment at the left end of each column, in seconds, and the clock in it: the median of the
+    chunks that begin there, else the clock of the chunk that covers the column."""
+    start = np.concatenate([part.start_s for part in parts])
+    end = np.concatenate([part.end_s for part in parts])
+    hz = np.concatenate([part.smooth for part in parts])
+    edges = np.geomspace(max(end[0] / 2, 1e-7), end[-1], width + 1)
+    first, last = np.searchsorted(start, edges[:-1]), np.searchsorted(start, edges[1:])
+    covers = np.clip(last - 1, 0, len(hz) - 1)
+    values = [
+        np.median(hz[a:b]) if b > a else hz[c]
+        for a, b, c in zip(first.tolist(), last.tolist(), covers.tolist(), strict=True)
+    ]
+    return edges[:-1], np.array(values)
+
+
+def chart(
+    ramp: Ramp, climb: Climb, parts: Sequence[Trace], width: int, height: int,
+    *, unicode: bool, colour: bool,
+) -> list[str]:  # fmt: skip
+    """Lines of the chart, empty if there is nothing to draw. `parts`: phases of the run of
+    `climb`."""
+
+    def styled(text: str, key: str) -> str:
+        return painted(text, _COLOURS.get(key, "") if colour and text.strip() else "")
+
+    def column(at_s: float) -> int:
+        return max(0, int(np.searchsorted(edges, at_s, side="right")) - 1)
+
+    room = width - LABELS
+    if not sum(len(part.hz) for part in parts) or room < MIN_CHART_WIDTH:
+        return []
+    edges, hz = columns(parts, room)
+    steady = ramp.steady_hz if ramp.steady_hz is not None else math.nan
+    low, high = charts.span(np.append(hz, steady), STEP_HZ, None)
+    graph = charts.graph(
+        hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
+        ascii_=not unicode,
+    )  # fmt: skip
+    moments = {column(at_s): name for name, at_s in climb.moments}  # the later of two
+    numbers = charts.marks(low, high, height, height // 2)
+    lines = []
+    for i, line in enumerate(rows_of(charts.ruled(graph.columns(), moments))):
+        label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
+        cells = "".join(styled(text, key) for text, key in line)
+        lines.append(styled(label, "dim") + cells.rstrip())
+    marks = {"short": "▼" if unicode else "v", "long": "▽" if unicode else "v", "preempted": "x"}
+    gaps = [" "] * room
+    for gap in climb.gaps:
+        gaps[column(gap.at_s)] = marks[gap.kind]
+    lines.append(styled(f"{'gaps':<{LABELS}}{''.join(gaps).rstrip()}", "warn"))
+    axis = ""
+    for at in DECADES:
+        if edges[0] <= at < edges[-1] and column(at) < room - 8:
+            axis = axis.ljust(column(at)) + f"{rounded(at).replace('.0', '')} "
+    lines.append(styled(f"{'':{LABELS}}{axis}".rstrip(), "dim"))
+    return lines
+
+
+# --- as an SVG: each run is a thin line, the middle one a thick line
+
+WIDTH, HEIGHT = 960, 420
+LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60
+MAX_POINTS = 600
+"""Points of a line, roughly; more would look the same."""
+_INK, _GRID, _LINE, _THIN, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
+
+
+def svg(
+    heading: str, answer: str, clock: str, ramp: Ramp, runs: Sequence[Sequence[Trace]], shown: int
+) -> str:
+    """The text of the SVG. `runs`: the phases of each run; `shown`: index of the thick one."""
+    hz = np.concatenate([part.smooth for parts in runs for part in parts])
+    ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
+    scale = _Scale(min(ends) / 2, max(ends), *charts.span(hz, STEP_HZ, None))
+    body = [*_grid(scale), *_marks(scale, ramp, ramp.climbs[shown])]
+    order = [i for i in range(len(runs)) if i != shown] + [shown]
+    body += [_line(scale, runs[i], thick=i == shown) for i in order]
+    body += [
+        _text(LEFT, 22, heading, 15), _text(LEFT, 40, clock, 11),
+        _text(LEFT, HEIGHT - 12, answer, 12),
+    ]  # fmt: skip
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
+    ground = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
+    return "\n".join([head, ground, *body, "</svg>", ""])
+
+
+class _Scale:
+    """Maps seconds (logarithmically) and clocks to coordinates in the picture."""
+
+    def __init__(self, first_s: float, last_s: float, low: float, high: float) -> None:
+        self.first_s, self.last_s, self.low, self.high = first_s, last_s, low, high
+
+    def x(self, at_s: float) -> float:
+        passed = math.log(max(at_s, self.first_s) / self.first_s)
+        share = passed / math.log(self.last_s / self.first_s)
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def y(self, hz: float) -> float:
+        share = (self.high - hz) / (self.high - self.low)
+        return TOP + min(1.0, max(0.0, share)) * (HEIGHT - TOP - BOTTOM)
+
+
+def _text(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
+    look = f'font-size="{size}" fill="{_INK}" text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(text)}</text>'
+
+
+def _rule(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str = "") -> str:
+    dash = f' stroke-dasharray="{dashed}"' if dashed else ""
+    ends = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
+    return f'<line {ends} stroke="{colour}"{dash}/>'
+
+
+def _grid(scale: _Scale) -> list[str]:
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    found = []
+    for at in DECADES:
+        if scale.first_s <= at <= scale.last_s:
+            x, name = scale.x(at), rounded(at).replace(".0", "")
+            found += [_rule(x, TOP, x, bottom, _GRID),
+                      _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
+    apart = charts.step(scale.high - scale.low, 6)
+    for i in range(math.ceil(scale.low / apart - 1e-9), math.floor(scale.high / apart + 1e-9) + 1):
+        y = scale.y(i * apart)
+        found += [_rule(LEFT, y, right, y, _GRID),
+                  _text(LEFT - 6, y + 4, f"{i * apart / 1e9:.2f}", 11, "end")]  # fmt: skip
+    return found
+
+
+def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
+    """The elements for the steady clock, the moments and the gaps."""
+    bottom = HEIGHT - BOTTOM
+    found = []
+    if ramp.steady_hz is not None:
+        y = scale.y(ramp.steady_hz)
+        found.append(_rule(LEFT, y, WIDTH - RIGHT, y, _LINE, "2 4"))
+    for line, (name, at_s) in enumerate(climb.moments):
+        x = scale.x(at_s)
+        found.append(_rule(x, TOP, x, bottom, _INK, "4 4"))
+        found.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
+    for gap in climb.gaps:
+        x = scale.x(gap.at_s)
+        found.append(_rule(x, bottom + 22, x, bottom + 30, _GAP))
+    if climb.gaps:
+        found.append(_text(LEFT - 6, bottom + 30, "gaps", 11, "end"))
+    return found
+
+
+def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
+    """The line of one run, through the middle of each chunk. Steps would be exact, but look the
+    same at this size."""
+    at = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
+    hz = np.concatenate([part.smooth for part in parts])
+    apart = max(1, len(at) // MAX_POINTS)
+    points = " ".join(
+        f"{scale.x(t):.1f},{scale.y(v):.1f}"
+        for t, v in zip(at[::apart].tolist(), hz[::apart].tolist(), strict=True)
+    )
+    colour, width = (_LINE, 2) if thick else (_THIN, 1)
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'

@@ -1,0 +1,430 @@
+"""Evaluates the runs of a ramp: the clock in each chunk, when it rose and was steady, what
+disturbed the runs, and what they have in common.
+
+A chunk consists of neighbouring pieces of a chain of known length, and has the time of its slowest
+piece, which tells one halt in the chunk apart from a low clock.
+
+Where cycles were counted, in all rings, the clock is cycles over the time between the same two
+stamps. Interrupts and other tasks do not falsify it, because the CPU runs on. A halt does, because
+it has no cycles. So pieces that stood still are left out of it, and of the chain's clock too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from perftop.base.arrays import Bools, Floats, Ints
+
+SMOOTH = 5
+"""Chunks in a running median; it is not affected by up to two outliers in a row."""
+GAP_S = 5e-6
+"""Minimum seconds of a gap. Interrupts are mostly shorter; clock changes halt for 6 us or more."""
+LONGEST_HALT_S = 60e-6
+"""Maximum length of a short gap; halts for a change of clock or SIMD power take at most 50 us."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One phase of a run, as arrays by chunk; moments in seconds since the load began."""
+
+    start_s: Floats
+    end_s: Floats
+    spent_s: Floats
+    """Time in the chain, at work or standing still, without the stamps."""
+    work_s: Floats
+    """Time that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are unknown."""
+    chain_hz: Floats
+    """Clock by the chain; equal to `hz` where no cycles were counted."""
+    hz: Floats
+    """Clock of each chunk without its slowest piece; a chunk of one piece that stood still has the
+    clock of its neighbours."""
+    smooth: Floats
+    gap_s: Floats
+    """How much longer the slowest piece took than the others; `gap_at_s`: when it began."""
+    gap_at_s: Floats
+    stopped_s: Floats | None
+    """Time without cycles in the slowest piece; None if cycles were not counted."""
+    switches: Ints
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which the chain stood still."""
+
+    at_s: float
+    length_s: float
+    kind: str
+    """preempted: by another task · short: as long as a change of clock or SIMD power, or as an
+    interrupt · long: longer, caused by the hypervisor, the firmware or interrupts"""
+    halted: bool | None
+    """Whether most of it had no cycles, so that no interrupt caused it; None if not counted."""
+
+
+def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
+    chunks = {
+        key: np.array(values, np.int64)
+        for key, values in run["chunks"].items()
+        if values is not None
+    }
+    count = len(answer["phases"])
+    return [_trace(answer, run, chunks, chunks["phase"] == phase) for phase in range(count)]
+
+
+def _trace(
+    answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
+) -> Trace:
+    tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
+    at = {key: values[chosen] for key, values in chunks.items()}
+    pieces, longest = at["pieces"], at["longest"]
+    several = pieces > 1
+    spent = at["end"] - at["begin"] - at["aside"]
+    rest = spent - np.where(several, longest, 0)
+    chained = np.maximum(1, rest - stamp * (pieces - several))
+    piece_s = run["steps"] * (answer["step_cycles"] or 1)
+    chain_hz = piece_s * (pieces - several) / chained * tsc_hz
+    chain = running_median(chain_hz)
+    gap_s = (longest - stamp) / tsc_hz - piece_s / chain
+    alone = ~several & (gap_s >= GAP_S)
+    chain_hz = np.where(alone, chain, chain_hz)
+    work_s = piece_s * pieces.astype(float)
+    hz, smooth, stopped_s = chain_hz, chain, None
+    if answer["cycles_why"] is None:  # cycles were counted
+        cycles = at["cycles"] - np.where(several, at["longest_cycles"], 0)
+        hz = cycles / np.maximum(1, rest) * tsc_hz
+        smooth = running_median(hz)
+        hz = np.where(alone, smooth, hz)
+        stopped_s = longest / tsc_hz - at["longest_cycles"] / np.maximum(1, smooth)
+        work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the cycles that hz counts
+    return Trace(
+        at["begin"] / tsc_hz, at["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz, work_s,
+        chain_hz, hz, smooth, gap_s, at["longest_at"] / tsc_hz, stopped_s, at["switches"],
+    )  # fmt: skip
+
+
+def running_median(values: Floats) -> Floats:
+    """Median of SMOOTH neighbours; at the ends, of fewer, equally many on both sides."""
+    found = values.copy()
+    for reach in range(1, SMOOTH // 2 + 1):  # wider ones leave the ends as they are
+        if len(values) > 2 * reach:
+            around = sliding_window_view(values, 2 * reach + 1)
+            found[reach:-reach] = np.median(around, axis=1)
+    return found
+
+
+def gaps(parts: Sequence[Trace]) -> list[Gap]:
+    found = []
+    for part in parts:
+        for i in np.flatnonzero(part.gap_s >= GAP_S).tolist():
+            length = float(part.gap_s[i])
+            kind = "short" if length <= LONGEST_HALT_S else "long"
+            kind = "preempted" if part.switches[i] else kind
+            halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
+            found.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
+    return found
+
+
+# --- one run: when the clock rose, how steady it is, what disturbed the run
+
+BAND = 0.02
+"""Share of the steady clock by which it may vary. On all but the fastest CPUs a step of 100 MHz is
+more."""
+HOLD_S = 0.02
+"""Seconds that a clock must hold to be steady; later changes are drops. Governors adjust it every
+10 ms."""
+TAIL = 0.5
+"""Share of a phase, at its end, that is its steady part. A clock that settles within it has held
+for a shorter time than it took to settle, and is not steady."""
+PARTS = 4
+"""Number of parts of the steady part; their differences give the error of the clock."""
+ASTRAY = 0.2
+"""Maximum share of the steady part's work outside the band; with more, the clock is not steady."""
+SWITCH_S = 1e-3
+"""Seconds after a change of code in which its cost is measured; it is over by then."""
+IDLE = 0.9
+"""Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
+LOST = 0.03
+"""Maximum share of the load in which the chain may stand still. A guest's timer interrupts alone
+take up to 2 %, in short gaps that do no harm."""
+SIBLING = 0.1
+
+
+@dataclass(frozen=True)
+class Level:
+    """The steady part of a phase."""
+
+    isa: str
+    hz: float
+    error_hz: float
+    low_hz: float
+    high_hz: float
+    """90 % of the work was done between `low_hz` and `high_hz`."""
+    steady: bool
+    chain_hz: float
+    """Clock by the chain: a check of `hz` where cycles were counted, else equal to it."""
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The results of one run; a time is None if the clock did not reach that point."""
+
+    t90_s: float | None
+    t99_s: float | None
+    steady_s: float | None
+    first_hz: float
+    first_s: float
+    """Length of the first chunk; a clock reached within it counts as reached at its end."""
+    levels: list[Level]
+    gaps: list[Gap]
+    drops: int
+    """How often the clock left the band after it had been steady."""
+    lost: float
+    """Share of the time in which the chain stood still."""
+    lost_at_switch_s: list[float]
+    """Seconds lost at each change of code."""
+    disturbed: dict[str, float | None]
+    """What disturbed the run, empty if nothing: `idle`, the idle share of the sleep before, if too
+    small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count; `sibling`, its busy
+    share of time."""
+
+    @property
+    def usable(self) -> bool:
+        return self.steady_s is not None
+
+    @property
+    def moments(self) -> list[tuple[str, float]]:
+        """Names and times of the points that the clock reached."""
+        points = (("90 %", self.t90_s), ("99 %", self.t99_s), ("steady", self.steady_s))
+        return [(name, at_s) for name, at_s in points if at_s is not None]
+
+
+def level(part: Trace, isa: str) -> Level | None:
+    """The steady part of a phase; None if it has too few chunks."""
+    begin = part.start_s[0] + (1 - TAIL) * (part.end_s[-1] - part.start_s[0]) if len(part.hz) else 0
+    tail = part.start_s >= begin
+    hz, work = part.hz[tail], part.work_s[tail]
+    if len(hz) < PARTS * SMOOTH:
+        return None
+    middle = weighted(hz, work, 0.5)
+    medians = [
+        weighted(h, w, 0.5)
+        for h, w in zip(np.array_split(hz, PARTS), np.array_split(work, PARTS), strict=True)
+    ]
+    error = max(abs(median - middle) for median in medians)
+    astray = np.abs(part.smooth[tail] - middle) > BAND * middle
+    steady = work[astray].sum() <= ASTRAY * work.sum()
+    low, high = weighted(hz, work, 0.05), weighted(hz, work, 0.95)
+    by_chain = weighted(part.chain_hz[tail], work, 0.5)
+    return Level(isa, middle, error, low, high, bool(steady), by_chain)
+
+
+def weighted(values: Floats, weights: Floats, share: float) -> float:
+    """The value below which this share of the weight lies."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    at = int(np.searchsorted(reached, share * reached[-1]))
+    return float(values[order][min(at, len(values) - 1)])
+
+
+def reached_s(part: Trace, hz: float) -> float | None:
+    """When this clock was reached: the end of the first chunk that has it, or None."""
+    chunks = np.flatnonzero(part.smooth >= hz)
+    return float(part.end_s[chunks[0]]) if len(chunks) else None
+
+
+def settled(part: Trace, steady_hz: float) -> tuple[float, int]:
+    """When the clock settled in the band, in seconds, and how often it left the band later."""
+    astray = np.abs(part.smooth - steady_hz) > BAND * steady_hz
+    since, drops, end = 0.0, 0, 0.0
+    for i in np.flatnonzero(astray).tolist():
+        if drops == 0 and part.start_s[i] - since < HOLD_S:
+            since = float(part.end_s[i])
+        elif drops == 0 or part.start_s[i] > end:
+            drops += 1
+        end = float(part.end_s[i])
+    return since, drops
+
+
+def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
+    parts = traces(answer, run)
+    levels = [
+        level(part, phase["isa"]) for part, phase in zip(parts, answer["phases"], strict=True)
+    ]
+    known = [each for each in levels if each is not None]
+    t90 = t99 = steady = None
+    drops = 0
+    first = levels[0]
+    if first is not None:
+        t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
+        since, drops = settled(parts[0], first.hz)
+        since = max(since, t99 or 0.0)
+        steady = since if first.steady and since <= (1 - TAIL) * parts[0].end_s[-1] else None
+    spans = sum(float(part.spent_s.sum()) for part in parts)
+    worked = sum(float((part.work_s / part.smooth).sum()) for part in parts)
+    lost = max(0.0, 1 - worked / spans) if spans else 0.0
+    begin = parts[0]
+    first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
+    return Climb(
+        t90, t99, steady, float(first_hz), float(first_s), known, gaps(parts),
+        drops, lost, _switches(parts, levels), disturbed(run, lost, answer["siblings"]),
+    )  # fmt: skip
+
+
+def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
+    """Seconds lost right after each change of code, against running at the new level at once."""
+    found = []
+    for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
+        if reached is None:
+            return []
+        soon = part.end_s <= part.start_s[0] + SWITCH_S
+        spent = float(part.spent_s[soon].sum())
+        found.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
+    return found
+
+
+def disturbed(
+    run: Mapping[str, Any], lost: float, siblings: Sequence[int]
+) -> dict[str, float | None]:
+    """What disturbed the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
+    around = run["around"]
+    found: dict[str, float | None] = {}
+    idle = around["idle_s"]
+    share = None if idle is None else max(0.0, idle / run["idle_s"])
+    if share is None or share < IDLE:
+        found["idle"] = share
+    if around["steal_s"]:
+        found["steal_s"] = around["steal_s"]
+    if lost > LOST:
+        found |= {"lost": lost, "preempted": around["switches"]}
+    idle = around["siblings_idle_s"]
+    if siblings and idle is not None:
+        busy = 1 - idle / (len(siblings) * (run["idle_s"] + run["load_s"]))
+        if busy > SIBLING:
+            found["sibling"] = busy
+    return found
+
+
+# --- all runs of one CPU
+
+MIN_CLEAN = 3
+"""Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
+SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
+"""Gaps of several runs belong to the ramp if they begin before SOON_S and lie within NEAR_S plus
+NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, minimum and maximum of a time over the runs, in seconds."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Halt:
+    """A gap that most runs have at the same place."""
+
+    at_s: float
+    length_s: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """The joint results of all runs of one CPU."""
+
+    climbs: list[Climb]
+    used: list[int]
+    """Indices in `climbs` of the runs that count."""
+    steady_hz: float | None
+    error_hz: float | None
+    """The largest of the differences between runs, those within a run, and the error of the TSC
+    rate."""
+    first_hz: float
+    t90_s: Spread | None
+    t99_s: Spread | None
+    steady_s: Spread | None
+    scalar_hz: float | None
+    """Clock of scalar code after wide code; None if only scalar code ran."""
+    switch_s: list[float]
+    """Seconds lost at each change of code."""
+    halts: list[Halt]
+    chain_hz: float | None
+    """The steady clock by the chain; in steps/s if the cycles of a step are unknown."""
+
+    @property
+    def clean(self) -> bool:
+        return not any(self.climbs[i].disturbed for i in self.used)
+
+
+def together(answer: Mapping[str, Any]) -> Ramp:
+    climbs = [climb(answer, run) for run in answer["runs"]]
+    usable = [i for i, each in enumerate(climbs) if each.usable]
+    clean = [i for i in usable if not climbs[i].disturbed]
+    used = clean if len(clean) >= MIN_CLEAN else usable
+    counted = [climbs[i] for i in used]
+    steady = [each.levels[0] for each in counted]
+    hz = error_hz = chain_hz = None
+    if steady:
+        hz = float(np.median([level.hz for level in steady]))
+        between = max(abs(level.hz - hz) for level in steady)
+        within = float(np.median([level.error_hz for level in steady]))
+        error_hz = max(between, within, (answer["tsc"]["error"] or 0.0) * hz)
+        chain_hz = float(np.median([level.chain_hz for level in steady]))
+    scalar = [it.hz for each in counted for it in each.levels[1:] if it.isa == "scalar"]
+    lost = [each.lost_at_switch_s for each in counted if each.lost_at_switch_s]
+    return Ramp(
+        climbs=climbs,
+        used=used,
+        steady_hz=hz,
+        error_hz=error_hz,
+        first_hz=float(np.median([each.first_hz for each in counted or climbs] or [0.0])),
+        t90_s=_spread([each.t90_s for each in counted]),
+        t99_s=_spread([each.t99_s for each in counted]),
+        steady_s=_spread([each.steady_s for each in counted]),
+        scalar_hz=float(np.median(scalar)) if scalar else None,
+        switch_s=np.median(lost, axis=0).tolist() if lost else [],
+        halts=recurring(counted),
+        chain_hz=chain_hz,
+    )
+
+
+def recurring(climbs: Sequence[Climb]) -> list[Halt]:
+    """Early gaps that more than half of the runs have, in the order of time."""
+    early = sorted(
+        (gap.at_s, gap.length_s, run)
+        for run, each in enumerate(climbs)
+        for gap in each.gaps
+        if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
+    )
+    found: list[Halt] = []
+    while early:
+        first = early[0][0]
+        near = [gap for gap in early if gap[0] <= first + NEAR_S + NEAR * first]
+        runs = len({run for _, _, run in near})
+        if runs > max(1, len(climbs) / 2):
+            at, length, _ = np.median(near, axis=0).tolist()
+            found.append(Halt(at, length, runs))
+            early = early[len(near) :]
+        else:
+            early = early[1:]
+    return found
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    return Spread(float(np.median(known)), min(known), max(known)) if known else None
+
+
+def middle(found: Ramp) -> int:
+    """Index of the run to show: the middle one of those that count, by the time to be steady."""
+    among = found.used or range(len(found.climbs))
+    order = sorted(among, key=lambda i: found.climbs[i].steady_s or 0.0)
+    return order[len(order) // 2]

@@ -1,0 +1,470 @@
+"""Nothing that another user prepares leads what root writes, lists or removes astray.
+
+Both users act in this process: `nobody` by its effective user ID, and by relative paths only, since
+the directories above a test's own are closed to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import made
+import pytest
+from command import here
+from exported import counted, record
+
+from perftop.base import new_file, own_directory
+from perftop.base.errors import Failed
+from perftop.process import unix_socket
+from perftop.recording import index_cache
+from perftop.recording.ring import KEPT, Ring
+from perftop.recording.writer import Tape
+from perftop.verbs.exporter import FILE_S, Exporter
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+HELLO = made.hello([made.REF])
+S = 1_000_000_000
+SMALL = 20_000
+"""Bytes: a ring of this size is full after some parts."""
+GROUP = 12345
+SIM = "--source", "sim:smt-mix,cpus=2,speed=max"
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[None]:
+    os.setegid(pwd.getpwnam("nobody").pw_gid)
+    os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory like /tmp."""
+    path = tmp_path / "shared"
+    path.mkdir()
+    path.chmod(0o1777)
+    monkeypatch.chdir(path)
+    return path
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Iterator[Path]:
+    """Root's files, and those of others; after the test they are what they were."""
+    path = tmp_path / "homes"
+    (path / "alice").mkdir(parents=True)
+    names = "alice/thesis", "out", "000001.part", *(f"{n:040}" for n in range(100))
+    for name in names:
+        (path / name).write_text("precious", encoding="ascii")
+        (path / name).chmod(0o640)
+    yield path
+    for name in names:
+        found = (path / name).stat()
+        assert (path / name).read_text(encoding="ascii") == "precious"
+        assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o640, 0, 0)
+    assert len([*path.rglob("*")]) == len(names) + 1, "nothing was added"
+
+
+def fill(box: Ring, after: int = 0) -> None:
+    """40 s of frames, `after` so many seconds."""
+    for seq in range(after * S // made.SAMPLE_NS, (after + 40) * S // made.SAMPLE_NS):
+        box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
+
+
+def run_ring(path: Path) -> Ring:
+    box = Ring(path, HELLO, 30 * S, SMALL)
+    fill(box)
+    return box
+
+
+def of_nobody(mode: int, homes: Path) -> None:
+    with nobody():
+        os.mkdir("box")
+        os.symlink(homes, "box/kept")
+    os.chmod("box", mode)
+
+
+def of_root(mode: int, homes: Path) -> None:
+    os.mkdir("box")
+    os.chmod("box", mode)
+    with nobody() if mode & 0o002 else contextlib.nullcontext():
+        os.symlink(homes, "box/kept")
+
+
+def a_link(_: int, homes: Path) -> None:
+    with nobody():
+        os.symlink(homes.parent / "rings", "box")
+    os.mkdir(homes.parent / "rings", 0o700)
+
+
+def a_part_of_nobody(mode: int, _: Path) -> None:
+    os.mkdir("box", mode)
+    with open("box/000001.part", "w") as part:
+        os.fchown(part.fileno(), 65534, 65534)
+
+
+def a_part_that_is_a_link(mode: int, homes: Path) -> None:
+    os.mkdir("box", mode)
+    os.symlink(homes / "000001.part", "box/000001.part")
+
+
+def kept_of_nobody(mode: int, homes: Path) -> None:
+    os.makedirs("box/kept", mode)
+    os.chown("box/kept", 65534, 65534)
+    os.symlink(homes, "box/kept/20250101-000000-steal.perftop")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "mode", "said"),
+    [
+        (of_nobody, 0o755, r"belongs to another user \(nobody\); name a directory"),
+        (of_root, 0o777, r"others can write to it; close it \(chmod go-w "),
+        (of_root, 0o770, r"others can write to it; close it \(chmod go-w "),
+        (of_root, 0o700, "--ring needs a directory of its own there"),
+        (a_link, 0o700, r"box is a link of another user \(nobody\); name the place itself"),
+        (a_part_of_nobody, 0o700, "--ring needs a directory of its own there"),
+        (a_part_that_is_a_link, 0o700, "--ring needs a directory of its own there"),
+        (kept_of_nobody, 0o700, r"kept belongs to another user \(nobody\)"),
+    ],
+)  # fmt: skip
+def test_a_ring_is_written_into_a_directory_of_ours_alone(
+    shared: Path, homes: Path, prepare: Callable[[int, Path], None], mode: int, said: str
+) -> None:
+    prepare(mode, homes)
+    with pytest.raises(Failed, match=f"^cannot record to {shared}/box: .*{said}"):
+        run_ring(shared / "box")
+    command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
+    done = here(*command)
+    assert done.returncode == 1
+    assert "cannot record to box: " in done.stderr
+
+
+def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) -> None:
+    """What somebody put there while it was open to others, and what has other names."""
+    kept = shared / "box" / KEPT
+    for name in ("20250101-000000-steal.perftop", "mine.perftop", "20250101-000001-steal.perftop"):
+        (kept / name).mkdir(parents=True, mode=0o700)
+        (kept / name / "000001.part").write_bytes(b"x" * 100)
+    (kept / "20250101-000001-steal.perftop").chmod(0o777)
+    (kept / "20250101-000002-steal.perftop").symlink_to(homes)
+    (kept.parent / KEPT).chmod(0o755)
+    box = Ring(shared / "box", HELLO, 30 * S, 10**6)
+    for place in (kept.parent, kept / "20250101-000000-steal.perftop"):
+        with (place / "zzz.part").open("wb") as sparse:
+            os.ftruncate(sparse.fileno(), 2 << 30)
+        with (place / "000099.part").open("wb") as sparse:
+            os.ftruncate(sparse.fileno(), 2 << 30)
+            os.fchown(sparse.fileno(), 65534, 65534)
+    fill(box)
+    assert box.news == []
+    assert " MB" not in box.told
+    box._most_bytes = 1000
+    fill(box, 40)
+    assert sorted(os.listdir(kept)) == [
+        "20250101-000000-steal.perftop", "20250101-000001-steal.perftop",
+        "20250101-000002-steal.perftop", "mine.perftop",
+    ]  # fmt: skip
+    assert sorted(os.listdir(kept / "20250101-000000-steal.perftop")) == [
+        "000099.part", "zzz.part"
+    ]  # fmt: skip
+    assert os.listdir(kept / "20250101-000001-steal.perftop") == ["000001.part"]
+
+
+def test_a_ring_goes_on_where_it_began(shared: Path, homes: Path) -> None:
+    """Its path leads elsewhere meanwhile: it is below a directory of the other user."""
+    with nobody():
+        os.mkdir("theirs")
+    box = Ring(shared / "theirs/box", HELLO, 30 * S, SMALL)
+    with nobody():
+        os.rename("theirs/box", "theirs/away")
+        os.symlink(homes, "theirs/box")
+    fill(box)
+    box.keep()
+    assert len([*Path("theirs/away").glob("*.part")]) > 1
+    assert [*Path("theirs/away/kept").iterdir()]
+
+
+# --- single files
+
+
+def through_a_link(homes: Path) -> str:
+    os.symlink(homes, "theirs")
+    return "theirs/out"
+
+
+def by_a_link(homes: Path) -> str:
+    os.symlink(homes / "out", "out")
+    return "out"
+
+
+def by_another_name(homes: Path) -> str:
+    """As protected_hardlinks=0 allows."""
+    os.seteuid(0)
+    os.link(homes / "out", "out")
+    return "out"
+
+
+def their_own(_: Path) -> str:
+    Path("out").write_text("theirs", encoding="ascii")
+    return "out"
+
+
+def their_pipe(_: Path) -> str:
+    os.mkfifo("out")
+    return "out"
+
+
+LINK = "is a link of another user (nobody); name the place itself"
+FILE = "belongs to another user, or has other names; name a new file"
+RECORD = "record", *SIM, "--duration", "1s"
+STAT = "stat", *SIM, "--duration", "1s"
+EXPORT = "export", "../recording"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "said"),
+    [
+        *((through_a_link, command, LINK) for command in (RECORD, STAT, EXPORT)),
+        *((by_a_link, command, LINK) for command in (STAT, EXPORT)),
+        (by_a_link, RECORD, "it exists and is not a file"),
+        *((by_another_name, command, FILE) for command in (STAT, EXPORT)),
+        *((their_own, command, FILE) for command in (STAT, EXPORT)),
+        *((their_pipe, command, FILE) for command in (STAT, EXPORT)),
+    ],
+)
+def test_a_file_is_not_written_where_another_user_says(
+    shared: Path, homes: Path, prepare: Callable[[Path], str], command: tuple[str, ...], said: str
+) -> None:
+    record(homes.parent / "recording", counted())
+    with nobody():
+        path = prepare(homes)
+    done = here(*command, "-o", path, "--force")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"perftop: cannot {'record to' if command is RECORD else 'write'}"
+    )
+    assert said in done.stderr
+    if prepare is their_own:
+        assert Path(path).read_text(encoding="ascii") == "theirs"
+
+
+def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes: Path) -> None:
+    with nobody():
+        os.mkdir("theirs")
+    tape = Tape(shared / "theirs/out", HELLO)
+    with nobody():
+        os.rename("theirs", "away")
+        os.symlink(homes, "theirs")
+    tape.end()
+    tape.drop()
+    assert Path("away/out").exists()
+
+
+def test_a_ring_says_at_its_end_how_much_it_is(shared: Path) -> None:
+    done = here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
+    assert done.returncode == 0
+    assert done.stderr.startswith("perftop: recorded the last 1.0 s of ")
+    Path("bad").write_bytes(b"no program")
+    Path("bad").chmod(0o700)
+    done = here("record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad")
+    assert done.returncode == 126
+    assert "recorded the last" in done.stderr
+
+
+def test_what_replaced_our_file_is_left(shared: Path) -> None:
+    made = new_file.replace(Path("out"), b"ours")
+    new_file.replace(Path("out"), b"of another perftop")
+    own_directory.remove(Path("out"), made)
+    assert Path("out").exists()
+
+
+@pytest.mark.parametrize("when", ["before", "between", "at its end"])
+def test_the_text_file_is_written_and_removed_where_it_was(
+    shared: Path, homes: Path, when: str
+) -> None:
+    def swap() -> None:
+        with nobody():
+            os.rename("theirs", "away")
+            os.symlink(homes, "theirs")
+
+    with nobody():
+        os.mkdir("theirs")
+    one = Exporter(text_file=shared / "theirs/out")
+    one._page = type("Page", (), {"text": lambda *_, **__: b"numbers"})()
+    if when == "before":
+        swap()
+    else:
+        one._write_file(0.0)
+        assert Path("theirs/out").read_bytes() == b"numbers"
+        swap()
+    if when != "at its end":
+        with pytest.raises(Failed, match="is a link of another user"):
+            one._write_file(FILE_S)
+    one.on_end()
+
+
+def test_a_cache_that_is_not_ours_is_left(
+    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+    recording = record(homes.parent / "recording", counted())
+    with nobody():
+        os.makedirs("cache/perftop")
+        os.symlink(homes, "cache/perftop/episodes")
+    index_cache.keep(recording, index_cache.name(recording), b"found")
+    assert index_cache.read(recording) is None
+    os.unlink("cache/perftop/episodes")
+    os.mkdir("cache/perftop/episodes", 0o700)
+    index_cache.keep(recording, index_cache.name(recording), b"found")
+    assert index_cache.read(recording) == b"found"
+
+
+# --- what goes on working
+
+
+def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
+    """Links of ours, also to a file that is not there yet; what the shell opened; devices."""
+    with nobody():
+        os.mkdir("mine")
+        os.symlink("mine", "link")
+        os.symlink("file", "mine/out")
+        for _ in range(2):
+            with new_file.create(Path("link/out"), force=True) as file:
+                file.write(b"x")
+        assert Path("mine/file").read_bytes() == b"x"
+        Tape(Path("link/tape"), HELLO).end()
+        Ring(Path("link/../link/box"), HELLO, S, SMALL).end()
+        new_file.replace(Path("link/text"), b"x")
+        os.symlink("loop", "loop")
+        with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):
+            new_file.create(Path("loop"), force=True)
+        with unix_socket.at_path(Path("link/s")):
+            assert Path("mine/s").is_socket()
+        assert not Path("mine/s").exists()
+    for path in ("/dev/null", "/dev/full", "/dev/fd/1", "/proc/self/fd/1"):
+        new_file.create(Path(path), force=True).close()
+    with (tmp_path / "theirs").open("wb") as file:  # as `sudo perftop … -o /dev/stdout >FILE`
+        os.fchown(file.fileno(), 65534, 65534)
+        with new_file.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
+            again.write(b"x")
+    assert (tmp_path / "theirs").read_bytes() == b"x"
+
+
+# --- sockets
+
+
+@pytest.fixture
+def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Lets the other user act between bind and what follows."""
+
+    def arrange(act: Callable[[], None]) -> None:
+        bound = unix_socket.bound
+
+        def and_then(*arguments: object) -> None:
+            bound(*arguments)  # type: ignore[arg-type]
+            with nobody():
+                act()
+
+        monkeypatch.setattr(unix_socket, "bound", and_then)
+
+    return arrange
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"),
+    [
+        (65534, 0o755, "another user can replace it there"),
+        (0, 0o777, "another user can replace it there"),
+        (0, 0o770, "another user can replace it there"),
+        (0, 0o1777, None),
+        (0, 0o755, None),
+    ],
+)
+def test_a_socket_is_nobody_elses_to_replace(
+    shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None],
+    owner: int, mode: int, said: str | None,
+) -> None:  # fmt: skip
+    os.mkdir("at")
+    os.chown("at", owner, 65534)
+    os.chmod("at", mode)
+    attempts: list[bool] = []
+
+    def swap() -> None:
+        attempts.append(True)
+        with contextlib.suppress(PermissionError):
+            os.unlink("at/s")
+            os.symlink(homes / "out", "at/s")
+
+    after_bind(swap)
+    path = shared / "at/s"
+    if said is not None:
+        raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{said}")
+        with raises, unix_socket.at_path(path, GROUP):
+            pass
+        assert not attempts
+        return
+    with unix_socket.at_path(path, GROUP):
+        assert attempts
+        found = path.lstat()
+        assert stat.S_ISSOCK(found.st_mode)
+        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, GROUP)
+    assert not os.path.lexists(path)
+
+
+def test_a_directory_above_a_socket_may_be_swapped(
+    shared: Path, homes: Path, after_bind: Callable[[Callable[[], None]], None]
+) -> None:
+    with nobody():
+        os.mkdir("theirs")
+    os.mkdir("theirs/run", 0o755)
+
+    def swap() -> None:
+        os.rename("theirs/run", "theirs/away")
+        os.symlink(homes.parent / "elsewhere", "theirs/run")
+
+    (homes.parent / "elsewhere").mkdir()
+    (homes.parent / "elsewhere/s").write_text("precious", encoding="ascii")
+    after_bind(swap)
+    with unix_socket.at_path(shared / "theirs/run/s", GROUP):
+        assert Path("theirs/away/s").stat().st_gid == GROUP
+    assert not Path("theirs/away/s").exists()
+    found = (homes.parent / "elsewhere/s").stat()
+    assert found.st_gid == 0
+    assert stat.S_IMODE(found.st_mode) & 0o077 == 0o044
+
+
+@pytest.mark.parametrize("what", ["their socket", "a file of root"])
+def test_a_directory_above_a_socket_is_swapped_before_bind(
+    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """So that the name in the directory that was checked is not what was bound."""
+    with nobody():
+        os.mkdir("theirs")
+    os.mkdir("theirs/run")
+    os.chmod("theirs/run", 0o1777)  # noqa: S103 - as /tmp is
+    bound = unix_socket.bound
+
+    def swapped(*arguments: object) -> None:
+        with nobody(), socket.socket(socket.AF_UNIX) as theirs:
+            if what == "their socket":
+                theirs.bind("theirs/run/s")
+            os.rename("theirs/run", "theirs/away")
+            os.mkdir("theirs/run")
+        if what == "a file of root":  # as protected_hardlinks=0 allows
+            os.link(homes / "out", "theirs/away/s")
+        bound(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unix_socket, "bound", swapped)
+    raises = pytest.raises(Failed, match="another user replaced its directory")
+    with raises, unix_socket.at_path(shared / "theirs/run/s", GROUP):
+        pass
+    assert Path("theirs/away/s").stat().st_gid != GROUP
