@@ -195,7 +195,7 @@ class Exporter(Follower):
         for one in self._sockets:
             unix = isinstance(one.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
-            await servers.enter_async_context(await serve(self._server.caller, sock=one))
+            await servers.enter_async_context(await serve(self._server.new_connection, sock=one))
             warning = "; whoever can reach it can read it" if public(one) else ""
             complain(f"{address(one)}: {self._page.series} series{warning}")
 
