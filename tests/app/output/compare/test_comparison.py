@@ -10,7 +10,15 @@ import pytest
 from summaries import line
 
 from perftop.output.compare import text
-from perftop.output.compare.comparison import ALONE, NOISE, Comparison, answer, compare, not_known
+from perftop.output.compare.comparison import (
+    ALONE,
+    NOISE,
+    Comparison,
+    answer,
+    compare,
+    not_known,
+    work,
+)
 from perftop.output.compare.readings import Reading, reading
 from perftop.output.compare.text import pictures
 
@@ -160,6 +168,20 @@ def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
         assert a.rstrip().endswith("A")
         assert a.index(full) > b.rindex(full), "the clock of B is lower"
         assert b.isascii() != unicode
+        assert len(a.rstrip()) == len(b.rstrip()), "one axis"
+
+
+def test_work_and_speed_are_told_apart() -> None:
+    """As many instructions in fewer cycles, which is good, but fewer cycles in each second."""
+    draw = random.Random(15)
+    faster = []
+    for one in side(draw, clock=0.9):
+        found = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
+        faster.append(dataclasses.replace(one, numbers=found))
+    said = work(compared(side(draw), faster))
+    assert said.startswith("B does the same work in fewer cycles (IPC), but has 1")
+    assert said.endswith(" % fewer of them in each second.")
+    assert work(compared(side(draw), side(draw))) == ""
 
 
 def test_samples_and_runs_are_not_drawn_on_one_axis() -> None:
