@@ -143,7 +143,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
         if keys is None and not (_shows(number, of_a.mean) or _shows(number, of_b.mean)):
             continue  # such as steal where there is no hypervisor
         if number.unit != "ratio" and of_a.mean == 0:
-            continue  # nothing can be told in percent of it
+            continue  # nothing is a percentage of it
         # Where one of two runs is too unsteady, the other says nothing about it.
         unsteady = course and not (of_a.known and of_b.known)
         found.append(

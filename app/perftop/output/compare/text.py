@@ -38,25 +38,25 @@ def lines(
         shown = printable(text if unicode else in_ascii(text)).rstrip()
         return painted(shown, code if colour else "")
 
-    told = [drawn(answer(found), "1"), "", *map(drawn, _machines(found[0], names))]
+    text_lines = [drawn(answer(found), "1"), "", *map(drawn, _machines(found[0], names))]
     for one in found:
         heads = [_runs(one), *(column.heading for column in COLUMNS[1:])]
-        told += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
+        text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
         for row in one.rows:
             text, verdict = _row(row), row.verdict
             if row.cause is not None and row.verdict != NOISE:
                 verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
             # Dim where it says nothing; where B is worse, the verdict is red.
             if row.verdict == "worse":
-                told.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
+                text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
             else:
-                told.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
+                text_lines.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
         picture = pictures(one, unicode=unicode)
-        told += ["", *picture] if picture else []
+        text_lines += ["", *picture] if picture else []
     more = [text for text in [work(found[0])] if text and len(found) == 1]
     for text in not_known(found):
         more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
-    return told + (["", *map(drawn, more)] if more else [])
+    return text_lines + (["", *map(drawn, more)] if more else [])
 
 
 def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
