@@ -320,7 +320,8 @@ def not_known(found: Sequence[Comparison]) -> Iterator[str]:
     unsteady = dict.fromkeys(row.number.words for each in found for row in each.rows
                              if row.verdict == UNSTEADY)  # fmt: skip
     if unsteady:
-        yield f"noise of {_listed([*unsteady])}: it changes too slowly for runs of this length"
+        slow = "it changes" if len(unsteady) == 1 else "they change"
+        yield f"noise of {_listed([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", one.only, strict=True):
         if keys:  # an event has two numbers of one name
             lacking = dict.fromkeys(number_of(key).words for key in keys)
