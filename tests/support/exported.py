@@ -16,7 +16,7 @@ from taped import written
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.table import ALL_THERE
+from perftop.output.export.forms import ALL_THERE
 
 Row = dict[str, str]
 

@@ -5,9 +5,9 @@ Names end with their unit in full. The samples of a family are the same in both;
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from perfprobe.frozen import frozen
 from perftop.base.text import escaped
 
 UNITS = ("hertz", "seconds", "watts", "celsius", "ratio", "joules")
@@ -15,7 +15,7 @@ END = "# EOF\n"
 """Last line of OpenMetrics. The older form has none."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Heading:
     name: str
     """Name of the family, without the suffix of its samples."""
@@ -37,24 +37,24 @@ class Heading:
     def openmetrics(self) -> str:
         unit = f"# UNIT {self.name} {self.unit}\n" if self.unit else ""
         kind = f"# TYPE {self.name} {self.kind}\n"
-        return f"# HELP {self.name} {inside(self.help)}\n{kind}{unit}"
+        return f"# HELP {self.name} {escaped_value(self.help)}\n{kind}{unit}"
 
     @property
     def text(self) -> str:
         """The heading in the older form, version 0.0.4. It has the name of the samples, and
         information is a gauge."""
         kind = "gauge" if self.kind == "info" else self.kind
-        told = self.help.replace("\\", r"\\").replace("\n", r"\n")
-        return f"# HELP {self.sample} {told}\n# TYPE {self.sample} {kind}\n"
+        help_ = self.help.replace("\\", r"\\").replace("\n", r"\n")
+        return f"# HELP {self.sample} {help_}\n# TYPE {self.sample} {kind}\n"
 
 
 def labels(**of: object) -> str:
     """The labels of a series; '' without any."""
-    inner = ",".join(f'{key}="{inside(str(value))}"' for key, value in of.items())
+    inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in of.items())
     return f"{{{inner}}}" if inner else ""
 
 
-def inside(text: str) -> str:
+def escaped_value(text: str) -> str:
     """The text as a label's value or as help. The format has escapes for three characters only;
     others are escaped in the text itself."""
     return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,5 +1,5 @@
-"""What a machine is and how it is set: the things that two measurements may differ by before either
-has begun. Keys and values as in JSON; the table below puts them into words."""
+"""The state of a machine, which is what it is and how it is set: two measurements may differ by it
+before either has begun. Keys and values are those of JSON; the tables put them into words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from perftop.base.text import ranges, safe
 from perftop.output.stat_json import Line, number
 from perftop.session.session import Session
 
-MOST, MOST_VALUE = 60, 200
+MAX_SHOWN, MAX_VALUE = 60, 200
 """Characters of a value that is shown, and of one that is kept."""
-MOST_SETTINGS = 64
+MAX_SETTINGS = 64
 EQUAL = 0.002
 """Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
 STATES = {
@@ -27,7 +27,7 @@ STATES = {
     "max_hz": "highest clock",
     "hwp_epp": "EPP",
     "cpus": "CPUs",
-    "selected": "CPUs looked at",
+    "selected": "CPUs selected",
     "smt": "SMT",
     "host": "host",
     "model": "model",
@@ -41,7 +41,7 @@ STATES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Labels of the states by key, the most important first. Others are told by their own name."""
+"""Labels of the states by key, the most important first. Others have their key as their label."""
 _SHOWS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
@@ -50,7 +50,7 @@ _SHOWS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""Numbers in words, by key; others stand as they are."""
+"""Numbers with their unit, by key; others are printed as they are."""
 
 
 def label(key: str) -> str:
@@ -58,12 +58,12 @@ def label(key: str) -> str:
 
 
 def shown(key: str, value: object) -> str:
-    """A value in words; of a boot, which has no name of its own, the first part of its number."""
+    """A value in words; of a boot, the first part of its number."""
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
         return _SHOWS.get(key, "{}".format if key in STATES else "{:g}".format)(value)
-    text = safe(str(value), MOST)
+    text = safe(str(value), MAX_SHOWN)
     return text.partition("-")[0] if key == "boot_id" else text
 
 
@@ -75,11 +75,12 @@ def differs(a: object, b: object) -> bool:
 
 
 def state(session: Session) -> Line:
-    """What is not known is not there. Limits are means over the run."""
+    """States by key, without those that are unknown. Limits are means over the run."""
     hello = session.hello
     on = [row.cpu for row in session.topology if row.online]
     many = any(len(set(core) & set(on)) > 1 for core in session.cores)
     selected = hello.selected
+    settings = [*hello.settings.items()][:MAX_SETTINGS]  # they come from outside
     found: Line = {
         "host": hello.host, "model": hello.identity.name or None,
         "microcode": hello.identity.microcode, "kernel": hello.kernel,
@@ -88,19 +89,15 @@ def state(session: Session) -> Line:
         "selected": "all" if selected is None else ranges(selected),
         "packages": len(hello.packages), "source": hello.source,
         "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
-        "sample_s": hello.sample_ns / 1e9, **_settings(hello.settings), **_gauges(session),
+        "sample_s": hello.sample_ns / 1e9,
+        **{safe(key, MAX_SHOWN): safe(value, MAX_VALUE) for key, value in settings},
+        **_gauges(session),
     }  # fmt: skip
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _settings(told: dict[str, str]) -> Line:
-    """The settings that hello tells, cut and made safe: they come from outside."""
-    some = list(told.items())[:MOST_SETTINGS]
-    return {safe(key, MOST): safe(value, MOST_VALUE) for key, value in some}
-
-
 def _gauges(session: Session) -> Line:
-    """What the frames told of how the machine is set."""
+    """Settings that frames report."""
     found: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _means(session, key)
@@ -108,8 +105,8 @@ def _gauges(session: Session) -> Line:
             value = float(means.sum() if key.endswith("_w") else means.max())
             found[key] = number(float(f"{value:.4g}"))
     off = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
-    told = [float(means.max()) for means in off if len(means)]
-    return found | ({"turbo": "off" if max(told) > 0.5 else "on"} if told else {})
+    shares = [float(means.max()) for means in off if len(means)]
+    return found | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
 
 
 def _means(session: Session, key: str) -> Floats:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from perftop.model.episode import LOW_CLOCK, Episode
+from perftop.model.episode import Episode
+from perftop.model.kinds import kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
-from perftop.output.waits import beside
+from perftop.output.why_report import run_beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.session.interval import Interval
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
@@ -19,20 +21,23 @@ from perftop.session.session import Session
 from perftop.session.summary import Distribution
 from perftop.session.task_times import JobFootprint
 
-MOST_BEHIND = 3
+MAX_STRANGERS = 3
 OURS = "perftop", "perfprobe"
-"""Names of our own processes, which are no strangers: their cost is told apart."""
+"""Names of our own processes, which are no strangers: their cost is reported apart."""
+
+
+# --- the command
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:
     """The command's run, or None without one. All first samples lie before its start, all last
     samples after its end."""
-    run, bounds = bracket.run, bracket.bounds
+    run = bracket.run
     if run is None:
         return None
-    times = run_times(session, run.start_ns, run.end_ns, bounds)
-    if bracket.far:  # when that was by the clock there is known to the way's length only
-        times |= dict.fromkeys(("start", "end"))
+    times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
+    if bracket.far:  # on the clock there, it is known to the delay of the connection only
+        times |= {"start": None, "end": None}
     return {**run.told(), **times, "missed": bracket.missed}
 
 
@@ -51,6 +56,9 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
     }
 
 
+# --- the summary
+
+
 def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,
@@ -66,46 +74,48 @@ def summary_line(
         "run": run,
         **_job(session, whole, extremes, footprint),
         "machine": machine,
-        "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
-        "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
+        "cpus": [_cpu(session, whole, extremes, row) for row in session.shown],
+        "cores": [_core(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
         "state": state(session),
         "energy_j": number(_energy_j(session, "energy_j")),
         "energy_dram_j": number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
-        **_around(session, footprint),
+        **_losses(session),
+        "others": _others(session, footprint),
         "probe_cpu_s": number(session.probe_cpu_s()),
         "lost": session.lost,
         "late": session.late,
         "suspect": session.suspect_samples,
     }
+    if line["others"] is None:
+        del line["others"]
     why = _why(session, whole, session.shown, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD
     return line | {"why": why} if why else line
 
 
-def _around(session: Session, footprint: JobFootprint | None) -> Line:
-    """What the CPUs did and who else ran, where that was added up."""
-    others = _others(session, footprint)
-    parts = {"causes": _causes(session), "busy": _busy(session), "others": others}
-    return {name: part for name, part in parts.items() if part is not None}
-
-
-def _busy(session: Session) -> Line | None:
-    """Seconds in which all selected CPUs worked, one, several and none; `alone`: who then ran on
-    the one, '' if nobody is known to have."""
+def _losses(session: Session) -> Line:
+    """Where losses are added up: what working CPUs, or the watched job, lost, by what it cost; and
+    seconds in which all selected CPUs worked, one, several and none, with `alone`: what then ran on
+    the one, '' if nothing is known to have."""
     if not session.accounts:
-        return None
-    found = session.busy_cpus
-    spans = {f"{name}_s": number(getattr(found, f"{name}_s")) for name in
+        return {}
+    sums, busy = session.lost_time(), session.busy_cpus
+    causes = [
+        {"kind": kind, "cause": cause, "lost_ratio": number(share),
+         "lost_s": number(float(sums.by_cause[kind, cause].sum()))}
+        for (kind, cause), share in sums.shares().items() if share > 0
+    ]  # fmt: skip
+    spans = {f"{name}_s": number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
-    return spans | {"alone": found.alone, "cpus": len(session.shown)}
+    return {"causes": causes, "busy": spans | {"alone": busy.alone, "cpus": len(session.shown)}}
 
 
 def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
-    """CPUs that strangers used on average in the time that looks at tasks were about, and who used
-    most. None: there was no command, or nobody looked."""
+    """CPUs that strangers used on average in the time that records of tasks cover, and who used
+    most. None: there was no command, or no record."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
@@ -117,27 +127,9 @@ def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
     most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
     if most is None:
         return line | {"most": None}
-    told = {"pid": most[0], "comm": most[1], "ran_s": number(sum(ran[most].values()))}
-    return line | {"most": told | {"cpus": sorted(ran[most])}}
-
-
-def _causes(session: Session) -> list[Line] | None:
-    """What working CPUs, or the watched job, lost, by what it cost; None: that was not added up."""
-    if not session.accounts:
-        return None
-    sums = session.lost_time()
-    return [
-        {"kind": kind, "cause": cause, "lost_ratio": number(share),
-         "lost_s": number(float(sums.by_cause[kind, cause].sum()))}
-        for (kind, cause), share in sums.shares().items() if share > 0
-    ]  # fmt: skip
-
-
-def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> dict[str, str]:
-    """Reasons for the metrics that these CPUs lack and that this source can give."""
-    chosen = session.evaluator.chosen.items()
-    lacking = [key for key, variants in chosen if variants and measures[key] is None]
-    return {key: why_unknown(session, whole, rows, key) for key in lacking}
+    pid, comm = most
+    ran_s = number(sum(ran[most].values()))
+    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[most])}}
 
 
 def _job(
@@ -148,31 +140,18 @@ def _job(
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
-    others = [row for row in session.shown if row not in rows and session.online[row]]
+    ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
+    strangers = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_STRANGERS]
     waited_s, disk_s = footprint.waited_s, footprint.disk_s
-    seen = {
+    job = _group(session, whole, extremes, rows) | {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
         "disk_s": None if disk_s is None else number(disk_s),
-        "behind": _behind(session, footprint),
-    }
-    rest = _group(session, whole, extremes, others) if others else None
-    return {"job": _group(session, whole, extremes, rows) | seen, "rest": rest}
-
-
-def _behind(session: Session, footprint: JobFootprint) -> list[Line]:
-    """The strangers that ran longest on the command's CPUs."""
-    ran = beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
-    told = sorted(ran.items(), key=lambda one: -one[1])[:MOST_BEHIND]
-    return [{"pid": pid, "comm": comm, "ran_s": number(run_s)} for (pid, comm), run_s in told]
-
-
-def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
-    line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
-    for key in session.evaluator.metrics:
-        line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
-    why = _why(session, whole, rows, line)
-    return line | {"why": why} if why else line
+        "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
+                   for pid, comm in strangers],
+    }  # fmt: skip
+    others = [row for row in session.shown if row not in rows and session.online[row]]
+    return {"job": job, "rest": _group(session, whole, extremes, others) if others else None}
 
 
 def _totals(session: Session, whole: Interval) -> Line:
@@ -184,13 +163,13 @@ def _totals(session: Session, whole: Interval) -> Line:
         if key in whole.counts
     }
     ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
-    episodes = session.episodes(session.run.start_ns, session.now_ns)
-    low_s = sum(
-        one.span_s(session.run.start_ns, session.now_ns) * working(session, whole, one)
-        for one in episodes if one.kind in LOW_CLOCK
-    )  # fmt: skip
-    known = session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0
-    found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}
+    if session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
+        start_ns, end_ns = session.run.start_ns, session.now_ns
+        low_s = sum(
+            one.span_s(start_ns, end_ns) * working(session, whole, one)
+            for one in session.episodes(start_ns, end_ns) if kind_of(one).depth == "hz"
+        )  # fmt: skip
+        found["below_ceiling"] = min(1.0, low_s / ran_s)
     return {key: number(value) for key, value in found.items() if math.isfinite(value)}
 
 
@@ -206,31 +185,7 @@ def _energy_j(session: Session, key: str) -> float:
     return math.nan if moved is None else float(moved.sum())
 
 
-def _cpu_summary(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
-    line: Line = {"cpu": session.topology[row].cpu}
-    for key in session.evaluator.metrics:
-        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
-    why = _why(session, whole, [row], line)
-    return line | {"why": why} if why else line
-
-
-def _core_summary(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
-    cpus = session.cores[core]
-    first = session.topology[session.position[cpus[0]]]
-    method, means = extremes.split(whole.split, core)
-    line: Line = {
-        "package": first.package,
-        "core": first.core,
-        "smt": {s: _measure(means[s], extremes.core(s, core)) for s in STATES},
-        "smt_method": method,
-    }
-    why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
-    why = {key: text for key, text in why.items() if key in line and _lacks(line[key])}
-    return line | {"why": why} if why else line
-
-
-def _lacks(value: Line | str | None) -> bool:
-    return value is None or (isinstance(value, dict) and None in value.values())
+# --- measures of CPUs and cores
 
 
 def _measure(mean: float, found: dict[str, float]) -> Line | None:
@@ -238,3 +193,39 @@ def _measure(mean: float, found: dict[str, float]) -> Line | None:
         return None
     each = {"min": found["min"], "mean": mean, "max": found["max"], "p5": found["p5"]}
     return {name: number(value) for name, value in each.items()}
+
+
+def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line) -> dict[str, str]:
+    """Reasons for the metrics that these CPUs lack and that this source can have."""
+    chosen = session.evaluator.chosen.items()
+    lacking = [key for key, variants in chosen if variants and measures[key] is None]
+    return {key: why_unknown(session, whole, [*rows], key) for key in lacking}
+
+
+def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
+    line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
+    for key in session.evaluator.metrics:
+        line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
+    why = _why(session, whole, rows, line)
+    return line | {"why": why} if why else line
+
+
+def _cpu(session: Session, whole: Interval, extremes: Distribution, row: int) -> Line:
+    line: Line = {"cpu": session.topology[row].cpu}
+    for key in session.evaluator.metrics:
+        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
+    why = _why(session, whole, [row], line)
+    return line | {"why": why} if why else line
+
+
+def _core(session: Session, whole: Interval, extremes: Distribution, core: int) -> Line:
+    first = session.topology[session.position[session.cores[core][0]]]
+    method, means = extremes.split(whole.split, core)
+    smt = {state: _measure(means[state], extremes.core(state, core)) for state in STATES}
+    line: Line = {
+        "package": first.package, "core": first.core, "smt": smt, "smt_method": method,
+    }  # fmt: skip
+    lacking = {"smt": None in smt.values(), "smt_method": method is None}
+    why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
+    why = {key: reason for key, reason in why.items() if lacking.get(key)}
+    return line | {"why": why} if why else line

@@ -1,39 +1,196 @@
-"""One sentence about an episode: who loses how much to what. The same words serve the alert line,
-lists of episodes and reports.
+"""Episodes in words: the one place that names, counts and explains them, for the alert line, lists
+of episodes, `why`, `stat`, `summary`, `diff` and the exporter.
 
-Phrases are data: a verb is written `present|past`, and braces name what is put in. Of several
-phrases of a kind the first one is used whose parts are all known and that fits.
+A sentence answers who loses how much to what. Its phrases are declared with the kinds of episodes
+in `model/kinds.py`; this module fills them in. Of several phrases the first is used whose fields
+are all known and that fits; where none fits, a few words do.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
+from perftop.base.text import ranges
 from perftop.base.times import brief, clock, length
-from perftop.model.episode import LOW_CLOCK, Cap, Level, TaskOnCpu
+from perftop.model.episode import (
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Episode,
+    GroupTraffic,
+    Host,
+    Level,
+    PolledBits,
+    TaskOnCpu,
+    rank,
+)
+from perftop.model.kinds import CAPS, KINDS, cause_of, kind_of
 from perftop.model.tasks import task
-from perftop.output.episode_words import LEAST_HZ, where_briefly
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
-    from perftop.model.episode import Episode
     from perftop.session.interval import Tasks
     from perftop.session.session import Session
 
-MOST = 76
-"""Most characters of a sentence: with the four before it, it fills 80 columns."""
-_NAMES = 15, 9
-"""Characters kept of a task's name; the second where the sentence is too long with the first."""
-LATELY_NS = 10_000_000_000
-"""An episode younger than this is told by its length, an older one by its start."""
-_LEAST_SHARE = 0.0005
-"""A smaller loss is none: it would be told as 0.0 %."""
+MAX_SENTENCE = 76
+"""Characters of a sentence: with the four before it, it fills 80 columns."""
+CUT = "…"
+
+
+# --- which CPUs
+
+
+def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
+    """Names of packages or cores if the CPUs are all their online CPUs, else CPU numbers. A list of
+    more than `most` characters is cut."""
+    chosen = set(cpus)
+    if len(chosen) == 1:
+        return f"CPU {min(chosen)}"
+    online = [row for row in topology if row.online]
+    what, names = _whole(online, [row for row in online if row.cpu in chosen], len(chosen)) or (
+        "CPU", ranges(chosen))  # fmt: skip
+    if not set(",-").intersection(names):
+        return f"{what} {names}"
+    if len(names) <= most:
+        return f"{what}s {names}"
+    return f"{len(chosen)} CPUs {ranges(chosen)[:most].rpartition(',')[0]},{CUT}"
+
+
+def where_briefly(
+    topology: Sequence[Cpu], cpus: Iterable[int], first: int | None, most: int = 9
+) -> str:
+    """Name of the CPUs in a few words, for a sentence: of a list longer than `most` characters,
+    `first` and how many more."""
+    chosen = set(cpus)
+    name = where(topology, chosen, most)
+    if name.startswith("packages ") and len(chosen) == sum(row.online for row in topology):
+        return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
+    if not name.endswith(CUT):
+        return name
+    return f"CPU {min(chosen) if first is None else first} (+{len(chosen) - 1})"
+
+
+def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[str, str] | None:
+    """The kind and the numbers of the packages or cores that the CPUs fill; None if they fill none.
+    `chosen`: those of the `count` CPUs that are online."""
+    cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
+    known = [package for package in packages if package is not None]
+    if len(known) < len(packages) or len(chosen) != count:
+        return None
+    of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
+    of_packages = sum(row.package in packages for row in online) == count > len(packages)
+    if len(cores) > 1 and of_packages:
+        return "package", ranges(known)
+    if of_cores and len(known) == 1 and (known[0], None) not in cores:
+        several = any(row.package != known[0] for row in online)
+        names = ranges(core for _, core in cores if core is not None)
+        return "core", f"{known[0]}:{names}" if several else names
+    return None
+
+
+# --- how much, and to what
+
+MIN_LOSS_HZ = 5e6
+"""A smaller loss of clock is none."""
+MIN_LOSS_SHARE = 0.0005
+"""A smaller share is none: it would be shown as 0.0 %."""
+
+
+def depth(kind: str, value: float | None) -> str:
+    """The depth of a kind's episode with its sign and unit; '' if it was not measured."""
+    unit = KINDS[kind].depth if kind in KINDS else "share"
+    if value is None or not math.isfinite(value) or (unit == "hz" and value < MIN_LOSS_HZ):
+        return ""
+    ghz = f"{value / 1e9:.2f} GHz"
+    texts = {"hz": f"−{ghz}", "gain": f"+{ghz}", "count": f"{value:.0f}×"}
+    return texts.get(unit) or f"{percent(value)} %"
+
+
+def lost(episode: Episode) -> str:
+    """How much was lost, with its unit; '' if that is nothing or not known."""
+    value, unit = episode.depth, kind_of(episode).depth
+    if value is None or not math.isfinite(value):
+        return ""
+    if unit == "hz":
+        return f"{value / 1e9:.2f} GHz" if value >= MIN_LOSS_HZ else ""
+    if unit == "count":
+        return "once" if value == 1 else f"{value:.0f} times"
+    if unit != "share" or value < MIN_LOSS_SHARE:
+        return ""
+    estimated = episode.kind == "neighbour" and episode.cause != "hypervisor"
+    digits = 0 if estimated and value >= 0.1 else 1
+    return f"{f'{100 * value:.{digits}f}'.removesuffix('.0')} %"
+
+
+def clocks(episodes: Iterable[Episode]) -> str:
+    """Mean clock and ceiling, by length and CPUs: "2.78 of 3.40 GHz"; '' if not measured."""
+    weights = {"busy_hz": 0.0, "ceiling_hz": 0.0}
+    whole = 0
+    for one in episodes:
+        if weights.keys() <= one.evidence.keys():
+            weight = len(one.cpus) * max(1, (one.end_ns or one.start_ns) - one.start_ns)
+            whole += weight
+            for key in weights:
+                weights[key] += weight * one.evidence[key]
+    if not whole:
+        return ""
+    busy_hz, ceiling_hz = (total / whole for total in weights.values())
+    return f"{busy_hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
+
+
+def cause(kind: str, name: str) -> str:
+    """The name of a cause; '' where the kind says it already."""
+    unnamed = name == "unknown" and kind in {"ramp", "smi", "online", "offline"}
+    return "" if unnamed else cause_of(name).name
+
+
+def inside(subject: str) -> str:
+    """A subject in the middle of a sentence: abbreviations stay as they are."""
+    return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
+
+
+def subject(episode: Episode) -> str:
+    """The cause as the subject of a sentence, with what the evidence knows of it."""
+    cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
+    if episode.cause == "policy" and isinstance(cap, Cap):
+        return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
+    found = cause_of(episode.cause).subject or cause_of("unknown").subject
+    if episode.cause == "license" and isinstance(simd, Level):
+        return f"{found} (level {simd.number})"
+    return found
+
+
+def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
+    """The tasks that take something from others; `self`: the tasks that slow themselves."""
+    found = episode.evidence.get(key, ())
+    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, TaskOnCpu)]
+
+
+def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
+    """Names of the tasks that lose by them, the one with the largest share of a CPU first: those
+    that run on their CPUs by `tasks`, or the job that is watched."""
+    watched_job = session.neighbours.watched_job
+    if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
+        names = [thread.comm for thread in watched_job.threads.values()]
+        by_pid = watched_job.name.isdecimal() and names
+        return [max(set(names), key=names.count) if by_pid else watched_job.name]
+    cpus = {cpu for episode in episodes for cpu in episode.cpus}
+    found = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
+    found.sort(key=lambda ran: -ran.share)
+    return list(dict.fromkeys(ran.comm for ran in found if ran.share >= MIN_LOSER_SHARE))
+
+
+MIN_LOSER_SHARE = 0.02
+"""Share of a CPU from which a task is named as one that loses."""
+
+
+# --- the sentence
 
 Role = Literal["text", "lost", "name"]
 
@@ -50,135 +207,136 @@ def text(parts: Sequence[Part]) -> str:
     return "".join(part.text for part in parts)
 
 
-_LOW = (
-    "{cause} holds|held {where} {lost} below {its} ceiling",
-    "{cause} costs|cost {where} {lost}",
-    "{cause} holds|held {where} below {its} ceiling",
-)
-_STOLEN = (
-    "The hypervisor takes|took {lost} of {where} from {loser}",
-    "The hypervisor takes|took {lost} of {where}",
-    "The hypervisor takes|took time of {where}",
-)
-_PHRASES: dict[str, tuple[str, ...]] = {
-    "turbo-drop": _LOW,
-    "throttle": (
-        "{cause} stops|stopped {where} for {lost} of the time",
-        "{cause} throttles|throttled {where} {nothing}",
-        "{cause} throttles|throttled {where}",
-    ),
-    "involuntary-halt": (
-        "{cause} halts|halted {where} for {lost} of the time",
-        "{cause} halts|halted {where}",
-    ),
-    "license": (
-        "Wide SIMD code (level {level}) holds|held {where} {lost} below {its} ceiling",
-        "Wide SIMD code (level {level}) costs|cost {where} {lost}",
-        "Wide SIMD code runs|ran on {where} at level {level}",
-    ),
-    "smi": (
-        "The firmware stops|stopped {where} {lost} by SMI",
-        "The firmware stops|stopped {where} by SMI",
-    ),
-    "steal": _STOLEN,
-    "ramp": (
-        "{where} took {climb} to climb from {first} to {steady}",
-        "{where} climbed",
-    ),
-    "suspect": (
-        "perftop does|did not trust {counters} of {where}",
-        "perftop does|did not trust counters of {where}",
-    ),
-    "offline": ("{where} {is} offline",),
-    "online": ("{where} came online",),
-    "mark": ("{label}",),
-}  # fmt: skip
-"""Phrases by kind, the best first."""
-_NEIGHBOURS: dict[str, tuple[str, ...]] = {
-    "sibling": (
-        "{who} takes|took {lost} of {loser}'s IPC on {where}",
-        "{who} takes|took {lost} of {loser}'s IPC",
-        "{who} takes|took {lost} of the IPC of {where}",
-        "{own} takes|took {lost} of its own IPC on {where}",
-        "A sibling takes|took {lost} of {loser}'s IPC on {where}",
-        "A sibling takes|took {lost} of the IPC of {where}",
-        "A sibling slows|slowed {where}",
-    ),
-    "scheduler": (
-        "{loser} waits|waited {lost} of its time for {who} on {where}",
-        "{loser} waits|waited {lost} of its time for {who}",
-        "{who} takes|took {lost} of the job's time on {where}",
-        "Threads of {own} wait|waited {lost} of their time for each other on {where}",
-        "Threads of {own} wait|waited {lost} of their time for each other",
-        "{loser} waits|waited {lost} of its time for {where}",
-        "The job waits|waited {lost} of its time for {where}",
-        "The job waits|waited for {where}",
-    ),
-    "package": (
-        "{who} takes|took {lost} of {loser}'s clock on {where}",
-        "{who} takes|took {lost} of {loser}'s clock",
-        "{who} takes|took {lost} of the clock of {where}",
-        "Other tasks take|took {lost} of {loser}'s clock on {where}",
-        "Other tasks take|took {lost} of the clock of {where}",
-        "Other tasks slow|slowed {where}",
-    ),
-    "memory": (
-        "{who} presses|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
-        "{who} presses|pressed the memory: {lost} of the IPC is|was lost on {where}",
-        "Others press|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
-        "Others press|pressed the memory: {lost} of the IPC is|was lost on {where}",
-        "The memory is|was pressed: {lost} of the IPC lost on {where}",
-    ),
-    "hypervisor": _STOLEN,
-}
-"""Phrases of kind neighbour, by cause."""
-CAUSES = {
-    "power-pl1": "Power limit PL1", "power-pl2": "Power limit PL2",
-    "current": "The current limit", "thermal": "Heat", "prochot": "The PROCHOT signal",
-    "vr": "The voltage regulator", "hwp": "The power-saving setting (HWP)",
-    "policy": "A clock limit of the system", "license": "Wide SIMD code",
-    "hypervisor": "The hypervisor", "modulation": "Clock modulation",
-    "hdc": "Hardware duty cycling", "smm": "The firmware (SMM)",
-    "simd": "A changing SIMD level", "clock-change": "A changing clock",
-}  # fmt: skip
-"""Causes as subjects of a sentence; all are singular."""
-_CAPS = {
-    "turbo off": "Disabled turbo", "turbo off, config-TDP": "Disabled turbo (config-TDP)",
-}  # fmt: skip
-"""The same for limits that somebody set, where their name alone is none."""
-UNKNOWN = "An unknown cause"
-_NUMBERS = "lost", "climb"
-"""Fields that no sentence leaves out if they are known."""
-RUNS = 0.02
-"""Least share of a CPU of a task that is told as one that loses."""
+_FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
+_NUMBERS = "{clocks}", "{lost}", "{climb}"
+"""Fields one of which no sentence leaves out if it is known."""
+_FEW_WORDS = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
+              "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
+"""For all kinds, where no sentence fits."""
+_NAME_SIZES = 15, 9
+"""Characters kept of a task's name; the second, and a cause's abbreviation, where the sentence is
+too long with the first."""
 
 
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
-    over: bool = False, when: str = "", most: int = MOST,
+    over: bool = False, when: str = "", most: int = MAX_SENTENCE,
 ) -> list[Part]:  # fmt: skip
-    """What these episodes of one kind and cause did, the deepest first. `names`: the
-    tasks that lost, the most important first. `over`: in the past tense. `when`: a phrase for its
-    end, left out where the sentence would be longer than `most`."""
+    """What these episodes of one kind and cause did, the deepest first. `names`: the tasks that
+    lost, the most important first. `over`: in the past tense. `when`: a phrase for its time, left
+    out where the sentence would be longer than `most` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
-    phrases = _NEIGHBOURS.get(worst.cause, ()) if worst.kind == "neighbour" else ()
-    phrases = phrases or _PHRASES.get(worst.kind, ("{kind} on {where}",))
-    facts = _known(topology, worst, episodes, over=over)
-    known = [facts | _people(worst.evidence, names, size) for size in _NAMES]
-    numbers = [f"{{{key}}}" for key in _NUMBERS if key in facts]
-    phrases = tuple(p for p in phrases if all(key in p for key in numbers)) or phrases
-    phrases = tuple(p for p in phrases if _split(p).fields <= known[0].keys())
-    ends = [f", {when}", ""] if when else [""]
-    found: list[list[Part]] = []
-    for end, phrase, have in product(ends, phrases, known):
-        found.append(_joined([*_filled(phrase, have, over=over), Part(end)]))
-        if len(text(found[-1])) <= most:
-            return found[-1]
-    return min(found, key=lambda made: len(text(made)))
+    fields = _fields(topology, worst, episodes, over=over)
+    by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
+    if (short := cause_of(worst.cause).short).isupper():
+        by_size[1]["{cause}"] = Part(short)
+    known = [p for p in kind_of(worst).sentences if _needs(p) <= by_size[0].keys()]
+    numbers = [number for number in _NUMBERS if number in by_size[0]]
+    telling = [p for p in known if any(number in p for number in numbers)] if numbers else known
+    few = [p for p in _FEW_WORDS if _needs(p) <= by_size[0].keys()]
+    ends = [when, ""] if when else [""]
+    tries = [*product(telling or known, by_size, ends), *product(few, by_size[:1], [""])]
+    if worst.kind == "mark":
+        tries = [("{label}", by_size[0], "")]
+    made: list[Part] = []
+    for phrase, values, end in tries:
+        made = _filled(phrase, values, end, over=over)
+        if len(text(made)) <= most:
+            break
+    return made
+
+
+@cache
+def _needs(phrase: str) -> frozenset[str]:
+    return frozenset(piece for piece in _FIELD.split(phrase) if piece.startswith("{"))
+
+
+def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
+    """The phrase with its fields, verbs and the phrase for its time put in; adjacent parts of one
+    role are joined."""
+    pieces = []
+    for piece in _FIELD.split(phrase):
+        present, bar, past = piece.partition("|")
+        verb = (past if over else present) if bar else piece
+        pieces.append(fields.get(piece) or Part(verb))
+    if phrase.startswith("{where}"):
+        pieces[1] = Part(pieces[1].text[0].upper() + pieces[1].text[1:])
+    if end.startswith("for ") and phrase.endswith("of the time"):
+        pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
+    elif end:
+        pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
+    made: list[Part] = []
+    for part in pieces:
+        if made and made[-1].role == part.role:
+            made[-1] = Part(made[-1].text + part.text, part.role)
+        elif part.text:
+            made.append(part)
+    return made
+
+
+def _fields(
+    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
+) -> dict[str, Part]:
+    """What can be put into a phrase besides the names of tasks."""
+    cpus = {cpu for episode in episodes for cpu in episode.cpus}
+    place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
+    several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
+    evidence, amount, kind = worst.evidence, lost(worst), group(worst)[0]
+    fields = {
+        "{kind}": Part(kind),
+        "{where}": Part(place),
+        "{its}": Part("their" if several else "its"),
+        "{is}": Part(("were" if over else "are") if several else "was" if over else "is"),
+        "{counters}": Part(_names(worst.cause.split(", "), len(worst.cause)), "name"),
+        "{cause}": Part(subject(worst)),
+    }
+    if (short := cause_of(worst.cause).short) not in {"", kind}:
+        fields["{short}"] = Part(short)
+    if amount:
+        fields["{lost}"] = Part(amount, "lost")
+    elif worst.depth is not None and worst.kind == "throttle":
+        fields["{nothing}"] = Part("without measured loss")
+    if amount and (pair := clocks(episodes)):
+        fields["{clocks}"] = Part(pair, "lost")
+    if isinstance(simd := evidence.get("simd"), Level):
+        fields["{level}"] = Part(str(simd.number))
+    if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
+        fields["{climb}"] = Part(brief(evidence["steady_s"]), "lost")
+        fields["{first}"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
+        fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
+    if "label" in evidence:
+        fields["{label}"] = Part(str(evidence["label"]), "name")
+    return fields
+
+
+def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
+    """Who takes and who loses; names are cut to `size` characters."""
+    fields: dict[str, Part] = {}
+    if names:
+        fields["{loser}"] = Part(_names(names, size), "name")
+    who, own = (
+        list(dict.fromkeys(ran.comm for ran in culprits(worst, key))) for key in ("who", "self")
+    )
+    if who:
+        fields["{who}"] = Part(_names(who, size), "name")
+    elif worst.evidence.get("self"):
+        name = _names(own, size) if own else "the job"
+        fields["{own}"] = fields.get("{loser}") or Part(name, "name")
+    return fields
+
+
+def _names(names: Sequence[str], size: int) -> str:
+    """The first name, and how many more."""
+    first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{CUT}"
+    return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
+
+
+YOUNG_NS = 10_000_000_000
+"""Age up to which a running episode is described by its length; an older one by its start."""
 
 
 def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """Says how long the episodes have lasted, or since when. If they end after `now_ns`, the moment
+    """How long the episodes have lasted, or since when. If they end after `now_ns`, the moment
     shown, the whole length follows."""
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # one may have begun since
@@ -187,149 +345,229 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
     if so_far != whole:
         return f"for {so_far} of {whole}"
     runs = any(e.end_ns is None for e in episodes)
-    if runs and end_ns - start_ns >= LATELY_NS:
+    if runs and end_ns - start_ns >= YOUNG_NS:
         return f"since {clock(session.unix(start_ns))}"
     return f"for {whole}"
 
 
-def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
-    """Names of the tasks that lose by them, the one with the largest share of a CPU first: those
-    that run on their CPUs by `tasks`, or the job that is watched."""
-    watched_job = session.neighbours.watched_job
-    if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
-        names = [thread.comm for thread in watched_job.threads.values()]
-        by_pid = watched_job.name.isdecimal() and names
-        return [max(set(names), key=names.count) if by_pid else watched_job.name]
-    cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    found = [one for cpu in sorted(cpus) if (one := task(tasks.get(str(cpu)))) is not None]
-    found.sort(key=lambda one: -one.share)
-    return list(dict.fromkeys(one.comm for one in found if one.share >= RUNS))
+# --- groups of episodes
+
+STOLEN = "steal", "hypervisor"
+"""Group of what the hypervisor takes, which two detectors report."""
 
 
-_FIELD = re.compile(r"\{(\w+)\}|([a-z]+)\|([a-z]+)")
+def group(episode: Episode) -> tuple[str, str]:
+    """Episodes of one group share a sentence."""
+    stolen = episode.kind == "steal" or (episode.kind, episode.cause) == ("neighbour", STOLEN[1])
+    return STOLEN if stolen else (episode.kind, episode.cause)
 
 
-class _Phrase(NamedTuple):
-    pieces: Sequence[tuple[str, str, str, str]]
-    """Text, and the field or the verb behind it in both tenses; one of them is empty."""
-    end: str
-    fields: frozenset[str]
+def cost(episodes: Iterable[Episode]) -> float:
+    """What they cost together, in CPUs; what a CPU loses in two of them counts once."""
+    by_cpu: dict[int, float] = {}
+    for episode in episodes:
+        share = episode.lost_share
+        for cpu in episode.cpus:
+            by_cpu[cpu] = max(by_cpu.get(cpu, 0.0), share)
+    return sum(by_cpu.values())
 
 
-@cache
-def _split(phrase: str) -> _Phrase:
-    pieces, at = [], 0
-    for found in _FIELD.finditer(phrase):
-        field, present, past = found.groups("")
-        pieces.append((phrase[at : found.start()], field, present, past))
-        at = found.end()
-    return _Phrase(pieces, phrase[at:], frozenset(piece[1] for piece in pieces if piece[1]))
+def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
+    """The groups of these episodes, the costliest first, each with its first episode in front."""
+    groups: dict[tuple[str, str], list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda e: (rank(e.kind), e.start_ns)):
+        groups.setdefault(group(episode), []).append(episode)
+    return sorted(groups.values(), key=lambda g: (-cost(g), rank(g[0].kind), g[0].start_ns))
 
 
-def _filled(phrase: str, known: Mapping[str, Part], *, over: bool) -> list[Part]:
-    """The phrase with its fields put in."""
-    split, made = _split(phrase), list[Part]()
-    for before, field, present, past in split.pieces:
-        made += Part(before), known[field] if field else Part(past if over else present)
-    made.append(Part(split.end))
-    if phrase.startswith("{where}"):
-        made[1] = Part(made[1].text[0].upper() + made[1].text[1:])
-    return made
+def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
+    """These episodes without steal that is also there as a loss of the same CPUs to the hypervisor:
+    two detectors saw it, and nobody lost it twice."""
+    losses: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
+            for cpu in episode.cpus:
+                losses.setdefault(cpu, []).append(episode)
+
+    def covered(steal: Episode, cpu: int) -> bool:
+        """Whether a loss lasted for at least half of the steal. One that runs has no end yet."""
+        for loss in losses.get(cpu, ()):
+            if loss.end_ns is None or steal.end_ns is None:
+                if loss.end_ns is steal.end_ns:
+                    return True
+                continue
+            both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
+            if 2 * both_ns >= max(1, steal.end_ns - steal.start_ns):
+                return True
+        return False
+
+    return [
+        episode for episode in episodes
+        if episode.kind != STOLEN[0] or not all(covered(episode, cpu) for cpu in episode.cpus)
+    ]  # fmt: skip
 
 
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """The same parts, neighbours of one role joined."""
-    made: list[Part] = []
-    for part in parts:
-        if made and made[-1].role == part.role:
-            made[-1] = Part(made[-1].text + part.text, part.role)
-        elif part.text:
-            made.append(part)
-    return made
+# --- evidence
 
 
-def _known(
-    topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
-) -> dict[str, Part]:
-    """What can be put into a phrase besides names."""
-    cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
-    several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
-    evidence = worst.evidence
-    told: dict[str, Part] = {
-        "kind": Part(worst.kind),
-        "where": Part(place),
-        "its": Part("their" if several else "its"),
-        "is": Part(("were" if over else "are") if several else "was" if over else "is"),
-        "counters": Part(_some(worst.cause.split(", "), len(worst.cause)), "name"),
-        "cause": Part(_cause(worst)),
-    }
-    told |= _amounts(worst)
-    return told | ({"label": Part(str(evidence["label"]), "name")} if "label" in evidence else {})
+def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Evidence as in JSON: codes of detectors become text, numbers stay."""
+    found = {}
+    for key, value in evidence.items():
+        name, shown = _WORDED.get(key, (key, None))
+        found[name] = value if shown is None else shown(value)
+    return found
 
 
-def _cause(episode: Episode) -> str:
-    cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
-    if episode.cause == "policy" and isinstance(cap, Cap):
-        return _CAPS.get(cap.by, f"The limit {cap.by}")
-    if episode.cause == "license" and isinstance(simd, Level):
-        return f"{CAUSES['license']} (level {simd.number})"
-    return CAUSES.get(episode.cause, UNKNOWN)
+def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
+    """The evidence in one line, without what the cause already says."""
+    return " · ".join(pieces(cause, evidence))
 
 
-def _people(evidence: Mapping[str, Any], names: Sequence[str], size: int) -> dict[str, Part]:
-    """Who takes and who loses; names are cut to `size` characters."""
-    told: dict[str, Part] = {}
-    if names:
-        told["loser"] = Part(_some(names, size), "name")
-    who, own = (
-        list(dict.fromkeys(one.comm for one in evidence.get(key, ()) if isinstance(one, TaskOnCpu)))
-        for key in ("who", "self")
-    )
-    if who:
-        told["who"] = Part(_some(who, size), "name")
-    elif evidence.get("self"):
-        told["own"] = told.get("loser") or Part(_some(own, size) if own else "the job", "name")
-    return told
+def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
+    """The evidence piece by piece, the most convincing ones first."""
+    evidence = evidence_json(evidence)
+    limits = {limit for key, limit in _LIMITS.items() if key in evidence}
+    keys = [key for key in evidence if key not in limits and key != cause]
+    keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    found = []
+    for key in keys:
+        piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
+        if limit in evidence and key == "IPC":
+            piece = f"IPC {evidence[key]}, alone {evidence[limit]}"
+        elif limit in evidence:  # 150 of 150 W
+            number, _, unit = piece.rpartition(" ")
+            piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
+        found.append(piece)
+    return found
 
 
-def _some(names: Sequence[str], size: int) -> str:
-    """The first name, and how many more."""
-    first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}…"
-    return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
+def evidence_piece(key: str, value: object) -> str:
+    """A piece of evidence as text; the end of its key names the unit of a number."""
+    name = _LABELS.get(key)
+    for end, shown in _UNITS.items():
+        if key.endswith(end) and isinstance(value, int | float):
+            return f"{name or key.removesuffix(end).replace('_', ' ')} {shown(value)}"
+    return f"{name or key.replace('_', ' ') + ':'} {value}"
 
 
-def _amounts(episode: Episode) -> dict[str, Part]:
-    told: dict[str, Part] = {}
-    if amount := lost(episode):
-        told["lost"] = Part(amount, "lost")
-    elif episode.depth is not None and episode.kind == "throttle":
-        told["nothing"] = Part("without measured loss")
-    evidence = episode.evidence
-    if isinstance(simd := evidence.get("simd"), Level):
-        told["level"] = Part(str(simd.number))
-    if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
-        told["climb"] = Part(brief(evidence["steady_s"]), "lost")
-        told["first"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
-        told["steady"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
-    return told
+_LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
+"""Evidence shown together with what it is compared with, by key."""
+_FIRST = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
+"""Keys of the most convincing evidence."""
+MAX_NAMES = 4
+"""Tasks named in one piece of evidence; the others are only counted."""
 
 
-def inside(name: str) -> str:
-    """A cause in the middle of a sentence: abbreviations stay as they are."""
-    return name if name[:2].isupper() else name[0].lower() + name[1:]
+def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
+    return ", ".join(bits)
 
 
-def lost(episode: Episode) -> str:
-    """How much was lost, with its unit; '' if that is nothing or not known."""
-    value = episode.depth
-    if value is None or not math.isfinite(value):
-        return ""
-    if episode.kind in LOW_CLOCK:
-        return f"{value / 1e9:.2f} GHz" if value >= LEAST_HZ else ""
-    if episode.kind == "ramp":
-        return ""
-    if episode.kind == "smi":
-        return "once" if value == 1 else f"{value:.0f} times"
-    whole = episode.kind == "neighbour" and episode.cause != "hypervisor" and value >= 0.1
-    return (rough(value) if whole else f"{percent(value)} %") if value >= _LEAST_SHARE else ""
+def _numbered(bit: Bit) -> str:
+    plain = f"bit {bit.number}"
+    return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
+
+
+def _reasons(seen: PolledBits) -> str:
+    if not seen.polls:
+        return "not reported by this source"
+    return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
+
+
+def _status(seen: PolledBits) -> str:
+    return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+
+
+def _who(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(found, Host):
+        return "another VM on this host, or a CPU cap on this VM"
+    names = [
+        f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
+        else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
+        for one in found[:MAX_NAMES]
+    ]  # fmt: skip
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return ", ".join(names) + more
+
+
+def _always(text: str) -> Callable[[Any], str]:
+    return lambda _: text
+
+
+def _share(of: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{rough(share)} of {of}"
+
+
+def _groups(took: Iterable[GroupTraffic]) -> str:
+    """Groups of resctrl and what each moved: batch 45.1 GB/s."""
+    return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
+
+
+_PCU = _share("the power control unit's cycles", "in ")
+_COUNTED = _always("counted by the kernel")
+_WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+    "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
+    "simd": ("SIMD", lambda simd: f"level {simd.number} in {rough(simd.share)} of cycles"),
+    "limit_reasons": ("limit reason", _reasons),
+    "package_thermal": ("package status", _status),
+    "core_thermal": ("core status", _status),
+    "hsmp_limits": ("HSMP limit", _status),
+    "pstate_limit": ("P-state limit", None),
+    "plr_reasons": ("came on (PLR)", lambda seen: ", ".join(
+        bit.part or f"bit {bit.number}" for bit in seen.bits)),
+    "pcu_power": ("power limit", _PCU),
+    "pcu_current": ("current limit", _PCU),
+    "pcu_thermal": ("thermal limit", _PCU),
+    "pcu_prochot_internal": ("PROCHOT, internal", _PCU),
+    "pcu_prochot_external": ("PROCHOT, external", _PCU),
+    "pcu_vr": ("VR hot", _PCU),
+    "pcu_os": ("limit by the OS", _PCU),
+    "pcu_avx256": ("AVX-256 clip", _PCU),
+    "pcu_avx512": ("AVX-512 clip", _PCU),
+    "package_throttles": ("package throttles", _COUNTED),
+    "package_power_limits": ("package power limits", _COUNTED),
+    "core_throttles": ("core throttles", _COUNTED),
+    "core_power_limits": ("core power limits", _COUNTED),
+    "hwp_max": ("HWP maximum", lambda level: f"level {level.number:.0f} of {level.highest:.0f}"),
+    "hwp_epp": ("energy preference", None),
+    "ceiling": ("ceiling", _always("the base clock: no turbo table is known")),
+    "told_by": ("told by", _always("the kernel, at its end")),
+    "explained_by_modulation": ("duty set in register 19AH", _share("the loss")),
+    "explained_by_thermal": ("thermal or PROCHOT status", _share("the time")),
+    "explained_by_hdc": ("MPERF ran on", _share("the loss")),
+    "explained_by_smi": ("stopped with all other CPUs", _share("the loss")),
+    "explained_by_simd": ("throttled before a SIMD level", _share("the loss")),
+    "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
+    "explained_by_between": ("clock between two steps", _share("the time")),
+    "slots_to_sibling": ("slots that went to the sibling", _share("all")),
+    "ipc": ("IPC", None),
+    "ipc_alone": ("IPC alone", None),
+    "turbo_drop": ("turbo drop", None),
+    "l3_groups": ("L3 groups", _groups),
+    "who": ("who", _who),
+    "self": ("self", _who),
+    "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),
+}  # fmt: skip
+"""The key in JSON and the words for the value, by the key of detectors; None: the value stays."""
+_LABELS = {
+    "busy_hz": "clock", "sibling_active_share": "both busy", "rests on": "from",
+    "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
+    "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
+    "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
+    "as_if_clock_changes_of_8.5_us_per_s": "as if by clock changes of 8.5 us,",
+    "error_share": "error up to", "error_of_idle_share": "of idle",
+    "memory_bytes_per_s": "traffic", "memory_of_best_share": "memory used, of the best seen:",
+    "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
+}  # fmt: skip
+"""Words for keys of JSON that are not clear by themselves."""
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
+    "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
+    "_w": lambda value: f"{value:.0f} W",
+    "_c": lambda value: f"{value:.0f} °C",
+    "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
+    "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
+    "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else brief(value),
+}
+"""Values as text, by the end of the key; the first end that fits is used."""

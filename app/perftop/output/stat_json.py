@@ -17,17 +17,17 @@ from perftop.model.episode import Episode
 from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
-from perftop.output.episode_words import worded
+from perftop.output.sentences import evidence_json
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
-UNTOLD = "the kernel does not tell how long they waited"
+NO_WAITS = "the kernel does not report how long they waited"
 
 
 def text(line: Line) -> str:
-    # Characters that are not ASCII stand in strings only, where JSON reads their escapes.
+    # Characters that are not ASCII are in strings only, where JSON reads their escapes.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -113,7 +113,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 
 
 def _watched(session: Session, moved: ThreadActivity) -> Line:
-    """What the watched job did, as far as looks at its threads in this time told it."""
+    """What the watched job did in this time, by the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
@@ -121,7 +121,7 @@ def _watched(session: Session, moved: ThreadActivity) -> Line:
         "wait_s": number(moved.wait_s), "preemptions": moved.involuntary,
         "sleeps": moved.voluntary,
     }  # fmt: skip
-    return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": UNTOLD}}
+    return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
 
 
 def _package(session: Session, interval: Interval, at: int) -> Line:
@@ -135,7 +135,7 @@ def _package(session: Session, interval: Interval, at: int) -> Line:
 
 
 def _caches(session: Session, interval: Interval) -> Line:
-    """A row for each L3, where the stream tells of them."""
+    """A row for each L3, where the stream has them."""
     columns = [session.counters.columns.get(key) for key in machine_totals.OF_L3.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
     rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
@@ -147,7 +147,7 @@ def _caches(session: Session, interval: Interval) -> Line:
 
 
 def _multiplier(session: Session, key: str) -> Line:
-    """What a tick of the counter is worth; `before`: what was settled, wrongly, before that."""
+    """The value of a tick of the counter; `before`: an earlier, wrong one."""
     found, before = session.calibrations[key], session.factor_before(key)
     line: Line = {"factor": number(found.factor), "state": found.state}
     return line if before is None else line | {"before": before}
@@ -244,6 +244,6 @@ def episode_line(session: Session, episode: Episode) -> Line:
         "end": None if end is None else session.unix(end),
         "depth": episode.depth,
         "cause": episode.cause,
-        "evidence": worded(episode.evidence),
+        "evidence": evidence_json(episode.evidence),
         "confidence": episode.confidence,
     }

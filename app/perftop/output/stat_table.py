@@ -1,28 +1,88 @@
-"""The intervals of `stat` as tables for people."""
+"""The intervals of `stat` as tables for people: which numbers they have, and their lines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import isnan, nan
 
-from perftop.base.format import percent, rough
+from perftop.base.format import GHZ, percent, prefixed, rough
 from perftop.base.text import safe
 from perftop.base.times import when
+from perftop.draw.columns import Column, line, plain
 from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
-from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
 from perftop.output.stat_json import estimates, multiplexed
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import CpuColumns
+from perftop.session.values import CpuColumns, is_possible, of_cpus, of_machine
 
+USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
+         "kernel_cycles", "kernel_instructions")  # fmt: skip
+"""Columns that nobody has to ask for: the most useful metrics that fit into a line."""
 SCREENFUL = 24
-"""Lines between two headings where no terminal says how high it is."""
-NAME_WIDTH, TIME_WIDTH = 5, 10
-MOST_NAME, MOST_TASK = 15, 24
+"""Lines between two headings where the height of the terminal is not known."""
+NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
+"""Columns of a CPU's name, of a time, of a state's widest range (100..100) and of any number; all
+but the first two with their gap."""
 SHARE_WIDTH = len(" (100 %)")
-MOST_CACHES = 8
-"""L3s that are told, those that move most."""
+MAX_NAME, MAX_TASK = 15, 24
+MAX_CACHES = 8
+"""L3s that are listed, those that move most."""
+
+
+# --- the numbers
+
+
+def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
+    """The numbers asked for by key, else the usual ones that this stream can have. The states of
+    cores are not among them: see `has_states`."""
+    chosen = session.evaluator.chosen
+    if asked is None:
+        keys = [key for key in USUAL if chosen[key]]
+        keys += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
+    else:
+        keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
+    known = NUMBERS | session.evaluator.registry.events
+    return tuple(known[key] for key in keys)
+
+
+def has_states(asked: Sequence[str] | None) -> bool:
+    return asked is None or not {"smt", *STATES}.isdisjoint(asked)
+
+
+def known(key: str) -> bool:
+    """Whether a table can have it."""
+    return is_possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
+
+
+def shown_unit(number: Number) -> str:
+    """The unit below its label; that of rates is not in their values."""
+    return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
+
+
+def shown(number: Number, value: float | None) -> str:
+    """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
+    value = nan if value is None else value
+    return prefixed(value) if number.unit == "B" else number.text(value, GHZ)
+
+
+def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
+    """A column for the name of a line, for each number and for each state of a core."""
+    found = [Column("", "", name_width)]
+    found += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    return found + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+
+
+def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
+    """A line of a table; cells after the last column stand as they are."""
+    cells = [*cells, *[""] * (len(columns) - len(cells))]
+    runs = line(columns, [(cell, "") for cell in cells[: len(columns)]])
+    return plain([*runs, ("".join(cells[len(columns) :]), "")])
+
+
+# --- the table
 
 
 class StatTable:
@@ -34,96 +94,78 @@ class StatTable:
         height: int = SCREENFUL,
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
-        self.columns, self._states = columns(session, asked), has_states(asked)
+        self.columns = columns(session, asked)
+        self._states = len(STATES) if has_states(asked) else 0
         self._tasks = asked is not None and "task" in asked
-        self._told = CpuColumns(session)
-        self._left = 0
+        self._tabular = CpuColumns(session)
+        width = TIME_WIDTH if brief else NAME_WIDTH
+        self._placed = table_columns(width, self.columns, self._states)
+        self._lines_left = 0
         """Lines until a heading is due."""
         self._estimated: set[str] = set()
         """Keys of the events that took turns until now."""
 
     def lines(self, interval: Interval) -> list[str]:
-        self._widen(interval)
-        head, rows = ([], [self._alone(interval)]) if self._brief else self._parts(interval)
-        titles: list[str] = []
-        if self._left < len(head) + len(rows):
-            titles = self._titles()
-            self._left = self._height - len(titles)
-        self._left -= len(head) + len(rows)
-        return [*head, *titles, *rows]
-
-    def _widen(self, interval: Interval) -> None:
-        """Makes room for shares of time, under a new heading, once an event takes turns."""
-        found = {key for row in self._session.shown for key in estimates(interval, row)}
+        session = self._session
+        found = {key for row in session.shown for key in estimates(interval, row)}
         if not self._brief and found - self._estimated:
+            # An event takes turns now: make room for shares of time, under a new heading.
             self._estimated |= found
-            self._left = 0
+            wider = [n.key in self._estimated for n in self.columns]
+            placed = table_columns(NAME_WIDTH, self.columns, self._states)
+            for at, more in enumerate(wider, start=1):
+                width = placed[at].width + SHARE_WIDTH * more
+                placed[at] = Column(placed[at].key, placed[at].heading, width)
+            self._placed, self._lines_left = placed, 0
+        everyone = [
+            shown(number, of_machine(session, interval, number.key))
+            if number.scope == "machine" or number.key in session.evaluator.metrics else ""
+            for number in self.columns
+        ]  # fmt: skip
+        if self._brief:
+            split = interval.split
+            cores = [i for i in session.shown_cores() if i < len(split.states)]
+            states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
+            above, rows = [], [[when(interval.time), *everyone, *states]]
+        else:
+            above = _above(session, interval)
+            rows = [["all", *everyone], *self._rows(interval)]
+        titles: list[str] = []
+        if self._lines_left < len(above) + len(rows):
+            units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
+            labels = [column.heading for column in self._placed[1:]]
+            labels += [f"{'task':>{STATE_WIDTH}}"] * self._tasks
+            names = ["time" if self._brief else "cpu", *labels], ["", *units]
+            titles = [table_line(self._placed, cells) for cells in names]
+            self._lines_left = self._height - len(titles)
+        self._lines_left -= len(above) + len(rows)
+        return [*above, *titles, *(table_line(self._placed, cells) for cells in rows)]
 
-    def _parts(self, interval: Interval) -> tuple[list[str], list[str]]:
-        """The time with the packages; then the machine and each CPU, with a core's states in the
-        row of its first one."""
-        session, shown = self._session, self.columns
-        length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
-        head = ["", length + _suspects(interval) + _turns(interval)]
-        head += _packages(session, interval) + _caches(session, interval)
-        head += _watched(session, interval)
-        rows = [self._row("all", self._of_all(interval))]
+    def _rows(self, interval: Interval) -> list[list[str]]:
+        """A row for each CPU; the states of a core are in the row of its first CPU."""
+        session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
-        each = [column.of_cpus(session, interval) for column in shown]
+        values = [of_cpus(session, interval, number.key) for number in self.columns]
         for row in session.shown:
             cpu = session.topology[row].cpu
+            name = f"~{cpu}" if row in interval.suspect else str(cpu)
             if not interval.online[row]:
-                rows.append(self._row(str(cpu), ["off"]))
+                rows.append([str(cpu), "off"])
                 continue
             shares = estimates(interval, row)
-            cells = ["" if column.of_machine
-                     else column.text(float(values[row])) + _share(shares.get(column.key))
-                     for column, values in zip(shown, each, strict=True)]  # fmt: skip
+            cells = [name]
+            for number, each in zip(self.columns, values, strict=True):
+                cell = "" if number.scope == "machine" else shown(number, float(each[row]))
+                if number.key in shares:  # for which share of the time it was counted
+                    cell += f" ({rough(shares[number.key])})"
+                cells.append(cell)
             core = first.get(cpu) if self._states else None
-            split = of_states(interval, core) if core is not None else []
+            cells += [""] * self._states if core is None else of_states(interval, core)
             if self._tasks:
-                task = safe(self._told.task(row, interval), MOST_TASK)
-                split = [*(split or [""] * (len(STATES) * self._states)), f" {task}"]
-            mark = "~" if row in interval.suspect else ""
-            rows.append(self._row(f"{mark}{cpu}", cells, split))
-        return head, rows
-
-    def _alone(self, interval: Interval) -> str:
-        split = interval.split
-        cores = [i for i in self._session.shown_cores() if i < len(split.states)]
-        shares = [percent(split.mean(state, cores)) for state in STATES if self._states]
-        return self._row(when(interval.time), self._of_all(interval), shares)
-
-    def _of_all(self, interval: Interval) -> list[str]:
-        session = self._session
-        return [column.of_all(session, interval) for column in self.columns]
-
-    def _titles(self) -> list[str]:
-        titles = [column.title for column in self.columns]
-        states = [*(STATES if self._states else ()), *[" task"] * self._tasks]
-        what = "time" if self._brief else "cpu"
-        return [
-            self._row(what, [label for label, _ in titles], states),
-            self._row("", [unit for _, unit in titles], ["%"] * (len(STATES) * self._states)),
-        ]
-
-    def _row(self, name: str, cells: Sequence[str], states: Sequence[str] = ()) -> str:
-        widths = [c.width + SHARE_WIDTH * (c.key in self._estimated) for c in self.columns]
-        return row(name, cells, states, widths, TIME_WIDTH if self._brief else NAME_WIDTH)
-
-
-def _share(share: float | None) -> str:
-    """Behind the number of an event that took turns: for which share of the time it counted."""
-    return "" if share is None else f" ({rough(share)})"
-
-
-def row(
-    name: str, cells: Sequence[str], states: Sequence[str], widths: Sequence[int], width: int
-) -> str:
-    """A line of a table; `width`: of the name."""
-    parts = [f"{cell:>{room}}" for cell, room in zip(cells, widths, strict=False)]
-    parts += [f"{state:>{STATE_WIDTH}}" for state in states]
-    return f"{name:>{width}} {' '.join(parts)}".rstrip()
+                task = f"  {safe(self._tabular.task(row, interval), MAX_TASK)}"
+                cells.append(f"{task:>{STATE_WIDTH}}")
+            rows.append(cells)
+        return rows
 
 
 def of_states(interval: Interval, core: int) -> list[str]:
@@ -136,76 +178,57 @@ def of_states(interval: Interval, core: int) -> list[str]:
     ]
 
 
-def _watched(session: Session, interval: Interval) -> list[str]:
-    moved, name = interval.watched, session.neighbours.watched_job.name
-    if moved is None or name is None:
-        return []
-    if not session.neighbours.watched_job.threads:
-        return [f"job {safe(name, MOST_NAME)}: no thread of it is seen"]
-    waited = "" if math.isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
-    times = "once" if moved.involuntary == 1 else f"{moved.involuntary} times"
-    ran = f"job {safe(name, MOST_NAME)}: ran {moved.run_s:.2f} s{waited}"
-    return [f"{ran}, was preempted {times}"]
+# --- lines above the table
 
 
-def _suspects(interval: Interval) -> str:
-    n = len(interval.suspect)
-    return f"  ~ {n} CPUs with suspect samples, left out" if n else ""
+def _above(session: Session, interval: Interval) -> list[str]:
+    """The time, with how far the interval can be believed; then the packages, the L3s that move
+    most and the watched job, as far as they are known."""
+    time = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
+    if interval.suspect:
+        time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
+    if shares := multiplexed(interval):
+        least = percent(min(shares.values()))
+        time += f"  counters shared: counted {least} % of the time at least, and scaled"
+    found = ["", time]
 
-
-def _turns(interval: Interval) -> str:
-    shares = multiplexed(interval)
-    if not shares:
-        return ""
-    least = percent(min(shares.values()))
-    return f"  counters shared: counted {least} % of the time at least, and scaled"
-
-
-# --- lines of packages and of their L3s, above the table
-
-
-def _packages(session: Session, interval: Interval) -> list[str]:
-    """A line for each package: its power and its traffic to memory, as far as they are known."""
-    found = []
     for at, cpus in enumerate(session.hello.packages):
-        values = {name: float(found[at]) for name, found in interval.packages.items()}
-        told = [_power(values), _memory(values)]
-        if any(told):
+        values = {name: float(values[at]) for name, values in interval.packages.items()}
+        power, limit, dram, share = (
+            values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
+        )
+        parts = []
+        if not isnan(power):
+            of = "" if isnan(limit) else f" of {limit:.0f}"
+            more = "" if isnan(dram) else f" and {dram:.1f} W for memory"
+            parts.append(f"{power:.1f}{of} W{more}")
+        elif not isnan(dram):
+            parts.append(f"{dram:.1f} W for memory")
+        read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
+        if not isnan(read + written):
+            best = "" if isnan(share) else f", {percent(share)} % of the best seen"
+            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best}")
+        if parts:
             number = session.topology[session.position[cpus[0]]].package
-            found.append(f"package {number}: {' · '.join(filter(None, told))}")
-    return found
+            found.append(f"package {number}: {' · '.join(parts)}")
 
+    traffic = interval.caches.get("memory_bytes_per_s")
+    held = interval.caches.get("occupancy_bytes")
+    if traffic is not None:
+        rows = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+        rows.sort(key=lambda at: -float(traffic[at]))
+        for at in sorted(rows[:MAX_CACHES]):
+            used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
+            found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
 
-def _power(values: Mapping[str, float]) -> str:
-    power, limit = (values.get(name, math.nan) for name in ("power_w", "power_limit_w"))
-    dram = values.get("power_dram_w", math.nan)
-    if math.isnan(power):
-        return "" if math.isnan(dram) else f"{dram:.1f} W for memory"
-    of = "" if math.isnan(limit) else f" of {limit:.0f}"
-    more = "" if math.isnan(dram) else f" and {dram:.1f} W for memory"
-    return f"{power:.1f}{of} W{more}"
-
-
-def _memory(values: Mapping[str, float]) -> str:
-    rates = [values.get(name, math.nan) for name in MEMORY]
-    if any(map(math.isnan, rates)):
-        return ""
-    text = "memory {:.1f} GB/s read, {:.1f} written".format(*(rate / 1e9 for rate in rates))
-    share = values.get(OF_BEST, math.nan)
-    return text if math.isnan(share) else f"{text}, {percent(share)} % of the best seen"
-
-
-def _caches(session: Session, interval: Interval) -> list[str]:
-    """The L3s that move most, and how much of each is in use."""
-    traffic, held = (
-        interval.caches.get(name) for name in ("memory_bytes_per_s", "occupancy_bytes")
-    )
-    if traffic is None:
-        return []
-    known = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
-    known.sort(key=lambda at: -float(traffic[at]))
-    found = []
-    for at in sorted(known[:MOST_CACHES]):
-        used = "" if held is None or math.isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
-        found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+    moved, watched_job = interval.watched, session.neighbours.watched_job
+    if moved is not None and watched_job.name is not None:
+        job = f"job {safe(watched_job.name, MAX_NAME)}:"
+        if not watched_job.threads:
+            return [*found, f"{job} no running thread found"]
+        waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
+        count = moved.involuntary
+        times = "was never preempted" if not count else (
+            f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
+        found.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
     return found

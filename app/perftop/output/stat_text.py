@@ -1,33 +1,35 @@
-"""A session as text for people: its heading, its episodes and the lines at its end, with tables of
-minimum, mean, maximum and fifth percentile of every measure."""
+"""A session as text for people: its heading, its episodes and the lines at its end. These are what
+became of a command, and tables of minimum, mean, maximum and fifth percentile of every measure."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
-from perftop.base.format import many, percent
-from perftop.base.text import ranges
+import numpy as np
+
+from perftop.base.format import clock, many, percent, rough, scale
+from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
+from perftop.draw.columns import Column
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS, cause_of
+from perftop.model.numbers import Number
 from perftop.model.smt import STATES
-from perftop.output import sentences
-from perftop.output.command_text import block, headline
-from perftop.output.episode_words import evidence, where
-from perftop.output.stat_columns import Show, Shown, columns
+from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
-from perftop.output.stat_table import row
+from perftop.output.stat_table import columns, shown, shown_unit, table_columns, table_line
 from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
 
-MOST_CPUS = 60
-"""Most characters of a list of CPUs."""
-MOST_SENTENCE = 200
-"""Most characters of the sentence on an episode."""
+MAX_CPU_LIST, MAX_SENTENCE = 60, 200
+"""Characters of a list of CPUs, and of the sentence about an episode."""
 SPANS = ("min", "mean", "max", "p5")
-EACH_WIDTH = 12
-MOST_EACH = 8
-"""Most CPUs that the summary of a command lists one by one, in four lines each."""
+EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
+MAX_EACH = 8
+"""CPUs that the summary of a command lists one by one, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
 """Titles of means over some CPUs; what a CPU did was not all for the job."""
 
@@ -39,160 +41,290 @@ def heading(session: Session) -> list[str]:
     cpus = many(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
-    lines += [f"# {text}" for text in missing_text(session)]
-    return lines
+    return lines + [f"# {missing}" for missing in missing_text(session)]
 
 
 def episode(session: Session, found: Episode) -> str:
     """An episode in one line: the sentence of the screen, when it was, all its CPUs if the sentence
     has not named them, and the evidence."""
-    place = where(session.topology, found.cpus, MOST_CPUS)
-    told = evidence(found.cause, found.evidence)
-    sentence = _sentence(session, found)
-    beside = place if found.cpus and "(+" in sentence else ""
-    return " · ".join(part for part in (f"! {sentence}", beside, told) if part)
+    said = _sentence(session, found)
+    place = where(session.topology, found.cpus, MAX_CPU_LIST) if found.cpus else ""
+    parts = f"! {said}", place if "(+" in said else "", evidence(found.cause, found.evidence)
+    return " · ".join(part for part in parts if part)
 
 
 def _sentence(session: Session, found: Episode) -> str:
     over = found.end_ns is not None
-    names = () if over else sentences.losers(session, [found], session.tasks)
-    parts = sentences.sentence(session.topology, [found], names, over=over, most=MOST_SENTENCE)
+    names = () if over else losers(session, [found], session.tasks)
     start, lasted_ns = when(session.unix(found.start_ns)), (found.end_ns or 0) - found.start_ns
-    if not over:
-        return f"{sentences.text(parts)}, since {start}"
-    span = f", for {length(lasted_ns)} from {start}" if lasted_ns else f", at {start}"
-    return sentences.text(parts) + span
+    time = f"since {start}"
+    if over:
+        time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
+    return text(sentence(session.topology, [found], names, over=over, when=time, most=MAX_SENTENCE))
 
 
 def ending(
     session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
     asked: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
-    """The lines at the end: the command, if there was one, and the summary. `asked`: keys of what
-    is summed up, None: the usual. `brief`: without the CPUs, and of a command only its lines."""
+    """The lines at the end: the command, if there was one, and the summary. `line`: the same as
+    JSON. `asked`: keys of what is summed up, None: the usual. `brief`: without the CPUs, and of a
+    command only its lines."""
     lines = []
     if argv is not None:
         lines = ["", headline(argv[0], line), "", *block(session, argv, line)]
     if session.frames < 2 or (brief and argv is not None):
         return lines
-    return [*lines, "", *_summary(session, tally, line, asked, brief=brief)]
-
-
-def _summary(
-    session: Session, tally: Tally, line: Line, asked: Sequence[str] | None, *, brief: bool
-) -> list[str]:
-    """The whole run, from its JSON summary: minimum, mean, maximum and fifth percentile of every
-    measure, and the episodes."""
-    elapsed_s = line["elapsed_s"]
+    elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
     samples, cpus = many(session.frames - 1, "sample"), many(len(session.shown), "CPU")
-    lines = [f"{elapsed_s:.3f} s, {samples} of {cpus}"]
-    metrics = session.evaluator.metrics
-    shown = [column for column in columns(session, asked) if column.key in metrics]
-    lines += _machine(line, shown) + _states(line)
-    lines += _job_lines(session, line) + _energy_lines(line)
-    if line["run"] is not None and not brief:
-        lines += _each(session, line, shown)
-    lines += [
-        f"{kind}: {sum(causes.values())} ({', '.join(f'{c} {n}' for c, n in causes.items())})"
-        for kind, causes in tally.counted.items()
-    ]
-    lines += [f"worst {episode.kind}: {_sentence(session, episode)}" for episode in tally.worst()]
-    whole = "own_cpu_s" in line  # else only what the probe has told of itself is known
-    name, own = ("own", line["own_cpu_s"]) if whole else ("probe", line["probe_cpu_s"])
-    cost = "n/a" if own is None else f"{own:.2f} s CPU ({100 * own / elapsed_s:.1f} % of one CPU)"
-    lost, suspect = session.lost, session.suspect_samples
-    lines.append(f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}")
-    return lines
+    numbers = [number for number in columns(session, asked) if number.key in metrics]
+    lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
+    lines += _measures(line, numbers) + _states(line)
 
-
-def _job_lines(session: Session, line: Line) -> list[str]:
     job, run = line["job"], line["run"]
-    if job is None or run is None:
-        return []
-    used_s = run["user_s"] + run["sys_s"]
-    at = where(session.topology, job["cpus"], MOST_CPUS)
-    seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
-    return [f"job on {at}: {seen}; processes shorter than a second may be missed"]
-
-
-def _energy_lines(line: Line) -> list[str]:
-    energy_j = line["energy_j"]
-    if energy_j is None or not line["elapsed_s"]:
-        return ["energy n/a"]
-    dram_j, text = line["energy_dram_j"], f"energy {energy_j:.1f} J"
-    dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
-    return [f"{text} · {energy_j / line['elapsed_s']:.1f} W{dram}"]
+    if job is not None and run is not None:
+        place = where(session.topology, job["cpus"], MAX_CPU_LIST)
+        used_s = run["user_s"] + run["sys_s"]
+        seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
+        lines.append(f"job on {place}: {seen}; processes shorter than a second can be missed")
+    energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
+    if energy_j is None or not elapsed_s:
+        lines.append("energy n/a")
+    else:
+        dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
+        lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
+    if run is not None and not brief:
+        lines += _each_cpu(session, line, numbers)
+    for kind, causes in tally.counted.items():
+        counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
+        lines.append(f"{kind}: {sum(causes.values())} ({counts})")
+    lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
+    whole = "own_cpu_s" in line  # else only the probe's own account is known
+    name, own_s = ("own", line["own_cpu_s"]) if whole else ("probe", line["probe_cpu_s"])
+    share = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
+    cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share})"
+    lost, suspect = session.lost, session.suspect_samples
+    return [*lines, f"{name} cost {cost} · frames lost {lost} · suspect samples {suspect}"]
 
 
 # --- tables
 
 
-def _machine(line: Line, shown: Sequence[Shown]) -> list[str]:
+def _measures(line: Line, numbers: Sequence[Number]) -> list[str]:
     """The table of measures, with means over the CPUs that the job ran on and over the others."""
     groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
-    titles = (*SPANS, *groups)
-    lines = [f"{'':>24}" + "".join(f"{name:>9}" for name in titles)]
-    for column in shown:
-        key, show = column.key, column.text
-        means = [group[key] and group[key]["mean"] for group in groups.values()]
-        told = [_at(line["machine"][key], name, show) for name in SPANS]
-        cells = [f"{text:>9}" for text in (*told, *(_cell(mean, show) for mean in means))]
-        lines.append(f"{' '.join(column.title).rstrip():>24}" + "".join(cells))
+    placed = [Column("", "", LABEL_WIDTH)]
+    placed += [Column("", title, SPAN_WIDTH) for title in (*SPANS, *groups)]
+    lines = [table_line(placed, [column.heading for column in placed])]
+    for number in numbers:
+        cells = _spans(number, line["machine"][number.key])
+        for group in groups.values():
+            measure = group[number.key]
+            cells.append(shown(number, measure["mean"] if measure else None))
+        label = f"{number.label} {shown_unit(number)}".rstrip()
+        lines.append(table_line(placed, [label, *cells]))
     return lines
+
+
+def _spans(number: Number, measure: Line | None) -> list[str]:
+    return [shown(number, measure[span] if measure else None) for span in SPANS]
 
 
 def _states(line: Line) -> list[str]:
     """The mean of each SMT state over the cores for which it is known."""
-    parts = []
-    most = 0
+    parts, most = [], 0
     for state in STATES:
-        known = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
-        if known:
-            parts.append(f"{state} {percent(sum(known) / len(known))} %")
-            most = max(most, len(known))
+        means = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
+        if means:
+            parts.append(f"{state} {percent(sum(means) / len(means))} %")
+            most = max(most, len(means))
     return [f"SMT states, mean of {many(most, 'core')}: {' · '.join(parts)}"] if parts else []
 
 
-def _each(session: Session, line: Line, shown: Sequence[Shown]) -> list[str]:
-    """Lines for each CPU and its core; above MOST_EACH CPUs only for those that the job ran on."""
+def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
+    """Four lines for each CPU, and for the states of each of their cores; above MAX_EACH CPUs only
+    for those that the job ran on."""
     cpus = line["cpus"]
-    if len(cpus) > MOST_EACH and line["job"] is not None:
+    if len(cpus) > MAX_EACH and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
-    cpus = cpus[:MOST_EACH]
-    widths, titles = [c.width for c in shown], [c.title for c in shown]
-    names = ("cpu", [label for label, _ in titles]), ("", [unit for _, unit in titles])
-    lines = ["", *(row(name, cells, [], widths, EACH_WIDTH) for name, cells in names)]
+    cpus = cpus[:MAX_EACH]
+    placed = table_columns(EACH_WIDTH, numbers)
+    lines = ["", table_line(placed, ["cpu", *(number.label for number in numbers)])]
+    lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
     for cpu in cpus:
-        for span in SPANS:
-            cells = [_at(cpu[column.key], span, column.text) for column in shown]
-            lines.append(row(_named(cpu["cpu"], span), cells, [], widths, EACH_WIDTH))
+        by_number = [_spans(number, cpu[number.key]) for number in numbers]
+        for at, span in enumerate(SPANS):
+            name = f"{cpu['cpu'] if at == 0 else ''} {span:>4}"
+            lines.append(table_line(placed, [name, *(texts[at] for texts in by_number)]))
     if left := len(line["cpus"]) - len(cpus):
-        lines.append(f"  … and {many(left, 'CPU')} more: stat --json tells all")
-    return [*lines, *_each_core(session, line, {cpu["cpu"] for cpu in cpus}), ""]
+        lines.append(f"  … and {many(left, 'CPU')} more: stat --json has all")
+
+    placed = table_columns(EACH_WIDTH, (), len(STATES))
+    titles = ["", table_line(placed, ["core of", *STATES]), table_line(placed, ["", *"%%%%"])]
+    listed = {cpu["cpu"] for cpu in cpus}
+    for i, states in zip(session.shown_cores(), line["cores"], strict=True):
+        core, smt = session.cores[i], states["smt"]
+        if listed.isdisjoint(core) or not any(smt.values()):
+            continue
+        lines, titles = lines + titles, []
+        for at, span in enumerate(SPANS):
+            shares = [percent(smt[s][span] if smt[s] else float("nan")) for s in STATES]
+            name = f"{ranges(core) if at == 0 else ''} {span:>4}"
+            lines.append(table_line(placed, [name, *shares]))
+    return [*lines, ""]
 
 
-def _each_core(session: Session, line: Line, cpus: set[int]) -> list[str]:
-    """The states of the cores that have one of these CPUs."""
-    lines: list[str] = []
-    for i, told in zip(session.shown_cores(), line["cores"], strict=True):
-        core, smt = session.cores[i], told["smt"]
-        if not cpus.isdisjoint(core) and any(smt.values()):
-            for span in SPANS:
-                shares = [_at(smt[state], span, percent) for state in STATES]
-                lines.append(row(_named(ranges(core), span), [], shares, [], EACH_WIDTH))
-    heads = ("core of", STATES), ("", ["%"] * len(STATES))
-    title = [row(name, [], cells, [], EACH_WIDTH) for name, cells in heads]
-    return ["", *title, *lines] if lines else []
+# --- a command
+
+MAX_NAME, MAX_COMMAND = 24, 100
+ALONE_CPUS = 1.05
+"""Up to so many busy CPUs it is said where a command ran, not how many it kept busy."""
+MIN_WAIT = 0.01
+"""Share of the elapsed time from which waiting is reported."""
+MIN_ALONE = 0.1
+"""Share of the elapsed time with one CPU at work from which that is reported."""
+MIN_SEEN = 0.9
+"""Share of its running time that must have been seen; with less, it waited longer than is known."""
+BLOCK_LABEL = 13
 
 
-def _named(what: object, span: str) -> str:
-    """The label of a line; the name is on the first of its lines only."""
-    return f"{what if span == SPANS[0] else ''} {span:>4}"
+def headline(command: str, line: Line) -> str:
+    """Where the command's time went. `line`: the summary, with a run. Times are of the whole tree
+    of the command."""
+    run, job = line["run"], line["job"]
+    used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
+    name = safe(Path(command).name or command, MAX_NAME)
+    took = f"{name} took {'at most ' if run.get('late_s') else ''}{_span(wall_s)}"
+    if wall_s < 0.1:
+        return f"{took}."
+    waited = ""
+    waited_s = 0.0 if job is None else job["waited_s"] or 0.0
+    if job is not None and waited_s > 0 and waited_s >= MIN_WAIT * wall_s:
+        least = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
+        waited = f"{least} {_span(waited_s)} for a CPU"
+        behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
+        if behind is not None:
+            waited += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+    if used_s <= ALONE_CPUS * wall_s:
+        place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
+        waited = f" and waited{waited}" if waited else ""
+        return f"{took}: it ran {_span(used_s)}{place}{waited}."
+    waited = f"; its tasks waited{waited}" if waited else ""
+    busy = line.get("busy")
+    alone = ""
+    if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE * wall_s:
+        alone = f" One CPU alone worked for {busy['one_s']:.1f} s."
+    kept = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
+    return f"{took} and {kept}{waited}.{alone}"
 
 
-def _at(measure: Line | None, span: str, show: Show) -> str:
-    return _cell(measure[span] if measure else None, show)
+def _span(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms" if 0 < seconds < 0.1 else f"{seconds:.2f} s"
 
 
-def _cell(value: float | None, show: Show) -> str:
-    return show(float("nan") if value is None else value)
+def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
+    """A line each: the command's times, what the CPUs did, what it waited for, and who else ran.
+    What is not known is left out. `line`: the summary, with a run."""
+    run, job, others, machine = line["run"], line["job"], line.get("others"), line["machine"]
+    user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
+    slack_s = run["slack_s"]
+    measured = "not known when in the measurement it ran"
+    if slack_s is not None:
+        measured = f"measured {slack_s:.3f} s longer"
+    work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
+    if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
+        work.append(f"{percent(kernel['mean'])} % in the kernel")
+    both = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    if sum(both) >= MIN_WAIT * len(both) > 0:
+        work.append(f"both threads of a core {rough(sum(both) / len(both))}")
+    waits = ""
+    if job is not None:
+        times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
+        waits = " and ".join(f"{s:.2f} s for {what}" for what, s in times.items() if s is not None)
+        unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
+        waits = f"{'at least ' if unseen else ''}{waits}, all tasks together" if waits else ""
+    ran = ""
+    if others is not None:
+        ran = f"at least {others['cpus']:.1f} CPUs on average"  # what is short-lived is not seen
+        if (most := others["most"]) is not None:
+            name = f"{safe(most['comm'], MAX_NAME)}[{most['pid']}]"
+            ran += f"; most: {name}, {most['ran_s']:.1f} s on CPU {ranges(most['cpus'])}"
+    texts = {
+        "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
+        f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
+        "CPUs busy": _busy(line.get("busy")), "clock": _clock(session, line),
+        "work": ", ".join(work), "used": ", ".join(_used(line)), "waits": waits, "others": ran,
+        "energy": _energy(line),
+    }  # fmt: skip
+    lines = [f"{name:<{BLOCK_LABEL}}{part}" if len(name) < BLOCK_LABEL else f"{name}   {part}"
+             for name, part in texts.items() if part]  # fmt: skip
+    if run["missed"]:
+        lines.append(f"CPUs {ranges(run['missed'])} were off or unreadable at its start or end")
+    return lines
+
+
+def _busy(busy: Line | None) -> str:
+    if busy is None:
+        return ""
+    who = f" ({safe(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
+    spans = (
+        (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", who),
+        ("between for", "between_s", ""), ("none for", "none_s", ""),
+    )  # fmt: skip
+    least_s = MIN_WAIT * sum(busy[key] for _, key, _ in spans)
+    return ", ".join(
+        f"{name} {busy[key]:.1f} s{more}" for name, key, more in spans if busy[key] > least_s
+    )
+
+
+def _clock(session: Session, line: Line) -> str:
+    measure = line["machine"]["busy_hz"]
+    if measure is None:
+        return ""
+    ceilings = session.whole().ceiling_hz[session.shown_cores()]
+    ceilings = ceilings[np.isfinite(ceilings)]
+    of = f" of {clock(float(ceilings.mean()))}" if len(ceilings) else ""
+    below = line["totals"].get("below_ceiling") or 0.0
+    if below < MIN_WAIT:
+        return f"{clock(measure['mean'])}{of} GHz"
+    kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
+    causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
+    unknown = cause_of("unknown").subject
+    why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
+    return f"{clock(measure['mean'])}{of} GHz, below it {rough(below)} of the time{why}"
+
+
+def _used(line: Line) -> list[str]:
+    """What was used: the machine's cycles; the rest is the command's own."""
+    run, totals, found = line["run"], line["totals"], []
+    if {"instructions", "cycles"} <= totals.keys():
+        counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"
+        found.append(f"{counts} on all CPUs")
+    if run["switches"] is not None:
+        found.append(f"{_si(run['switches'])} switches")
+    if run["page_faults"] is not None:
+        disk = f" ({run['disk_faults']} from disk)" if run["disk_faults"] else ""
+        found.append(f"{_si(run['page_faults'])} page faults{disk}")
+    if run["peak_bytes"] is not None:
+        found.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
+    return found
+
+
+def _si(value: float) -> str:
+    power, prefix = scale(value)
+    return f"{value / 10**power:.3g} {prefix}" if prefix else f"{value:.0f}"
+
+
+def _energy(line: Line) -> str:
+    energy_j, elapsed_s = line["energy_j"], line["elapsed_s"]
+    own_s, dram_j = line.get("own_cpu_s"), line.get("energy_dram_j")
+    if energy_j is None:
+        return ""
+    parts = []
+    if elapsed_s:
+        amount = f"{energy_j / 1e3:.2f} kJ" if energy_j >= 1e3 else f"{energy_j:.1f} J"
+        dram = f" (memory {dram_j / elapsed_s:.1f} W)" if dram_j is not None else ""
+        parts.append(f"{amount}, {energy_j / elapsed_s:.1f} W{dram}")
+        if own_s is not None:
+            parts.append(f"own cost {100 * own_s / elapsed_s:.1f} % of one CPU")
+    return "   ".join(parts)

@@ -36,7 +36,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
-    from perftop.output.live_measurement import Beside
+    from perftop.output.measurement import CommandMeasurement
     from perftop.process.run_notes import RunNotes
     from perftop.session.session import Session
 
@@ -59,7 +59,7 @@ class AroundApp(PerfTopApp):
     ) -> None:  # fmt: skip
         super().__init__(opener, interval_ns, config, **more)
         self.tty = tty
-        self.measurement: Beside | None = None
+        self.measurement: CommandMeasurement | None = None
         self._following: asyncio.Task[None] | None = None
         self._gone = False
         """Whether the screen has closed."""
@@ -95,10 +95,10 @@ class AroundApp(PerfTopApp):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                from perftop.output.live_measurement import Beside
+                from perftop.output.measurement import CommandMeasurement
                 from perftop.process.run_notes import RunNotes
 
-                self.measurement = Beside(self.tty.job, rest_s=self._pause_s)
+                self.measurement = CommandMeasurement(self.tty.job, rest_s=self._pause_s)
                 self.measurement.bracket.reached(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
@@ -138,7 +138,9 @@ class AroundApp(PerfTopApp):
                 self.measurement.take(session, message)
             yield message
 
-    def _measure(self, measurement: Beside, messages: list[wire.Message], notes: RunNotes) -> None:
+    def _measure(
+        self, measurement: CommandMeasurement, messages: list[wire.Message], notes: RunNotes
+    ) -> None:
         measured = bool(measurement.summary)
         if kept := [message for message in messages if measurement.admit(message)]:
             self._take(kept)

@@ -15,7 +15,7 @@ from perftop.base.text import colours, utf8
 from perftop.verbs import options
 
 if TYPE_CHECKING:
-    from perftop.output.compare.reading import Reading
+    from perftop.output.compare.readings import Reading
 
 MAX_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
@@ -45,9 +45,10 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
-        from perftop.output.compare import json_line, text
+        from perftop.output.compare import text
+        from perftop.output.compare import text as json_line
         from perftop.output.compare.comparison import compare
-        from perftop.output.compare.numbers import NUMBERS, of_event
+        from perftop.output.compare.readings import NUMBERS, of_event
 
     paths, by_mark, metrics = _sides(args), args.by is not None, options.names(args.metrics)
     for key in metrics or ():
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_json.text(json_line.line(compared, files))]
+        lines = [stat_json.text(json_line.diff_json(compared, files))]
     else:
         titles = [side[0].name if len(side) == 1 else f"{len(side)} files" for side in paths]
         lines = text.lines(
@@ -103,7 +104,7 @@ def _pairs(
 
 def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     """The runs or phases of a file. Where it is damaged is added to `damages`."""
-    from perftop.output.compare.reading import Foreign, from_lines
+    from perftop.output.compare.readings import Foreign, from_lines
 
     try:
         with path.open("rb") as file:
@@ -128,7 +129,7 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
 
 
 def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
-    from perftop.output.compare.recorded import Recorded
+    from perftop.output.compare.readings import Recorded
     from perftop.recording.file import GROWING
     from perftop.recording.source import opened
 

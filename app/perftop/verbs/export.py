@@ -52,10 +52,8 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output.export.fields import chosen, with_events
-        from perftop.output.export.json_lines import JsonLines
+        from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
-        from perftop.output.export.parquet import Parquet, pyarrow
-        from perftop.output.export.table import Delimited
         from perftop.recording.file import UNCHECKED
         from perftop.recording.source import ended, opened
 
@@ -129,7 +127,7 @@ class Export(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from dataclasses import replace
 
-        from perftop.output.export.recorded_command import Command
+        from perftop.output.export.form import Command
         from perftop.session.session import Session
 
         session = Session(hello)

@@ -119,11 +119,11 @@ class Exporter(Follower):
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",
         text_file: Path | None = None,
     ) -> None:  # fmt: skip
-        from perftop.output.exporter.http import Door
+        from perftop.output.exporter.http import Server
 
         super().__init__()
         self._sockets, self._detail, self._file = sockets, detail, text_file
-        self._server = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
+        self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._sampled = False
@@ -195,7 +195,7 @@ class Exporter(Follower):
         for one in self._sockets:
             unix = isinstance(one.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
-            await servers.enter_async_context(await serve(self._server.caller, sock=one))
+            await servers.enter_async_context(await serve(self._server.new_connection, sock=one))
             warning = "; whoever can reach it can read it" if public(one) else ""
             complain(f"{address(one)}: {self._page.series} series{warning}")
 

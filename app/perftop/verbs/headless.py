@@ -57,7 +57,7 @@ class Measured(Follower):
     ) -> None:  # fmt: skip
         """`start`: the job's one run, where several machines are measured around it. `rest_s`:
         seconds for which no sample is waited for while the command runs."""
-        from perftop.output.live_measurement import Measurement
+        from perftop.output.measurement import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job = job

@@ -75,8 +75,7 @@ def size_bytes(text: str) -> int:
 
 def kinds(text: str | None) -> tuple[str, ...]:
     """Kinds and causes of episodes in a list. Raises Failed."""
-    from perftop.model.kinds import KINDS
-    from perftop.output.sentences import CAUSES
+    from perftop.model.kinds import CAUSES, KINDS
 
     names = () if text is None else tuple(dict.fromkeys(text.split(",")))
     known = [*KINDS, *CAUSES]
@@ -330,12 +329,12 @@ class Command(Follower):
     """Measures the command that is recorded, for its summary and for the notes in the file."""
 
     def __init__(self, job: Job, start: Start | None = None) -> None:
-        from perftop.output.live_measurement import Beside
+        from perftop.output.measurement import CommandMeasurement
         from perftop.process.run_notes import RunNotes
 
         super().__init__()
         self._job = job
-        self.measurement = Beside(job, start, REST_S)
+        self.measurement = CommandMeasurement(job, start, REST_S)
         self.notes = RunNotes(job, self.measurement.bracket)
         self._waiting: list[wire.Message] = []
         """Messages that are not measured yet."""

@@ -155,7 +155,7 @@ class Stat(Measured):
 
     def on_interval(self, interval: Interval) -> None:
         from perftop.output import stat_json
-        from perftop.output.export.json_lines import only
+        from perftop.output.export.forms import only
 
         if self._args.json:
             line = stat_json.interval_line(self.session, interval)
@@ -166,7 +166,7 @@ class Stat(Measured):
     def on_end(self) -> None:
         """Prints the episodes that still run, and the summary."""
         from perftop.output import stat_text
-        from perftop.output.export.json_lines import only
+        from perftop.output.export.forms import only
 
         if not self.measured:
             return
@@ -208,7 +208,7 @@ class Stat(Measured):
 def _columns(metrics: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE
-    from perftop.output import stat_columns
+    from perftop.output import stat_table as stat_columns
     from perftop.output.export.fields import chosen
 
     keys = [field.key for field in chosen(metrics)]

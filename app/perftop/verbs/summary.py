@@ -18,7 +18,7 @@ from perftop.verbs import options
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.output.summary.phase import Phase
+    from perftop.output.summary_text import Phase
     from perftop.session.session import Session
 
 Moment = int | str | None
@@ -48,8 +48,8 @@ def place(text: str) -> int | str:
 def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
-        from perftop.output.summary import text
-        from perftop.output.summary.phase import json_line, phase
+        from perftop.output import summary_text as text
+        from perftop.output.summary_text import phase, phase_json
         from perftop.recording.source import ended, opened
         from perftop.session.session import MAX_BATCH
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
     total = phase(whole.session, WHOLE)
     if args.json:
-        lines = [stat_json.text(json_line(one)) for one in (*phases.found, total)]
+        lines = [stat_json.text(phase_json(one)) for one in (*phases.found, total)]
     else:
         lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
@@ -133,7 +133,7 @@ class Phases(Follower):
         return False
 
     def on_end(self) -> None:
-        from perftop.output.summary.phase import phase
+        from perftop.output.summary_text import phase
 
         if self._label and self.session.frames > 1 and len(self.found) < MAX_PHASES:
             self.found.append(phase(self.session, self._label))

@@ -115,9 +115,10 @@ class Why(Measured):
 
     def on_end(self) -> None:
         from perftop.output import stat_json
+        from perftop.output import why_text as json_line
+        from perftop.output import why_text as text
         from perftop.output.run_summary import run_line
-        from perftop.output.why import json_line, text
-        from perftop.output.why.report import report
+        from perftop.output.why_report import report
 
         if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
@@ -133,7 +134,7 @@ class Why(Measured):
         found = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.text(json_line.line(session, found, run))]
+            lines = [stat_json.text(json_line.why_json(session, found, run))]
         else:
             lines = text.lines(session, found, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))

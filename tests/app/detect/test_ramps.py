@@ -26,7 +26,7 @@ from perftop.detect.ramps import (
 )
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.episode_words import evidence
+from perftop.output.sentences import evidence
 
 GHZ = 1e9
 NAN = float("nan")

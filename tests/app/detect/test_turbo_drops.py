@@ -21,7 +21,7 @@ from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
 from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.episode_words import worded
+from perftop.output.sentences import evidence_json
 from perftop.session.session import Session
 
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
@@ -292,7 +292,7 @@ def test_a_session_tells_it_with_its_evidence() -> None:
     session, _ = seen(Machine(ceiling_hz=3.62e9))
     (episode,) = session.detector.running
     assert episode.depth == pytest.approx(0.62e9)
-    told = worded(episode.evidence)
+    told = evidence_json(episode.evidence)
     assert json.loads(json.dumps(told)) == told
     assert told == {
         "limit reason": "not told by this source",

@@ -9,7 +9,7 @@ import pytest
 from perfprobe.wire import Cpu
 from perftop.model.episode import GroupTraffic
 from perftop.model.memory import DEFAULT, L3Groups
-from perftop.output.episode_words import evidence
+from perftop.output.sentences import evidence
 
 S = 1_000_000_000
 TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]

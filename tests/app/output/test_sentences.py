@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import replace
 from typing import Any
 
+import made
 import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.model.episode import Cap, CrowdedCpu, Episode, Host, Level, TaskOnCpu
-from perftop.output.sentences import MOST, lasting, losers, lost, sentence, text
+from perftop.base.times import length
+from perftop.detect.halts import SIGNS
+from perftop.detect.low_clock_causes import FLAGS, PCU
+from perftop.model.episode import (
+    Bit,
+    Cap,
+    CrowdedCpu,
+    Episode,
+    Host,
+    Level,
+    OutOf,
+    PolledBits,
+    TaskOnCpu,
+)
+from perftop.output.sentences import (
+    MAX_SENTENCE,
+    cause,
+    clocks,
+    cost,
+    depth,
+    evidence,
+    evidence_json,
+    evidence_piece,
+    grouped,
+    lasting,
+    losers,
+    lost,
+    sentence,
+    text,
+    unique_losses,
+    where,
+)
 from perftop.session.interval import Tasks
 
 S = 1_000_000_000
@@ -32,38 +63,30 @@ def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
     ]
 
 
-def told(
-    kind: str, cause: str, cpus: list[int], depth: float | None, evidence: Mapping[str, Any],
-    names: list[str], *, over: bool = False, when: str = WHEN, most: int = MOST,
-) -> str:  # fmt: skip
-    episode = Episode(kind, cpus, S, None, depth, cause, dict(evidence))
-    return text(sentence(machine(), [episode], names, over=over, when=when, most=most))
-
-
 PACKAGE = [0, 1, 2, 3, 8, 9, 10, 11]
 LOW = {"busy_hz": 2.88e9, "ceiling_hz": 3.5e9}
 CASES = [
-    *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW, [], ["package 0", "0.62 GHz", name])
+    *(("turbo-drop", cause, PACKAGE, 0.62e9, LOW, [], ["package 0", "2.88 of 3.50 GHz", name])
       for cause, name in (
-          ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("current", "current"), ("thermal", "Heat"),
-          ("prochot", "PROCHOT"), ("vr", "voltage regulator"), ("hwp", "HWP"),
-          ("license", "SIMD"), ("hypervisor", "hypervisor"), ("unknown", "unknown"),
-          ("policy", "limit"))),
+          ("power-pl1", "PL1"), ("power-pl2", "PL2"), ("current", "current"),
+          ("thermal", "Thermal"), ("prochot", "PROCHOT"), ("vr", "voltage regulator"),
+          ("hwp", "HWP"), ("license", "SIMD"), ("hypervisor", "hypervisor"),
+          ("unknown", "unknown"), ("policy", "limit"))),
     ("turbo-drop", "policy", PACKAGE, 1e9, {"cap": Cap("scaling_max_freq", 2e9)}, [],
      ["scaling_max_freq", "1.00 GHz"]),
     ("turbo-drop", "policy", ALL, 1e9, {"cap": Cap("turbo off, config-TDP", 2e9)}, [],
      ["turbo", "1.00 GHz", "both packages"]),
     ("turbo-drop", "license", [0, 8], 0.3e9, {"simd": Level(2, 0.8)}, [],
      ["level 2", "0.30 GHz", "core 0:0"]),
-    ("throttle", "thermal", PACKAGE, 0.021, {}, [], ["Heat", "package 0", "2.1 %"]),
+    ("throttle", "thermal", PACKAGE, 0.021, {}, [], ["Thermal", "package 0", "2.1 %"]),
     ("throttle", "prochot", PACKAGE, 0.0, {}, [], ["PROCHOT", "package 0", "without"]),
-    ("throttle", "thermal", [3], None, {"throttled_s": 0.8}, [], ["Heat", "CPU 3"]),
-    ("throttle", "modulation", [3], 0.5, {}, [], ["Clock modulation", "CPU 3", "50.0 %"]),
+    ("throttle", "thermal", [3], None, {"throttled_s": 0.8}, [], ["Thermal", "CPU 3"]),
+    ("throttle", "modulation", [3], 0.5, {}, [], ["Clock modulation", "CPU 3", "50 %"]),
     ("license", "level", [0, 8], 0.3e9, {"simd": Level(1, 0.8)}, [],
      ["level 1", "0.30 GHz", "core 0:0"]),
     ("license", "level", [0, 8], 0.0, {"simd": Level(2, 0.8)}, [], ["level 2", "core 0:0"]),
     ("license", "level", [0, 8], None, {"simd": Level(2, 0.8)}, [], ["level 2", "core 0:0"]),
-    *(("involuntary-halt", cause, [5], 0.0104, {}, [], ["CPU 5", "1.0 %", name])
+    *(("involuntary-halt", cause, [5], 0.0113, {}, [], ["CPU 5", "1.1 %", name])
       for cause, name in (("modulation", "modulation"), ("hdc", "duty"), ("smm", "firmware"),
                           ("simd", "SIMD"), ("clock-change", "clock"), ("unknown", "unknown"))),
     ("neighbour", "sibling", [0, 2, 4, 6, 9, 11], 0.31, {"who": STREAM}, ["lmp"],
@@ -81,11 +104,13 @@ CASES = [
     ("neighbour", "package", [0, 1], 0.12, {"who": STREAM}, ["lmp"],
      ["stream", "12 %", "lmp", "clock", "CPUs 0-1"]),
     ("neighbour", "package", [0, 1], 0.12, {}, ["lmp"], ["Other tasks", "12 %", "lmp"]),
+    ("neighbour", "memory", [0, 1], 0.28, {"who": STREAM}, ["lmp"],
+     ["stream saturate", "memory bandwidth", "28 %", "lmp"]),
     ("neighbour", "hypervisor", [0], 0.138, {"who": Host("kvm")}, ["cc1plus", "as"],
      ["hypervisor", "13.8 %", "CPU 0", "cc1plus (+1)"]),
     ("steal", "hypervisor", [0], 0.138, {"ticks": 9}, ["cc1plus"],
      ["hypervisor", "13.8 %", "CPU 0", "cc1plus"]),
-    ("steal", "hypervisor", [0], 0.138, {}, [], ["hypervisor", "13.8 %", "CPU 0"]),
+    ("steal", "hypervisor", [0], 0.1, {}, [], ["hypervisor", " 10 %", "CPU 0"]),
     ("smi", "firmware", ALL, 200.0, {"SMIs_per_s": 50.0}, [], ["firmware", "200 times"]),
     ("ramp", "-", [2, 10], 2.3e9, {"first_hz": 1.2e9, "steady_hz": 3.5e9, "steady_s": 0.14}, [],
      ["Core 0:2", "140 ms", "1.20", "3.50 GHz"]),
@@ -101,28 +126,31 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("over", [False, True])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
-def test_a_sentence_answers_in_76_characters(case: tuple[Any, ...], *, over: bool) -> None:
-    kind, cause, cpus, depth, evidence, names, answers = case
-    found = told(kind, cause, list(cpus), depth, evidence, names, over=over)
-    assert len(found) <= MOST
-    for answer in answers:
-        assert answer in found
-    assert "0.00" not in found
-    assert not {"{", "|", "  "} & {found[i : i + n] for n in (1, 2) for i in range(len(found))}
+def of_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
+    kind, name, cpus, deep, found, names, answers = case
+    return Episode(kind, [*cpus], S, None, deep, name, dict(found)), names, answers
 
 
-@pytest.mark.parametrize("most", [20, 36, 50, 76, 200])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
-def test_the_number_that_was_lost_is_marked(case: tuple[Any, ...], most: int) -> None:
-    kind, cause, cpus, depth, evidence, names, _ = case
-    episode = Episode(kind, list(cpus), S, None, depth, cause, dict(evidence))
-    parts = sentence(machine(), [episode], names, when=WHEN, most=most)
-    marked = [part.text for part in parts if part.role == "lost"]
-    assert marked == ([lost(episode)] if lost(episode) else ["140 ms"] if kind == "ramp" else [])
-    named = [part.text for part in parts if part.role == "name"]
-    assert all(any(name[:8] in text for text in named) for name in names[:1]) or most < MOST
+def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
+    episode, names, answers = of_case(case)
+    for most in (20, 36, 50, MAX_SENTENCE, 200):
+        for over in (False, True):
+            parts = sentence(machine(), [episode], names, over=over, when=WHEN, most=most)
+            said = text(parts)
+            assert not {"{", "|", "  "} & {
+                said[i : i + n] for n in (1, 2) for i in range(len(said))
+            }
+            assert len(said) <= most
+            assert most < MAX_SENTENCE or all(answer in said for answer in answers)
+            numbers = {lost(episode), clocks([episode]), "140 ms" if episode.kind == "ramp" else ""}
+            marked = [part.text for part in parts if part.role == "lost"]
+            assert len(marked) == (numbers != {""}) or most == 20
+            assert {*marked} <= numbers - {""}
+            named = [part.text for part in parts if part.role == "name"]
+            assert most < MAX_SENTENCE or all(
+                any(name[:8] in part for part in named) for name in names[:1]
+            )
 
 
 def test_the_deepest_of_several_stands_for_them() -> None:
@@ -134,13 +162,25 @@ def test_the_deepest_of_several_stands_for_them() -> None:
     assert "CPU 6 (+5)" in found
 
 
-def test_time_is_the_first_to_go_and_never_the_answer() -> None:
-    wide, narrow = (
-        told("turbo-drop", "power-pl1", PACKAGE, 0.62e9, LOW, [], most=most) for most in (76, 40)
-    )
-    assert wide.endswith(WHEN)
-    assert WHEN not in narrow
-    assert {"PL1", "0.62"} <= {*narrow.split()}
+def test_clocks_are_weighted_by_length_and_cpus() -> None:
+    short = Episode("turbo-drop", [0], 0, S, 1e9, "thermal", {"busy_hz": 2e9, "ceiling_hz": 3e9})
+    long = Episode("turbo-drop", [0, 1, 2], 0, S, 1e9, "thermal", LOW)
+    assert clocks([short, long]) == "2.66 of 3.38 GHz"
+
+
+@pytest.mark.parametrize(("kind", "when", "said"), [
+    ("turbo-drop", "since 09:43", "kept package 0 at 2.88 of 3.50 GHz, since 09:43"),
+    ("turbo-drop", "for 4.1 s", "kept package 0 at 2.88 of 3.50 GHz for 4.1 s"),
+    ("throttle", "for 7.1 s", "stopped package 0 for 12.5 % of 7.1 s"),
+    ("throttle", "since 09:43", "stopped package 0 for 12.5 % of the time, since 09:43"),
+])  # fmt: skip
+def test_the_time_is_part_of_the_sentence(kind: str, when: str, said: str) -> None:
+    deep = 0.125 if kind == "throttle" else 0.62e9
+    episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW))
+    assert text(sentence(machine(), [episode], over=True, when=when)).endswith(said)
+    narrow = text(sentence(machine(), [episode], over=True, when=when, most=40))
+    assert when not in narrow, "it is the first to go"
+    assert "package 0" in narrow
 
 
 def test_a_young_episode_has_a_length_and_an_old_one_a_start() -> None:
@@ -162,3 +202,166 @@ def test_tasks_on_the_cpus_lose_unless_a_job_is_watched() -> None:
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
     session.neighbours.watched_job.name = "lmp"
     assert losers(session, [loss], tasks) == ["lmp"]
+
+
+# --- places, amounts and names
+
+PLACES = [
+    (PACKAGE, "package 0"), ([4, 5, 6, 7, 12, 13, 14, 15], "package 1"), (ALL, "packages 0-1"),
+    ([0, 1, 2, 8, 9, 10, 11], "CPUs 0-2,8-11"), ([0, 1, 2, 3], "CPUs 0-3"), ([5, 13], "core 1:1"),
+    ([5], "CPU 5"), ([4, 5, 12, 13], "cores 1:0-1"), ([4, 5, 12], "CPUs 4-5,12"),
+    ([3, 4, 11, 12], "CPUs 3-4,11-12"), ([0, 99], "CPUs 0,99"),
+]  # fmt: skip
+
+
+def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant() -> None:
+    for cpus, name in PLACES:
+        assert where(machine(), cpus) == name
+    one = machine(1)
+    assert where(one, [3, 7]) == "core 3", "of one package a core needs only its number"
+    assert where(one, [0, 2, 4, 6]) == "cores 0,2"
+    assert where(machine(1, cores=1), [0, 1]) == "core 0"
+    off = [replace(row, online=row.cpu != 9) for row in machine()]
+    assert where(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
+    assert where(off, [9]) == "CPU 9"
+    vm = machine(4, cores=1, threads=1)  # each CPU is a package
+    assert where(vm, [2]) == "CPU 2"
+    assert where(vm, [1, 2]) == "CPUs 1-2"
+    assert where([replace(row, package=None, core=None) for row in vm], [0, 1, 2, 3]) == "CPUs 0-3"
+    assert where(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
+    assert where(made.topology(4), range(8)) == "package 0"
+
+
+@pytest.mark.parametrize(
+    ("ns", "said"),
+    [(0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
+     (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
+)  # fmt: skip
+def test_a_length(ns: int, said: str) -> None:
+    assert length(ns) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, ""),
+     ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
+     ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, "")],
+)  # fmt: skip
+def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, said: str) -> None:
+    assert depth(kind, value) == said
+
+
+def test_a_cause_in_words() -> None:
+    assert cause("turbo-drop", "power-pl1") == "power limit PL1"
+    assert cause("turbo-drop", "unknown") == "cause unknown"
+    assert cause("ramp", "unknown") == cause("ramp", "-") == ""
+    assert cause("suspect", "37 GHz") == "37 GHz"
+
+
+# --- groups
+
+
+def episode(kind: str, cause: str, cpus: list[int], deep: float | None) -> Episode:
+    found = {"ceiling_hz": 3.5e9} if kind == "turbo-drop" else {}
+    return Episode(kind, cpus, 1, None, deep, cause, found)
+
+
+def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -> None:
+    drop = episode("turbo-drop", "power-pl1", [0, 1], 0.35e9)
+    assert cost([drop]) == pytest.approx(0.2)
+    steal = episode("steal", "hypervisor", [0], 0.2)
+    loss = episode("neighbour", "hypervisor", [0, 1], 0.3)
+    assert cost([steal, loss]) == pytest.approx(0.6)
+    unmeasured = episode("throttle", "thermal", [0], None), episode("smi", "firmware", [0], 9)
+    assert cost(unmeasured) == 0
+    assert grouped([steal, loss]) == [[loss, steal]], "what the hypervisor takes is one thing"
+    slight = episode("turbo-drop", "thermal", [9], 0.2e9)
+    losses = [episode("neighbour", "sibling", [cpu], 0.4) for cpu in (0, 1)]
+    drop = episode("turbo-drop", "power-pl1", [*range(8)], 0.62e9)
+    order = grouped([episode("ramp", "-", [3], 2e9), slight, *losses, drop])
+    assert [[e.cause for e in alike] for alike in order] == [
+        ["power-pl1"], ["sibling", "sibling"], ["thermal"], ["-"]]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steal", "loss", "told"), [
+    ((10, 50), (12, 50), ["loss"]),
+    ((10, 50), (30, 50), ["loss"]),  # half of it
+    ((10, 50), (31, 60), ["steal", "loss"]),
+    ((10, 50), (60, 70), ["steal", "loss"]),
+    ((10, None), (20, None), ["loss"]),
+    ((10, None), (20, 30), ["steal", "loss"]),
+])  # fmt: skip
+def test_steal_that_is_a_loss_is_listed_once(
+    steal: tuple[int, int | None], loss: tuple[int, int | None], told: list[str]
+) -> None:
+    found = {
+        "steal": Episode("steal", [0], *steal, 0.2, "hypervisor"),
+        "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
+    }
+    assert unique_losses([*found.values()]) == [found[name] for name in told]
+    elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
+    assert elsewhere in unique_losses([elsewhere, found["loss"]])
+
+
+# --- evidence
+
+
+def test_evidence_stands_beside_its_limit() -> None:
+    power = {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1}
+    assert evidence("x", power) == "power 150 of 150 W · clock 2.48 GHz"
+    assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
+    both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
+    assert evidence("x", both) == "clock 2.48 of 3.10 GHz"
+    assert evidence("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
+     ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
+     ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
+     ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
+     ("told_s", "so", "told s: so")],
+)  # fmt: skip
+def test_evidence_has_the_unit_of_its_key(key: str, value: object, said: str) -> None:
+    assert evidence_piece(key, value) == said
+
+
+BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
+CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
+VM = "another VM on this host, or a CPU cap on this VM"
+
+
+@pytest.mark.parametrize(("key", "value", "name", "said"), [
+    ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
+    ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
+    ("limit_reasons", PolledBits(BITS, 10), "limit reason",
+     "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
+    ("limit_reasons", PolledBits((), 40), "limit reason", "none in 40 polls"),
+    ("limit_reasons", PolledBits((), 0), "limit reason", "not reported by this source"),
+    ("package_thermal", PolledBits(BITS[:2], 10), "package status",
+     "PL1 in 9 of 10 polls, bit 2 in 1 of 10 polls"),
+    ("plr_reasons", PolledBits(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),
+    ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
+    ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
+    ("hwp_max", OutOf(20, 35), "HWP maximum", "level 20 of 35"),
+    ("hwp_epp", 200, "energy preference", 200),
+    ("explained_by_smi", 0.99, "stopped with all other CPUs", "99 % of the loss"),
+    ("explained_by_between", 0.7, "clock between two steps", "70 % of the time"),
+    ("who", Host("kvm"), "who", VM),
+    ("who", CROWD[:2], "who", "cc1 (7) on CPU 0, cc1 (7) on CPU 1"),
+    ("who", CROWD, "who", ("cc1 (7) on CPU 0, cc1 (7) on CPU 1, cc1 (7) on CPU 2, "
+     "cc1 (7) on CPU 3 and 2 more")),
+    ("self", [CrowdedCpu(2, 5)], "self", "2 threads of the job on CPU 5"),
+    ("busy_hz", 3e9, "busy_hz", 3e9),
+])  # fmt: skip
+def test_codes_of_detectors_have_their_words(
+    key: str, value: object, name: str, said: object
+) -> None:
+    assert evidence_json({key: value}) == {name: said}
+
+
+def test_all_that_may_explain_a_halt_and_all_flags_have_words() -> None:
+    keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
+    found = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
+    assert evidence_json(found).keys().isdisjoint(keys)

@@ -18,9 +18,8 @@ from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text
 from perftop.output.run_summary import summary_line
-from perftop.output.stat_columns import USUAL
 from perftop.output.stat_json import episode_line, interval_line
-from perftop.output.stat_table import StatTable
+from perftop.output.stat_table import USUAL, StatTable
 from perftop.output.stat_text import SPANS
 from perftop.session.episodes import Tally
 from perftop.session.interval import Interval

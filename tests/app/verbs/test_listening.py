@@ -74,8 +74,8 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
     left.close()
-    with listening(f"unix:{path}"), socket.socket(socket.AF_UNIX) as caller:
-        caller.connect(str(path))
+    with listening(f"unix:{path}"), socket.socket(socket.AF_UNIX) as new_connection:
+        new_connection.connect(str(path))
 
 
 def test_a_file_is_never_removed(tmp_path: Path) -> None:

@@ -1,48 +1,46 @@
-"""Two sides held against each other: what differs in their machines, and which numbers differ by
-more than the noise."""
+"""Two sides compared: what differs in their machines, which numbers differ by more than the noise,
+and the answer in one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from perfprobe.frozen import frozen
 from perftop.base.statistics import LEVEL, Difference, Estimate, difference, estimate, holm
-from perftop.output.compare.numbers import Number, known, number_of
-from perftop.output.compare.reading import Cause, Reading, state_of
-from perftop.output.machine_state import STATES, differs
+from perftop.base.text import safe
+from perftop.model.kinds import CAUSES, KINDS, cause_of
+from perftop.model.numbers import Number
+from perftop.output.compare.readings import (
+    UNUSUAL,
+    Cause,
+    Reading,
+    number_of,
+    row_keys,
+    shown_like,
+    state_of,
+)
+from perftop.output.machine_state import STATES, differs, label, shown
+from perftop.output.sentences import inside
 
-ACTS = 0.01
+MIN_CAUSE = 0.01
 """Share that must be lost to a cause, on one side more than on the other, to explain anything."""
-LEAST = 0.0005
+MIN_DIFFERENCE = 0.0005
 """Share, or share of A, below which a difference is none, however sure: counters are no better."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
-EXPLAINED: dict[str, tuple[str, ...]] = {
-    "power_limit_w": ("power-pl1",), "power_limit2_w": ("power-pl2",),
-    "turbo": ("policy",), "max_perf_pct": ("policy",), "max_hz": ("policy",),
-    "governor": ("policy", "hwp"), "energy_performance_preference": ("hwp",),
-    "hwp_epp": ("hwp",),
-}  # fmt: skip
-"""Causes of episodes that a state of the machine can be behind."""
-ROWS_OF: dict[str, tuple[str, ...]] = {
-    "turbo-drop": ("busy_hz", "below_ceiling", "lost_ratio"),
-    "license": ("busy_hz", "below_ceiling", "lost_ratio"),
-    "throttle": ("involuntary", "lost_ratio"), "involuntary-halt": ("involuntary", "lost_ratio"),
-    "steal": ("steal", "lost_ratio"), "neighbour": ("waited_s", "ipc", "lost_ratio"),
-}  # fmt: skip
-"""Numbers that an episode explains, by its kind."""
-ORDER = list(STATES)
-UNTOLD = frozenset({"boot_id", "host", "command", "source", "sample_s"})
+UNNAMED = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that are no cause by themselves."""
+TIMES = ("run_s", "length_s")
+LEADS = (*TIMES, "lost_ratio", "busy_hz", "ipc", "cpu_s", "util", "steal", "involuntary")
+"""Numbers that the answer is about if they differ, the first that does."""
+MAX_NAME = 20
 
 
-@frozen
+@dataclass(frozen=True)
 class Row:
     number: Number
     a: float
     b: float
-    counts: tuple[int, int]
-    """Runs of each side."""
     difference: Difference | None
     """None: nothing is known of the noise."""
     chance: float
@@ -51,14 +49,23 @@ class Row:
     """Whether the difference is more than the noise, and not too small to be one."""
     verdict: str
     cause: Cause | None = None
-    """What an episode explains it by."""
+    """Cause of the episodes that explain it."""
+
+    @property
+    def unit(self) -> str:
+        """Of differences: those of shares are in points, others in percent of A."""
+        return "points" if self.number.unit == "ratio" else "%"
 
     def relative(self, value: float) -> float:
-        """A difference in percent of A, or in points."""
-        return value * 100 if self.number.points else 100 * value / abs(self.a)
+        """A difference in this unit."""
+        return 100 * value / (1.0 if self.number.unit == "ratio" else abs(self.a))
+
+    @property
+    def size(self) -> str:
+        return f"{abs(self.relative(self.b - self.a)):.1f} {self.unit}"
 
 
-@frozen
+@dataclass(frozen=True)
 class Differing:
     """A state of the machines that is not the same."""
 
@@ -70,7 +77,7 @@ class Differing:
     cause: Cause | None
 
 
-@frozen
+@dataclass(frozen=True)
 class Comparison:
     label: str
     """Name of the phase; '': it is the whole."""
@@ -88,7 +95,7 @@ class Comparison:
         return len(self.a) == len(self.b) == 1
 
 
-@frozen
+@dataclass(frozen=True)
 class _Pair:
     number: Number
     a: Estimate
@@ -108,118 +115,218 @@ def compare(
         one.difference.p for each in pairs for one in each if one.difference is not None
     ]))  # fmt: skip
     found = []
-    for (label, a, b), each in zip(sides, pairs, strict=True):
-        differing, same = _states(a, b)
-        more = _more(a, b)
-        rows = []
-        for one in each:
-            chance = 1.0 if one.difference is None else next(chances)
-            rows.append(_row(one, chance, (len(a), len(b)), more))
-        sure = {row.number.key for row in rows if row.sure and row.cause is not None}
-        told = [_explaining(*one, more, sure) for one in differing]
-        only = _only(a, b), _only(b, a)
-        found.append(Comparison(label, a, b, told, same, rows, only))
+    for (name, a, b), each in zip(sides, pairs, strict=True):
+        more = _lost_more(a, b)
+        rows = [_row(one, 1.0 if one.difference is None else next(chances), more) for one in each]
+        explained = {row.number.key for row in rows if row.sure and row.cause is not None}
+        state_a, state_b = state_of(a), state_of(b)  # what only one side knows is not compared
+        both = [key for key in STATES if key in state_a and key in state_b]
+        both += [key for key in state_a if key in state_b and key not in STATES]
+        differing = [
+            _differing(key, state_a[key], state_b[key], more, explained)
+            for key in both if differs(state_a[key], state_b[key])
+        ]  # fmt: skip
+        same = [key for key in both if not differs(state_a[key], state_b[key])]
+        found.append(Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a))))
     return found
 
 
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     found = []
-    for key in known(one.numbers for one in (*a, *b)):
+    for key in row_keys(one.numbers for one in (*a, *b)):
         number = number_of(key)
-        mine, other = _estimate(a, b, key), _estimate(b, a, key)
-        wanted = number.usual if keys is None else key in keys
-        if mine is None or other is None or not wanted:
+        course = len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses
+        of_a, of_b = (_estimate(side, key, course=course) for side in (a, b))
+        asked = key not in UNUSUAL if keys is None else key in keys
+        if of_a is None or of_b is None or not asked:
             continue
-        if keys is None and not (number.seen(mine.mean) or number.seen(other.mean)):
+        if keys is None and not (_shows(number, of_a.mean) or _shows(number, of_b.mean)):
             continue  # such as steal where there is no hypervisor
-        if not number.points and mine.mean == 0:
-            continue  # nothing can be told in percent of it
-        course = _of_course(a, b, key)
+        if number.unit != "ratio" and of_a.mean == 0:
+            continue  # nothing is a percentage of it
         # Where one of two runs is too unsteady, the other says nothing about it.
-        told = None if course and not (mine.known and other.known) else difference(mine, other)
-        found.append(_Pair(number, mine, other, told, course))
+        unsteady = course and not (of_a.known and of_b.known)
+        found.append(
+            _Pair(number, of_a, of_b, None if unsteady else difference(of_a, of_b), course)
+        )
     return found
 
 
-def _estimate(mine: Sequence[Reading], others: Sequence[Reading], key: str) -> Estimate | None:
-    """Over the runs; of single runs on both sides, over their course."""
-    if _of_course(mine, others, key):
-        return mine[0].courses[key]
-    values = [one.numbers[key] for one in mine if key in one.numbers]
+def _shows(number: Number, value: float) -> bool:
+    """Whether a value is shown as anything but 0."""
+    return value != 0 if number.rate else float(shown_like(number, value)) != 0
+
+
+def _estimate(side: Sequence[Reading], key: str, *, course: bool) -> Estimate | None:
+    """Over the runs, or over the course of the only one."""
+    if course:
+        return side[0].courses[key]
+    values = [one.numbers[key] for one in side if key in one.numbers]
     return estimate(values) if values else None
 
 
-def _of_course(mine: Sequence[Reading], others: Sequence[Reading], key: str) -> bool:
-    alone = len(mine) == len(others) == 1
-    return alone and key in mine[0].courses and key in others[0].courses
+def _only(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
+    there, here = ({key for one in each for key in one.numbers} for each in (other, side))
+    return [key for key in row_keys(one.numbers for one in side) if key in here - there]
 
 
-def _only(mine: Sequence[Reading], others: Sequence[Reading]) -> list[str]:
-    there = {key for one in others for key in one.numbers}
-    keys = known(one.numbers for one in mine)
-    return [key for key in keys if key not in there and any(key in one.numbers for one in mine)]
-
-
-def _row(pair: _Pair, chance: float, counts: tuple[int, int], more: dict[Cause, float]) -> Row:
-    moved = pair.b.mean - pair.a.mean
-    least = LEAST if pair.number.points else LEAST * abs(pair.a.mean)
-    sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
-    verdict = _verdict(pair, moved, sure=sure)
-    if verdict == UNSTEADY and abs(moved) < least:
-        verdict = NOISE
-    return Row(
-        pair.number, pair.a.mean, pair.b.mean, counts, pair.difference, chance, sure, verdict,
-        _cause(pair.number, moved, more) if sure else None,
-    )  # fmt: skip
-
-
-def _verdict(pair: _Pair, moved: float, *, sure: bool) -> str:
-    if pair.difference is None:
-        return UNSTEADY if pair.course else ALONE
-    if not sure:
-        return NOISE
-    if pair.number.better:
-        return "better" if moved * pair.number.better > 0 else "worse"
-    return "higher" if moved > 0 else "lower"
-
-
-def _more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    """The share that B lost more than A to each cause, where it is ACTS or more."""
-    causes = dict.fromkeys(cause for one in (*a, *b) for cause in one.lost)
+def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
+    """The share that B lost more than A to each cause, where it is MIN_CAUSE or more."""
     found = {}
-    for cause in causes:
+    for cause in dict.fromkeys(cause for one in (*a, *b) for cause in one.lost):
         of_a, of_b = (fmean(one.lost.get(cause, 0.0) for one in side) for side in (a, b))
-        if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= ACTS:
+        if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
             found[cause] = of_b - of_a
     return found
 
 
-def _cause(number: Number, moved: float, more: dict[Cause, float]) -> Cause | None:
-    """What explains this difference: the cause that took most more from the side that lost."""
+def _row(pair: _Pair, chance: float, more: dict[Cause, float]) -> Row:
+    moved, better = pair.b.mean - pair.a.mean, pair.number.better
+    least = MIN_DIFFERENCE * (1.0 if pair.number.unit == "ratio" else abs(pair.a.mean))
+    sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
+    if pair.difference is None:
+        verdict = ALONE if not pair.course else UNSTEADY if abs(moved) >= least else NOISE
+    elif not sure:
+        verdict = NOISE
+    elif better:
+        verdict = "better" if moved * better > 0 else "worse"
+    else:
+        verdict = "higher" if moved > 0 else "lower"
+    # A cause explains a difference if it took more from the side that lost.
     loses = {
-        cause: share
-        for cause, share in more.items()
-        if number.key in ROWS_OF.get(cause[0], ()) and share * moved * number.better < 0
-    }
-    return max(loses, key=lambda cause: abs(loses[cause]), default=None)
+        cause: abs(share) for cause, share in more.items()
+        if pair.number.key in _rows_of(cause) and share * moved * better < 0
+    }  # fmt: skip
+    cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
+    return Row(pair.number, pair.a.mean, pair.b.mean, pair.difference, chance, sure, verdict, cause)
 
 
-def _states(
-    a: Sequence[Reading], b: Sequence[Reading]
-) -> tuple[list[tuple[str, object, object]], list[str]]:
-    """What differs, and the keys of what is the same. What only one side tells is neither."""
-    mine, other = state_of(a), state_of(b)
-    both = [key for key in mine if key in other]
-    both.sort(key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER))
-    differing = [(key, mine[key], other[key]) for key in both if differs(mine[key], other[key])]
-    return differing, [key for key in both if not differs(mine[key], other[key])]
+def _rows_of(cause: Cause) -> tuple[str, ...]:
+    """Keys of the numbers that episodes of this cause explain."""
+    return KINDS[cause[0]].rows if cause[0] in KINDS else ()
 
 
-def _explaining(
-    key: str, a: object, b: object, more: dict[Cause, float], sure: set[str]
+def _differing(
+    key: str, a: object, b: object, more: dict[Cause, float], explained: set[str]
 ) -> Differing:
     """A state explains a number only if an episode names it."""
-    names = EXPLAINED.get(key, ())
+    names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((one for one in more if one[1] in names), None)
-    keys = [] if cause is None else [k for k in ROWS_OF.get(cause[0], ()) if k in sure]
+    keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
     return Differing(key, a, b, keys, cause if keys else None)
+
+
+# --- the answer
+
+
+def answer(found: Sequence[Comparison]) -> str:
+    """The sentence on the phase in which the leading number differs most for certain."""
+    rows = [(one, row) for one in found for row in one.rows if row.sure]
+    leading = min((_rank(row) for _, row in rows), default=0)
+    leads = [pair for pair in rows if _rank(pair[1]) == leading]
+    best = max(leads, key=lambda pair: abs(pair[1].relative(pair[1].b - pair[1].a)), default=None)
+    if best is None:
+        return _no_difference(found)
+    one, row = best
+    place = f"In {safe(one.label, MAX_NAME)}, " if one.label else ""
+    more = row.b > row.a
+    if row.number.key in TIMES:
+        return f"{place}B takes {row.size} {'longer' if more else 'less time'}{_why(one, row)}."
+    name = row.number.words
+    verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
+    return f"{place}B's {name} {verb} {row.size} {'higher' if more else 'lower'}{_why(one, row)}."
+
+
+def _rank(row: Row) -> int:
+    return LEADS.index(row.number.key) if row.number.key in LEADS else len(LEADS)
+
+
+def _why(one: Comparison, row: Row) -> str:
+    """The state that explains a difference, else the cause of the episodes that do; '' if none does
+    or several states changed that could."""
+    causes = [each.cause for each in one.rows if each.cause is not None]
+    cause = row.cause or next(iter(causes), None)
+    if cause is None:
+        return ""
+    of_a, of_b = (sum(each.lost.get(cause, 0.0) for each in side) / len(side)
+                  for side in (one.a, one.b))  # fmt: skip
+    if (row.verdict == "better") != (of_b < of_a):
+        return ""
+    states = [each for each in one.differing if each.explains and each.cause == cause]
+    if len(states) == 1:
+        state = states[0]
+        a, b = (shown(state.key, value) for value in (state.a, state.b))
+        return f": {label(state.key)} is {b} in B, {a} in A"
+    name = inside(cause_of(cause[1]).subject or cause[1])
+    return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
+
+
+def _no_difference(found: Sequence[Comparison]) -> str:
+    rows = sorted((row for one in found for row in one.rows), key=_rank)
+    with_noise = [row for row in rows if row.difference is not None]
+    alone = next((row for row in rows if row.number.key in TIMES and row.verdict == ALONE), None)
+    if alone is not None and alone.number.key == "run_s":
+        longer = "longer" if alone.b > alone.a else "less time"
+        said = f"B took {alone.size} {longer}, which can be chance: one run a side"
+        return f"{said}; no rate differs by more than the noise." if with_noise else f"{said}."
+    if not with_noise or any(row.verdict == UNSTEADY for row in rows):
+        return "Inconclusive: one run a side."
+    lead = with_noise[0]
+    half = lead.relative(lead.difference.half) if lead.difference is not None else 0.0
+    difference = f"{lead.relative(lead.b - lead.a):+z.1f} ± {half:.1f} {lead.unit}"
+    return f"A and B do not differ by more than the noise: {lead.number.words} {difference}."
+
+
+def work(one: Comparison) -> str:
+    """How the work and its speed differ, where instructions and clock tell; '' if they do not."""
+    rows = {row.number.key: row for row in one.rows}
+    done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
+    if done is None or per is None or not per.sure:
+        return ""
+    if done.verdict == NOISE:
+        work = "the same work"
+    elif done.sure:
+        work = f"{done.size} {'more' if done.b > done.a else 'fewer'} instructions"
+    else:
+        return ""
+    cycles = "fewer" if per.b > per.a else "more"
+    said = f"B does {work} in {cycles} cycles (IPC)"
+    if clock is not None and clock.sure:
+        of_second = "fewer" if clock.b < clock.a else "more"
+        joint = "and" if of_second != cycles else "but"
+        said += f", {joint} has {clock.size} {of_second} of them in each second"
+    return said + "."
+
+
+def not_known(found: Sequence[Comparison]) -> Iterator[str]:
+    """What could not be decided."""
+    one = found[0]
+    sure = any(row.sure for each in found for row in each.rows)
+    explaining = [label(state.key) for state in one.differing if state.explains]
+    others = [label(state.key) for state in one.differing
+              if not state.explains and state.key not in UNNAMED]  # fmt: skip
+    if sure and others:
+        names = _listed(others)
+        if explaining:
+            yield f"whether {names} matters: it changed together with {_listed(explaining)}"
+        elif len(others) > 1:
+            yield f"which of {names} matters: they changed together"
+        else:
+            yield f"whether {names} is the cause: no episode names it"
+    if len(explaining) > 1:
+        yield f"which of {_listed(explaining)} it is: they changed together"
+    if any(each.blocks and row.difference is not None for each in found for row in each.rows):
+        yield "how much runs vary: intervals are from blocks of time within one run"
+    unsteady = dict.fromkeys(row.number.words for each in found for row in each.rows
+                             if row.verdict == UNSTEADY)  # fmt: skip
+    if unsteady:
+        slow = "it changes" if len(unsteady) == 1 else "they change"
+        yield f"noise of {_listed([*unsteady])}: {slow} too slowly for runs of this length"
+    for side, keys in zip("AB", one.only, strict=True):
+        if keys:  # an event has two numbers of one name
+            lacking = dict.fromkeys(number_of(key).words for key in keys)
+            yield f"{_listed([*lacking])}: only {side} has it"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,30 +1,30 @@
-"""A comparison as text: what differs in the machines, then a row a number."""
+"""A comparison as text, which is what differs in the machines, a row a number and pictures of
+distributions; and as a line of JSON."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from perftop.base.text import in_ascii, painted, printable, safe
-from perftop.output.compare.answer import answer, not_told, work
-from perftop.output.compare.comparison import NOISE, Comparison, Row
-from perftop.output.compare.numbers import NUMBERS
-from perftop.output.compare.pictures import pictures
+from perftop.base.text import EIGHTHS, columns, in_ascii, painted, printable, safe
+from perftop.draw.columns import Column
+from perftop.model.kinds import cause_of
+from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_known, work
+from perftop.output.compare.readings import Reading, number_of, shown_like, unit_of
 from perftop.output.machine_state import label, shown
+from perftop.output.stat_json import Line, number
+from perftop.output.stat_table import table_line
 
-WIDTH, LABEL, NAME = 80, 18, 21
+WIDTH, STATE_WIDTH = 80, 21
+"""Columns of all lines, and of the state of a machine."""
+LABEL = Column("", "", 18, left=True, gap=0)
+COLUMNS = [LABEL, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
+           Column("", "95 % interval", 17)]  # fmt: skip
+VERDICT_GAP = " " * 3
 SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
 """States that are named first if they are the same."""
-MOST_SAME = 8
+MAX_SAME = 8
 """States that are named; the others are only counted."""
-SHORT = {
-    "power-pl1": "PL1", "power-pl2": "PL2", "thermal": "heat", "current": "current",
-    "prochot": "PROCHOT", "vr": "VR", "hwp": "HWP", "policy": "policy", "license": "SIMD",
-    "level": "SIMD", "hypervisor": "steal", "sibling": "sibling", "scheduler": "waits",
-    "smm": "SMI", "clock-change": "clock", "modulation": "duty", "package": "others",
-    "memory": "memory",
-}  # fmt: skip
-"""Causes behind a verdict."""
 
 
 def lines(
@@ -32,92 +32,164 @@ def lines(
     colour: bool = False,
 ) -> list[str]:  # fmt: skip
     """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
-    first = found[0]
-    told = [_drawn(answer(found), "1", unicode, colour), ""]
-    told += [_drawn(line, "", unicode, colour) for line in _machines(first, names)]
+
+    def drawn(text: str, code: str = "") -> str:
+        """Names and values of it come from outside."""
+        shown = printable(text if unicode else in_ascii(text)).rstrip()
+        return painted(shown, code if colour else "")
+
+    text_lines = [drawn(answer(found), "1"), "", *map(drawn, _machines(found[0], names))]
     for one in found:
-        told += ["", _drawn(_heading(one), "2", unicode, colour)]
-        told += [_painted(row, unicode, colour) for row in one.rows]
-        drawn = pictures(one, unicode=unicode)
-        told += ["", *drawn] if drawn else []
-    more = [*filter(None, [work(first)] if len(found) == 1 else [])]
-    more += [_folded("not told", text) for text in not_told(found)]
-    left = "\n".join(more).splitlines()
-    return told + (["", *(_drawn(line, "", unicode, colour) for line in left)] if more else [])
-
-
-def _painted(row: Row, unicode: bool, colour: bool) -> str:
-    """Dim where it says nothing; of what is worse, the verdict in red."""
-    if row.verdict != "worse":
-        return _drawn(f"{_row(row)}   {_verdict(row)}", "" if row.sure else "2", unicode, colour)
-    return f"{_row(row)}   {_drawn(_verdict(row), '31', unicode, colour)}"
-
-
-def _drawn(text: str, code: str, unicode: bool, colour: bool) -> str:
-    """Names and values of it come from outside."""
-    shown = printable(text if unicode else in_ascii(text)).rstrip()
-    return painted(shown, code if colour else "")
-
-
-def _folded(head: str, text: str) -> str:
-    return textwrap.fill(f"{head}   {text}", WIDTH, subsequent_indent=" " * (len(head) + 3))
+        heads = [_runs(one), *(column.heading for column in COLUMNS[1:])]
+        text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
+        for row in one.rows:
+            text, verdict = _row(row), row.verdict
+            if row.cause is not None and row.verdict != NOISE:
+                verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
+            # Dim where it says nothing; where B is worse, the verdict is red.
+            if row.verdict == "worse":
+                text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
+            else:
+                text_lines.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
+        picture = pictures(one, unicode=unicode)
+        text_lines += ["", *picture] if picture else []
+    more = [text for text in [work(found[0])] if text and len(found) == 1]
+    for text in not_known(found):
+        more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
+    return text_lines + (["", *map(drawn, more)] if more else [])
 
 
 def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
     if not one.differing and not one.same:
-        return ["machine: at least one side does not tell how it was set"]
-    a, b = (safe(name, NAME - 3) for name in names)
-    found = [f"{'machine':<{LABEL + 1}}{f'A {a}':<{NAME}}B {b}"]
+        return ["machine: the settings of at least one side are not known"]
+    a, b = (safe(name, STATE_WIDTH - 3) for name in names)
+    found = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
     for state in one.differing:
         a, b = (shown(state.key, value) for value in (state.a, state.b))
-        head, room = f"  {label(state.key):<{LABEL - 1}}", NAME
-        if len(a) >= NAME or len(head) + NAME + len(b) > WIDTH:
+        head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
+        if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
             # B below it, in its column as far as there is room.
             found.append(f"{head}{a}")
-            head, a, room = " " * len(head), "", max(0, min(NAME, WIDTH - len(head) - len(b)))
-        keys = [NUMBERS[key].label for key in state.explains]
-        explains = f" explains the {keys[0]}" if keys else ""
-        found.append(f"{head}{a:<{room}}{b:<{NAME - 1}}{explains}".rstrip())
+            room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
+            head, a = " " * len(head), ""
+        explains = f" explains the {number_of(state.explains[0]).words}" if state.explains else ""
+        found.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if one.same:
         keys = [key for key in SAME if key in one.same]
         keys += [key for key in one.same if key not in keys]
-        named, more = keys[:MOST_SAME], len(keys) - MOST_SAME
-        words = [label(key) for key in named] + ([f"{more} more"] if more > 0 else [])
-        found += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent="        ")
+        words, more = [label(key) for key in keys[:MAX_SAME]], len(keys) - MAX_SAME
+        words += [f"{more} more"] if more > 0 else []
+        found += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return found
 
 
-def _heading(one: Comparison) -> str:
-    return f"{_counted(one):<{LABEL}}{'A':>7}{'B':>8}{'B - A':>10}{'95 % interval':>17}   verdict"
-
-
-def _counted(one: Comparison) -> str:
+def _runs(one: Comparison) -> str:
+    """How many runs each side has, or the name of a phase."""
     a, b = len(one.a), len(one.b)
-    name = safe(one.label, 10)
     if one.label:
-        return f"{name}" if a == b == 1 else f"{name}, {a} and {b}"
-    return (f"{a} run{'s' if a > 1 else ''} each") if a == b else f"{a} and {b} runs"
+        name = safe(one.label, 10)
+        return name if a == b == 1 else f"{name}, {a} and {b}"
+    return (f"{a} run{'s' if a > 1 else ''} a side") if a == b else f"{a} and {b} runs"
+
+
+def _label(row: Row) -> str:
+    """The name of the number, with its unit at the end of the column."""
+    unit = unit_of(row.number)
+    room = LABEL.width - 2 - len(unit)
+    words = row.number.words
+    return f"  {words if len(words) < room else row.number.label:<{room}}{unit}"
 
 
 def _row(row: Row) -> str:
-    number = row.number
-    head = f"  {number.label:<{LABEL - 2 - len(number.unit)}}{number.unit}"
-    a, b = (number.show(value, row.a) for value in (row.a, row.b))
-    unit = "pt" if number.points else "%"
-    moved = f"{_signed(row.relative(row.b - row.a))} {unit}".rjust(10)
-    interval = f"{'':17}"
+    """The row up to its verdict, padded."""
+    unit = "pt" if row.unit == "points" else row.unit
+    interval = ""
     if row.difference is not None:
         middle, half = row.difference.mean, row.difference.half
-        low, high = (_signed(row.relative(value)) for value in (middle - half, middle + half))
-        interval = f"{low} to {high:>5}".rjust(17)
-    return f"{head}{a:>7}{b:>8}{moved}{interval:>17}"
+        low, high = (f"{row.relative(value):+z.1f}" for value in (middle - half, middle + half))
+        interval = f"{low} to {high:>5}"
+    cells = [
+        _label(row), *(shown_like(row.number, value, row.a) for value in (row.a, row.b)),
+        f"{row.relative(row.b - row.a):+z.1f} {unit}", interval,
+    ]  # fmt: skip
+    return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-0.0", "+0.0") if abs(value) < 0.05 else f"{value:+.1f}"
+# --- pictures
+
+BINS = 32
+ASCII_STEPS = " .:-=+*#"
+MAX_PICTURES = 3
+"""Numbers that are drawn: those that differ, and the run time."""
+MIN_VALUES = 3
+"""Values that each side of a picture needs."""
+TRIM = 0.005
+"""Share of the values at each end that the axis does not make room for."""
 
 
-def _verdict(row: Row) -> str:
-    if row.cause is None or row.verdict == NOISE:
-        return row.verdict
-    return f"{row.verdict}: {SHORT.get(row.cause[1], row.cause[1])}"
+def pictures(one: Comparison, *, unicode: bool) -> list[str]:
+    """Distributions of numbers on both sides, as rows of blocks on one axis."""
+    found: list[str] = []
+    for row in one.rows:
+        sides = [_values(side, row.number.key, samples=one.blocks) for side in (one.a, one.b)]
+        shows = row.sure or row.number.key == "run_s"
+        if shows and min(map(len, sides)) >= MIN_VALUES and len(found) < 2 * MAX_PICTURES:
+            found += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
+    return found
+
+
+def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
+    """A value for each run, or, with `samples`, for each sample of the only run."""
+    if samples:
+        return readings[0].samples.get(key, [])
+    return [one.numbers[key] for one in readings if key in one.numbers]
+
+
+def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator[str]:
+    ordered = sorted(value for side in sides for value in side)
+    cut = int(TRIM * len(ordered))
+    low, high = ordered[cut], ordered[-1 - cut]
+    ends = [shown_like(row.number, end, row.a) for end in (low, high)]
+    for name, values in zip("AB", sides, strict=True):
+        counts = [0] * BINS  # what is beyond the ends counts in the last bin there
+        for value in values:
+            place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
+            counts[min(max(place, 0), BINS - 1)] += 1
+        first = name == "A"
+        left = f"{_label(row)}{ends[0]:>8}" if first else " " * (LABEL.width + 8)
+        yield f"{left} {columns(counts, signs)} {ends[1] if first else '':<8}{name}"
+
+
+# --- JSON
+
+
+def diff_json(found: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
+    """`diff`: `answer`, `state` of what differs in the machines, `same`, and by phase (`label`,
+    null of the whole) the numbers in base units: of each side, `difference` B - A with its 95 %
+    interval `low` to `high`, `chance` of it without a difference, for so many rows, `verdict`."""
+    first = found[0]
+    state = [{"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}
+             for one in first.differing]  # fmt: skip
+    phases = [
+        {
+            "label": one.label or None, "runs_a": len(one.a), "runs_b": len(one.b),
+            "numbers": {row.number.key: _row_json(row) for row in one.rows},
+            "only_a": one.only[0], "only_b": one.only[1],
+        }
+        for one in found
+    ]  # fmt: skip
+    return {
+        "type": "diff", "answer": answer(found), "a": {"files": files[0]}, "b": {"files": files[1]},
+        "state": state, "same": first.same, "phases": phases, "not_told": list(not_known(found)),
+    }  # fmt: skip
+
+
+def _row_json(row: Row) -> Line:
+    known = row.difference
+    return {
+        "a": number(row.a), "b": number(row.b), "difference": number(row.b - row.a),
+        "low": None if known is None else number(known.mean - known.half),
+        "high": None if known is None else number(known.mean + known.half),
+        "chance": None if known is None else number(row.chance), "verdict": row.verdict,
+        "cause": None if row.cause is None else row.cause[1],
+    }  # fmt: skip

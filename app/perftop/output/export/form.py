@@ -1,13 +1,20 @@
-"""The interface of an export format."""
+"""The interface of an export format, and the recorded command as an export reports it."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Protocol
 
+from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.output.export.recorded_command import Command
+from perftop.model.tasks import WatchedJob
+from perftop.output.run_summary import run_times
+from perftop.output.stat_json import Line
+from perftop.process.command_window import Bounds
+from perftop.process.job import COUNTED
 from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.task_times import JobFootprint
 
 Counted = dict[str, dict[str, int]]
 """Number of episodes by kind and cause."""
@@ -37,3 +44,72 @@ class Form(Protocol):
 
     def drop(self) -> None:
         """Release what the format holds, because `finish` will not be called or has failed."""
+
+
+# --- the recorded command
+
+
+class Command:
+    """Collects from the notes of its start and its end what `stat` would have reported of the
+    command. The notes are untrusted."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        watch = session.hello.watch or ""
+        self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
+        """PID that the probe watched from the start; 0: none."""
+        self._seen = JobFootprint(self._pid)
+        self._apart = WatchedJob("", "command")
+        """The command, where another job was watched."""
+        self._seen_apart: JobFootprint | None = None
+        self._start: wire.Note | None = None
+        self._end: wire.Note | None = None
+
+    def take(self, message: wire.Message) -> None:
+        """Take a message that the session has applied."""
+        if isinstance(message, wire.Frame):
+            self._seen.take(self._session.neighbours.watched_job, message.time_ns)
+            if self._apart.take(message.records, message.time_ns) and self._apart.told:
+                # The first record has the command alone, waiting for its start.
+                seen = self._seen_apart or JobFootprint(self._apart.told[0].pid)
+                seen.take(self._apart, message.time_ns)
+                self._seen_apart = seen
+        elif isinstance(message, wire.Note) and message.kind == "run-start":
+            self._start = message
+        elif isinstance(message, wire.Note) and message.kind == "run-end":
+            self._end = message
+
+    @property
+    def footprint(self) -> JobFootprint | None:
+        """CPUs on which the command ran; None if the probe did not watch it."""
+        pid = None if self._start is None else self._start.data.get("pid")
+        if pid is not None and pid == self._pid:
+            return self._seen
+        apart = self._seen_apart
+        return apart if apart is not None and pid == apart.root else None
+
+    def line(self) -> Line | None:
+        """The `run` part of the summary; None without a command, or if its end was not recorded."""
+        start, end = self._start, self._end
+        if start is None or end is None:
+            return None
+        data = end.data
+        line: Line = {key: _whole(data.get(key)) for key in ("pid", "status")}
+        for key in ("wall_s", "late_s", "user_s", "sys_s"):
+            value = data.get(key)
+            line[key] = value if type(value) is float and 0 <= value < 1e12 else None
+        line |= {key: _whole(data.get(key)) for key in COUNTED}
+        ranges = []
+        for key in ("first_ns", "last_ns"):
+            match data.get(key):
+                case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
+                    ranges.append((first, last))
+        bounds = Bounds(*ranges) if len(ranges) == 2 else None
+        line |= run_times(self._session, start.time_ns, end.time_ns, bounds)
+        missed = data.get("missed")
+        valid = isinstance(missed, list) and all(type(cpu) is int for cpu in missed)
+        return line | {"missed": missed if valid else None}
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None

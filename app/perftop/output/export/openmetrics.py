@@ -10,7 +10,7 @@ import contextlib
 import math
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -19,18 +19,14 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
 from perftop.model.numbers import EVENT
-from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
+from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
 from perftop.output.export.form import Form, Out
-from perftop.output.export.interval_rows import IntervalRows
 from perftop.output.exposition import END, Heading, labels
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 READ_BYTES = 16 << 20
 """Bytes of the temporary file that are read at once."""
-_UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
-          "_ratio": "ratio"}  # fmt: skip
-"""Ends of names of fields, and what a family's name has in their place. The first that fits."""
 
 
 class OpenMetrics(Form):
@@ -38,113 +34,109 @@ class OpenMetrics(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
-        told = [field for field in measures if field.kind != "text"]
-        told.sort(key=_family)  # all samples of a family stand together
-        self._fields = [ELAPSED, ONLINE, *told, *BELIEF]
+        fields = [field for field in measures if field.kind != "text"]
+        # All samples of a family are together; those of chosen events come last.
+        fields.sort(key=lambda field: _end(field) if field.key.startswith(EVENT) else "")
+        self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
-        self._waiting = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
         now = IntervalRows(self._session, interval)
         values = np.array([field.values(now) for field in self._fields], float)
-        again = np.ones(len(now.rows), bool)
-        again[np.unique(now.cores, return_index=True)[1]] = False
+        first = {scope: _first(self._owners(scope)) for scope in ("core", "package", "l3")}
         for i, field in enumerate(self._fields):
-            if field.scope == "core":
-                values[i, again] = np.nan
-            elif field.scope in {"package", "l3"}:
-                values[i, ~self._first(field.scope)] = np.nan
+            if field.scope in first:  # written in the row of its first CPU
+                values[i, ~first[field.scope]] = np.nan
             elif field.kind == "count":
                 self._counts[i] += np.nan_to_num(values[i])
                 values[i] = np.where(np.isnan(values[i]), np.nan, self._counts[i])
         self._times.append(interval.time)
         try:
-            self._waiting.write(values.tobytes())
-            self._waiting.flush()
+            self._file.write(values.tobytes())
+            self._file.flush()
         except OSError as error:
-            raise Failed(
-                f"cannot keep what has to wait in {tempfile.gettempdir()}: "
-                f"{error.strerror or error}; TMPDIR names another place"
-            ) from None
+            place, reason = tempfile.gettempdir(), error.strerror or error
+            text = f"cannot write to {place}: {reason}; set TMPDIR to another directory"
+            raise Failed(text) from None
 
     def finish(self) -> None:
-        self._info()
-        cpus = [labels(**_of_cpu(self._session, row)) for row in self._session.shown]
-        machine = labels(host=self._session.hello.host)
-        places = {"machine": [machine], "cpu": cpus, "core": self._core_labels()}
-        places |= {scope: self._shared_labels(scope) for scope in ("package", "l3")}
-        with self._waiting:
+        session, hello = self._session, self._session.hello
+        info = labels(
+            version=hello.perftop, host=hello.host, source=hello.source,
+            model=hello.identity.name, kernel=hello.kernel,
+            start=f"{session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
+            **{f"label_{name}": value for name, value in hello.labels.items()},
+        )  # fmt: skip
+        heading = Heading("perftop", "info", "What was recorded, and by what.")
+        self._text(heading.openmetrics)
+        self._samples(f"{heading.sample}{info}", np.ones(len(self._times)))
+        places = {
+            "machine": [labels(host=hello.host)],
+            "cpu": [labels(**_of_cpu(session, row)) for row in session.shown],
+            "core": self._core_labels(),
+            **{scope: [labels(host=hello.host, **{scope: owner}) for owner in self._owners(scope)]
+               for scope in ("package", "l3")},
+        }  # fmt: skip
+        with self._file:
             for i, field in enumerate(self._fields):
                 self._family(i, field, places[field.scope])
         self._text(END)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
-            self._waiting.close()
+            self._file.close()
+
+    def _owners(self, scope: str) -> list[int | None]:
+        """The core, package or L3 of each row."""
+        if scope == "core":
+            return [*self._session.reader.cores.of_cpu[self._session.shown].tolist()]
+        return [getattr(self._session.topology[row], scope) for row in self._session.shown]
+
+    def _core_labels(self) -> list[str]:
+        """The label `cpus` tells apart cores to which the kernel gives the same number, or none."""
+        session, cores = self._session, self._session.reader.cores
+        owners, found = self._owners("core"), []
+        first = _first(owners).tolist()
+        for at, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
+            known = core is not None and core >= 0 and first[at]
+            cpus = cores.lists[core] if known and core is not None else [session.topology[row].cpu]
+            of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
+            found.append(labels(**of_core, cpus=ranges(cpus)))
+        return found
 
     def _family(self, i: int, field: Field, places: list[str]) -> None:
         heading = _heading(field)
         if i == 0 or _heading(self._fields[i - 1]) != heading:
             self._text(heading.openmetrics)
         if field.key.startswith(EVENT):
-            event = labels(event=_event(field))[1:]
-            places = [place[:-1] + "," + event for place in places]
-        for place, series in zip(places, self._series(i, len(places)), strict=bool(self._times)):
-            self._samples(f"{heading.sample}{place}", series)
-
-    def _series(self, i: int, count: int) -> Iterator[Floats]:
-        """The series of a field, one CPU, core or machine after the other; each holds all times."""
+            event = field.name.removeprefix(EVENT).removesuffix(_end(field))
+            places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
         if not self._times:
             return
+        # The series of the field, one place after the other; each has all times.
         shape = (len(self._times), *self._counts.shape)
-        table = np.memmap(self._waiting, np.float64, "r", shape=shape)
+        table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
-        for first in range(0, count, step):
-            yield from np.array(table[:, i, first : min(first + step, count)]).T
+        for at in range(0, len(places), step):
+            some = places[at : at + step]
+            for place, series in zip(
+                some, np.array(table[:, i, at : at + len(some)]).T, strict=True
+            ):
+                self._samples(f"{heading.sample}{place}", series)
 
     def _samples(self, name: str, series: Floats) -> None:
-        told = zip(self._times, series.tolist(), strict=True)
-        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in told if math.isfinite(v)))
-
-    def _info(self) -> None:
-        hello = self._session.hello
-        told = labels(
-            version=hello.perftop, host=hello.host, source=hello.source,
-            model=hello.identity.name, kernel=hello.kernel,
-            start=f"{self._session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
-            **{f"label_{name}": value for name, value in hello.labels.items()},
-        )  # fmt: skip
-        heading = Heading("perftop", "info", "What was recorded, and by what.")
-        self._text(heading.openmetrics)
-        self._samples(f"{heading.sample}{told}", np.ones(len(self._times)))
-
-    def _shared_labels(self, scope: str) -> list[str]:
-        """Labels of each row's package or L3, which is written in the row of its first CPU."""
-        host = self._session.hello.host
-        rows = [self._session.topology[row] for row in self._session.shown]
-        return [labels(host=host, **{scope: str(getattr(row, scope))}) for row in rows]
-
-    def _first(self, scope: str) -> Bools:
-        """Which rows are the first of their package or L3."""
-        rows = [getattr(self._session.topology[row], scope) for row in self._session.shown]
-        return np.array([rows.index(each) == at for at, each in enumerate(rows)], bool)
-
-    def _core_labels(self) -> list[str]:
-        """Labels of each row's core. A core is written in the row of its first CPU. The label
-        `cpus` tells apart cores to which the kernel gives the same number, or none."""
-        session, found = self._session, []
-        cores = session.reader.cores
-        held = cores.of_cpu[session.shown].tolist()
-        for place, (core, row) in enumerate(zip(held, session.shown, strict=True)):
-            known = core >= 0 and held.index(core) == place
-            cpus = cores.lists[core] if known else [session.topology[row].cpu]
-            of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
-            found.append(labels(**of_core, cpus=ranges(cpus)))
-        return found
+        found = zip(self._times, series.tolist(), strict=True)
+        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in found if math.isfinite(v)))
 
     def _text(self, text: str) -> None:
         self._out.write(text.encode())
+
+
+def _first(owners: Sequence[object]) -> Bools:
+    """Which rows are the first of their owner."""
+    return np.array([owners.index(owner) == at for at, owner in enumerate(owners)], bool)
 
 
 def _of_cpu(session: Session, row: int) -> dict[str, object]:
@@ -154,8 +146,13 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
     return {key: value for key, value in found.items() if value is not None}
 
 
+# --- headings
+
+_UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
+          "_ratio": "ratio"}  # fmt: skip
+"""Ends of names of fields, and what a family's name has in their place. The first that fits."""
 _EVENTS = {
-    "_count": Heading("perftop_event", "counter", "Chosen events, of samples that are believed."),
+    "_count": Heading("perftop_event", "counter", "Chosen events, in samples that can be trusted."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),
     "_per_ki": Heading("perftop_event_per_thousand_instructions", "gauge",
                        "Chosen events per thousand instructions."),
@@ -167,15 +164,6 @@ _EVENTS = {
 
 def _end(field: Field) -> str:
     return next(end for end in _EVENTS if field.name.endswith(end))
-
-
-def _event(field: Field) -> str:
-    return field.name.removeprefix(EVENT).removesuffix(_end(field))
-
-
-def _family(field: Field) -> str:
-    """Puts fields of a family beside each other, those of no event first."""
-    return _end(field) if field.key.startswith(EVENT) else ""
 
 
 def _heading(field: Field) -> Heading:

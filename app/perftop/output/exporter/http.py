@@ -1,5 +1,5 @@
-"""A small HTTP/1.1 server for one page. Whatever comes, it costs a bounded amount: connections,
-bytes of a request and seconds are limited, and the answer is bytes that are there already.
+"""A small HTTP/1.1 server for one page. Any request costs a bounded amount: connections, bytes of a
+request and seconds are limited, and the answer is bytes that exist already.
 
 Each connection has one request. All of it runs in the loop that reads the probe; a turn of the loop
 handles each connection once, so that the probe waits for none of them for long.
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
-MOST_OPEN = 32
-"""Connections. One more takes the place of the oldest that has not asked yet, or has its answer."""
-MOST_HEAD = 8192
+MAX_CONNECTIONS = 32
+"""One more replaces the oldest that has not asked yet, or has its answer."""
+MAX_REQUEST = 8192
 """Bytes of a request."""
-MOST_MORE = 1 << 16
-"""Bytes that are taken after the request, and thrown away: a connection that is closed with bytes
-unread is reset, and its reader may lose the answer."""
-WAIT_S = 10.0
-"""Longest time for a whole request, and again until the answer has been taken."""
+MAX_REST = 1 << 16
+"""Bytes that are read after the request, and dropped: a connection that is closed with bytes unread
+is reset, and its reader may lose the answer."""
+TIMEOUT_S = 10.0
+"""For a whole request, and again until the answer has been read."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 INDEX = b'<!DOCTYPE html><title>perftop</title><p><a href="/metrics">metrics</a>\n'
 
 Render = Callable[[bool], bytes | None]
-"""The page, as OpenMetrics or not; None: nothing is known now."""
+"""Makes the page, as OpenMetrics or not; None: there is none now."""
 
 
 class Answer(NamedTuple):
@@ -53,7 +53,7 @@ def failure(status: HTTPStatus) -> Answer:
 
 
 def answer(head: bytes, render: Render) -> Answer:
-    """The answer to a request, of which this is all up to the empty line."""
+    """The answer to a request. `head`: all of it up to the empty line."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     method, _, rest = first.partition(" ")
     target, _, version = rest.partition(" ")
@@ -88,7 +88,7 @@ def _page(path: str, accept: str, render: Render) -> Answer:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether that header asks for it, and for no other form rather."""
+    """Whether the header prefers it to the older form."""
     best = {True: 0.0, False: 0.0}
     for part in accept.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -109,34 +109,34 @@ def _quality(text: str) -> float:
     return found if 0 <= found <= 1 else 0.0
 
 
-class Door:
+class Server:
     """All connections, the oldest first."""
 
     def __init__(self, render: Render) -> None:
         self.render = render
-        self.open: dict[Caller, None] = {}
+        self.open: dict[Connection, None] = {}
 
-    def caller(self) -> Caller:
-        return Caller(self)
+    def new_connection(self) -> Connection:
+        return Connection(self)
 
-    def enter(self, caller: Caller) -> bool:
+    def enter(self, connection: Connection) -> bool:
         """False: there is no room."""
-        if len(self.open) >= MOST_OPEN:
+        if len(self.open) >= MAX_CONNECTIONS:
             idle = next((one for one in self.open if one.idle), None)
             if idle is None:
                 return False
             idle.drop()
-        self.open[caller] = None
+        self.open[connection] = None
         return True
 
     def close(self) -> None:
-        for caller in [*self.open]:
-            caller.drop()
+        for connection in [*self.open]:
+            connection.drop()
 
 
-class Caller(asyncio.Protocol):
-    def __init__(self, door: Door) -> None:
-        self._door = door
+class Connection(asyncio.Protocol):
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._head = b""
         self._answered = False
         self._more = 0
@@ -150,7 +150,7 @@ class Caller(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if self._door.enter(self):
+        if self._server.enter(self):
             self._wait()
         else:
             self._answered = True
@@ -163,14 +163,14 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered:
             self._more += len(data)
-            if self._more > MOST_MORE:
+            if self._more > MAX_REST:
                 self.drop()
             return
-        self._head += data[: MOST_HEAD + 1]
+        self._head += data[: MAX_REQUEST + 1]
         ends = [at for end in (b"\r\n\r\n", b"\n\n") if (at := self._head.find(end)) >= 0]
-        if ends and min(ends) <= MOST_HEAD:
-            self._answer(answer(self._head[: min(ends)], self._door.render))
-        elif len(self._head) > MOST_HEAD:
+        if ends and min(ends) <= MAX_REQUEST:
+            self._answer(answer(self._head[: min(ends)], self._server.render))
+        elif len(self._head) > MAX_REQUEST:
             self._answer(failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def _answer(self, given: Answer) -> None:
@@ -183,13 +183,13 @@ class Caller(asyncio.Protocol):
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(WAIT_S, self.drop)
+        self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, self.drop)
 
     def drop(self) -> None:
         self._forget()
         self._transport.abort()
 
     def _forget(self) -> None:
-        self._door.open.pop(self, None)
+        self._server.open.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()

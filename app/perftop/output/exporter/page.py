@@ -1,71 +1,214 @@
-"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form."""
+"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form.
+
+Dashboards and alerts depend on the names, kinds and labels of its families.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.text import ranges
 from perftop.model.cores import Cores
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.output import stat_json
-from perftop.output.exporter import families as family
-from perftop.output.exporter.absent import Absent
-from perftop.output.exporter.core_time import KNOWN, CoreTime
-from perftop.output.exporter.happened import CAUSES, Happened
-from perftop.output.exporter.lines import Family, Grids, Labels, several, single
-from perftop.output.exporter.sums import COUNTS, MODES, Sums
-from perftop.output.exposition import END, Heading
+from perftop.output.exporter.sums import (
+    CAUSES,
+    CORE_STATES,
+    COUNTS,
+    MODES,
+    CoreTime,
+    EpisodeSums,
+    Sums,
+)
+from perftop.output.exposition import END, Heading, labels
+from perftop.session.missing import BOUNDS, UNREAD, lasting
 from perftop.session.session import Session
 
+# --- the families
+
+SMT = Heading(
+    "perftop_smt_seconds", "counter",
+    "Time of cores by which of their threads ran. Unknown: doubted, or not measured here. "
+    "All states sum to the time of the cores.",
+)  # fmt: skip
+CPU = Heading(
+    "perftop_cpu_seconds", "counter",
+    "Time of CPUs: at work, idle by the system's choice, idle but polling, halted although there "
+    "was work, taken by the hypervisor. Only what can be trusted.",
+)  # fmt: skip
+CYCLES = Heading(
+    "perftop_cycles", "counter",
+    "Core cycles while not halted. These, instructions and reference cycles are of the same spans.",
+)  # fmt: skip
+INSTRUCTIONS = Heading("perftop_instructions", "counter", "Instructions retired.")
+REFERENCE = Heading(
+    "perftop_reference_cycles", "counter",
+    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz of them are a second.",
+)  # fmt: skip
+BELOW = Heading(
+    "perftop_below_ceiling_seconds", "counter",
+    "Time in which cores of the package ran below what turbo allows them, by cause.",
+)  # fmt: skip
+BELOW_CYCLES = Heading(
+    "perftop_below_ceiling_cycles", "counter",
+    "Cycles that the ceiling would have allowed in that time and that did not come.",
+)  # fmt: skip
+EPISODES = Heading(
+    "perftop_episodes", "counter", "Episodes that have begun; counted some seconds later."
+)
+EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "How long episodes ran.")
+CEILING = Heading(
+    "perftop_ceiling_hertz", "gauge",
+    "What turbo allows for certain with as many active cores, mean over the cores.",
+)  # fmt: skip
+BASE = Heading("perftop_base_hertz", "gauge", "Base clock.")
+TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
+LIMIT = Heading("perftop_power_limit_watts", "gauge", "What the power is limited to.")
+TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
+ENERGY = Heading("perftop_energy_joules", "counter", "Energy of the package.")
+DRAM_ENERGY = Heading("perftop_dram_energy_joules", "counter", "Energy of the package's memory.")
+MEMORY = Heading(
+    "perftop_memory_bytes", "counter", "Bytes between the package and its memory, by direction."
+)
+SUSPECT = Heading(
+    "perftop_suspect_samples", "counter",
+    "Samples of CPUs in which a counter could not be trusted, by reason.",
+)  # fmt: skip
+LOST = Heading("perftop_lost_samples", "counter", "Samples of the machine that came too late.")
+PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
+EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
+INFO = Heading("perftop", "info", "What measures here, for joins.")
+MISSING = Heading(
+    "perftop_missing", "gauge", "1 for each family, or part of one, that is not there; and why."
+)
+SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
+
+RINGS = {
+    CYCLES: {"cycles": "all", "kernel_cycles": "kernel"},
+    INSTRUCTIONS: {"instructions": "all", "kernel_instructions": "kernel"},
+    REFERENCE: {"ref": "all"},
+}
+"""The families of counts, with the ring of each counter."""
+NEEDS = {
+    BELOW: "turbo_ceiling_hz busy_hz",
+    CEILING: "turbo_ceiling_hz",
+    BASE: "base_hz",
+    TSC: "tsc_hz",
+    LIMIT: "power_limit_w",
+    TEMPERATURE: "temperature_c",
+    ENERGY: "energy_j",
+    DRAM_ENERGY: "power_dram_w",
+    MEMORY: "memory_read_bytes_per_s",
+    PROBE: "probe_cpu_s",
+}
+"""Families that are there or not as a whole, with the keys of what they need."""
+QUOTED = re.compile(r'"[^"]*"')
+"""Quoted words of a reason. They may name a program, which is never exported."""
+MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
+Labels = Mapping[str, object]
+
+
+class Family(NamedTuple):
+    heading: Heading
+    lines: str
+    series: int
+    """Number of the lines."""
+
+
+def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
+    """A family whose series come and stay; of none whose value is NaN."""
+    lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in found
+             if not math.isnan(value)]  # fmt: skip
+    return Family(heading, "".join(lines), len(lines))
+
+
+class _Form(NamedTuple):
+    places: Sequence[Labels]
+    known: bytes
+    """Which values there are."""
+    text: str
+    """Text of all lines, with a place for each value."""
+
+
+class Grids:
+    """Families with a series for each place and name. Most keep their labels, so all but their
+    values is made once."""
+
+    def __init__(self) -> None:
+        self._forms: dict[str, _Form] = {}
+        """The form that each family had last, by its name."""
+
+    def family(
+        self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",
+        names: Sequence[str] = ("",),
+    ) -> Family:  # fmt: skip
+        """`places`: another object once they change; `values`: (names, places), NaN for what is not
+        known."""
+        flat = values.ravel()
+        known = np.isfinite(flat)
+        form = self._forms.get(heading.name)
+        if form is None or form.places is not places or form.known != known.tobytes():
+            more = [{label: name} if label else {} for name in names]
+            begins = [f"{heading.sample}{labels(**place, **one)} "
+                      for one in more for place in places]  # fmt: skip
+            lines = zip(begins, known.tolist(), strict=True)
+            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in lines if there)
+            form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
+        return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
+
+
+# --- the page
 
 
 class Page:
     def __init__(self, session: Session, detail: Detail = "package") -> None:
         self._session, self._detail = session, detail
-        self.sums, self.core_time = Sums(session), CoreTime(session)
-        self.happened = Happened(session)
-        self._absent = Absent(session, self.sums, self.core_time)
+        self._sums, self._core_time = Sums(session), CoreTime(session)
+        self._episodes = EpisodeSums(session)
+        self._reasons = lasting(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known: Sequence[Labels] = self._packages[:]
         self._packages.append({})
         """Labels by position; the last are of what is in no known package, whose position is -1."""
-        of = self.sums.package % len(self._packages)
+        of = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(of == at) for at in range(len(self._packages))]
         """CPUs by package, as positions."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
-        """The cores shown, with their labels; made anew when cores were regrouped."""
+        """The cores shown, with their labels; replaced when cores were regrouped."""
         self._grids = Grids()
         self._highest: dict[str, Floats] = {}
         """The highest values shown so far, by family. Read skew takes back some ns now and then; a
         counter must not."""
-        self._made: dict[bool, bytes] = {}
+        self._texts: dict[bool, bytes] = {}
 
     def take(self, since_ns: int) -> None:
         """Add the session's newest sample, which began at `since_ns`."""
         sample = self._session.sample
         if sample is not None:
-            self.sums.take(sample)
-            self.core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
-            self.happened.take(sample, since_ns)
-            self._made.clear()
+            self._sums.take(sample)
+            self._core_time.take(sample, (self._session.now_ns - since_ns) / 1e9)
+            self._episodes.take(sample, since_ns)
+            self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
         """The whole page, as of the newest sample."""
-        if openmetrics not in self._made:
+        if openmetrics not in self._texts:
             parts: list[str] = []
             for heading, lines, _ in self.families():
                 parts += [heading.openmetrics if openmetrics else heading.text, lines]
-            self._made[openmetrics] = "".join([*parts, END * openmetrics]).encode()
-        return self._made[openmetrics]
+            self._texts[openmetrics] = "".join([*parts, END * openmetrics]).encode()
+        return self._texts[openmetrics]
 
     @property
     def series(self) -> int:
@@ -73,37 +216,65 @@ class Page:
 
     def families(self) -> list[Family]:
         found = [one for one in self._all() if one.series]
-        missing = self._absent.family({one.heading.sample for one in found})
+        missing = self._missing({one.heading.sample for one in found})
         found += [missing] if missing.series else []
-        return [*found, single(family.SERIES, sum(one.series for one in found) + 1)]
+        count = sum(one.series for one in found) + 1
+        return [*found, series_of(SERIES, [({}, count)])]
+
+    def _missing(self, there: set[str]) -> Family:
+        """What is not on the page, and why. `there`: names of the samples that are."""
+        sums = self._sums
+        parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[at].any())
+                 for at, (mode, key) in enumerate(MODES.items())]  # fmt: skip
+        for heading, rings in RINGS.items():
+            for key, ring in rings.items():
+                part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
+                parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
+        parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
+        parts += [(one.sample, key, one.sample not in there) for one, key in NEEDS.items()]
+        found = []
+        for what, key, absent in parts:
+            if why := self._why(key, absent=absent):
+                reason = QUOTED.sub("a program", why)[:MAX_REASON]
+                found.append(({"what": what, "why": reason}, 1.0))
+        return series_of(MISSING, found)
+
+    def _why(self, key: str, *, absent: bool) -> str:
+        """Why no CPU has it, or else why some CPUs lack it; '' if all have it."""
+        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
+            if missing.cpus is not None:
+                return f"{missing.why} (CPUs {ranges(missing.cpus)})"
+            if absent:
+                return missing.why
+        return (BOUNDS if key == "smt" else UNREAD) if absent else ""
 
     def _all(self) -> Iterator[Family]:
-        session, sums, hello = self._session, self.sums, self._session.hello
-        yield single(family.INFO, 1, **self._info)
+        session, sums, hello = self._session, self._sums, self._session.hello
+        yield series_of(INFO, [(self._info, 1.0)])
         yield self._states()
-        yield self._of_cpus(family.CPU, "mode", list(MODES), sums.seconds, sums.told_seconds)
-        for heading, rings in family.RINGS.items():
+        yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.known_seconds)
+        for heading, rings in RINGS.items():
             at = [COUNTS.index(key) for key in rings]
             names = list(rings.values())
-            yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.told_counts[at])
-        yield from self._episodes()
+            yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.known_counts[at])
+        yield from self._of_episodes()
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
-            (family.CEILING, self._ceilings()),
-            (family.BASE, np.full(len(self._known), base)),
-            (family.LIMIT, sums.gauges["power_limit_w"]),
-            (family.TEMPERATURE, sums.gauges["temperature_c"]),
-            (family.ENERGY, sums.told("energy_j")),
-            (family.DRAM_ENERGY, sums.told("energy_ram_j")),
+            (CEILING, self._ceilings()),
+            (BASE, np.full(len(self._known), base)),
+            (LIMIT, sums.gauges["power_limit_w"]),
+            (TEMPERATURE, sums.gauges["temperature_c"]),
+            (ENERGY, sums.moved("energy_j")),
+            (DRAM_ENERGY, sums.moved("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
-        moved = np.array([sums.told(key) for key in TRAFFIC_KEYS])
-        yield self._grids.family(family.MEMORY, self._known, moved, "direction", ("read", "write"))
-        yield single(family.TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
-        yield several(family.SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield single(family.LOST, session.lost)
-        yield single(family.PROBE, session.probe_cpu_s())
-        yield single(family.EXPORTER, time.process_time())
+        moved = np.array([sums.moved(key) for key in TRAFFIC_KEYS])
+        yield self._grids.family(MEMORY, self._known, moved, "direction", ("read", "write"))
+        yield series_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
+        yield series_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
+        yield series_of(LOST, [({}, session.lost)])
+        yield series_of(PROBE, [({}, session.probe_cpu_s())])
+        yield series_of(EXPORTER, [({}, time.process_time())])
 
     @cached_property
     def _info(self) -> Labels:
@@ -117,49 +288,49 @@ class Page:
 
     @cached_property
     def _cpus(self) -> Sequence[Labels]:
-        rows = zip(self.sums.package.tolist(), self._session.hello.topology, strict=True)
+        rows = zip(self._sums.package.tolist(), self._session.hello.topology, strict=True)
         return [{**self._packages[at], "cpu": row.cpu} for at, row in rows]
 
     def _of_cpus(
-        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, told: Bools
+        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, known: Bools
     ) -> Family:
         """Sums by CPU, (names, CPUs), shown by package or by CPU."""
         places = self._cpus
         if self._detail != "cpu":
             places = self._packages
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
-            told = np.stack([told[:, cpus].any(axis=1) for cpus in self._members], axis=1)
+            known = np.stack([known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
         highest = np.maximum(sums, self._highest.get(heading.name, 0.0))
         self._highest[heading.name] = highest
-        values = np.where(told, highest, np.nan)
+        values = np.where(known, highest, np.nan)
         return self._grids.family(heading, places, values, label, names)
 
     def _states(self) -> Family:
-        core_time = self.core_time
+        core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             at = self._session.shown_cores()
             places = self._packages if self._detail == "package" else self._named(at)
             self._cores = core_time.cores, at, places
         _, at, places = self._cores
         if not core_time.seconds[at].any():
-            return Family(family.SMT, "", 0)
+            return Family(SMT, "", 0)
         seconds = core_time.seconds[at]
         if self._detail == "package":
             seconds = self._states_by_package(core_time.cores.package[at], seconds)
-        return self._grids.family(family.SMT, places, seconds.T, "state", KNOWN)
+        return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
-        """(packages, KNOWN), the last of what is in no known package; NaN: it has no core."""
-        found = np.full(self.core_time.gone.shape, np.nan)
+        """(packages, CORE_STATES), the last of what is in no known package; NaN: it has no core."""
+        found = np.full(self._core_time.gone.shape, np.nan)
         for package in np.unique(of):
-            gone = self.core_time.gone[package]
+            gone = self._core_time.gone[package]
             found[package] = seconds[of == package].sum(axis=0) + gone
         return found
 
     def _named(self, at: Sequence[int]) -> Sequence[Labels]:
         """The kernel gives some cores the same number, or none: these have the name of their first
         CPU."""
-        session, cores = self._session, self.core_time.cores
+        session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in at]
         alike = Counter((row.package, row.core) for row in rows)
         return [
@@ -173,29 +344,25 @@ class Page:
         ]
 
     def _ceilings(self) -> Floats:
-        hz, of = self.core_time.ceiling_hz, self.core_time.cores.package
+        hz, of = self._core_time.ceiling_hz, self._core_time.cores.package
         known = [(of == package) & np.isfinite(hz) for package in range(len(self._known))]
         return np.array([hz[cores].mean() if cores.any() else np.nan for cores in known])
 
-    def _episodes(self) -> Iterator[Family]:
-        happened, packages = self.happened, self._packages
+    def _of_episodes(self) -> Iterator[Family]:
+        sums, packages = self._episodes, self._packages
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
-        known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
-        told = np.unique(self.sums.package[known & session.reader.turbo.cpus]).tolist()
-        below = {(at, cause): 0.0 for at in told for cause in CAUSES}
-        by_place = (
-            (family.BELOW, below | happened.below_s),
-            (family.BELOW_CYCLES, happened.below_cycles),
-        )
-        for heading, found in by_place:
+        known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
+        with_ceiling = np.unique(self._sums.package[known & session.reader.turbo.cpus]).tolist()
+        below = {(at, cause): 0.0 for at in with_ceiling for cause in CAUSES}
+        for heading, found in (BELOW, below | sums.below_s), (BELOW_CYCLES, sums.below_cycles):
             places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
-            yield several(heading, places)
-        counted = {key: float(count) for key, count in happened.count.items()}
-        for heading, each in (family.EPISODES, counted), (family.EPISODE_SECONDS, happened.seconds):
+            yield series_of(heading, places)
+        counted = {key: float(count) for key, count in sums.count.items()}
+        for heading, each in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):
             kinds = (({**packages[at], "kind": kind, "cause": cause}, n)
                      for (at, kind, cause), n in each.items())  # fmt: skip
-            yield several(heading, kinds)
+            yield series_of(heading, kinds)
 
 
 def _package(session: Session, cpus: Sequence[int]) -> Labels:

@@ -1,22 +1,27 @@
 """Sums over the samples of a session, from its start on: what Prometheus calls counters.
 
-They are kept by CPU and by core, in float64, and added up further when they are shown. Only what
-can be believed is added. Some go in together or not at all, so that a ratio of two of them is one
-of the same spans: the modes of a CPU's time, and its cycles, instructions and reference cycles.
+They are kept by CPU, by core or by package, in float64, and added up further when they are shown.
+Only what can be trusted is added.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.model.cores import packages
+from perftop.model.cores import Cores, packages
 from perftop.model.delta import Delta, Doubt
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample
+from perftop.model.smt import STATES
+from perftop.session.episodes import LATE_NS, LATE_SAMPLES
 from perftop.session.session import Session
+
+# --- by CPU and by package
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
@@ -31,6 +36,9 @@ MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 
 
 class Sums:
+    """Some sums go in together or not at all, so that a ratio of two of them is one of the same
+    spans: the modes of a CPU's time, and its cycles, instructions and reference cycles."""
+
     def __init__(self, session: Session) -> None:
         self._session = session
         hello, cpus = session.hello, len(session.hello.topology)
@@ -39,10 +47,10 @@ class Sums:
         self.shown: Bools = np.isin(np.arange(cpus), session.shown)
         """Mask of the CPUs that the user asked for."""
         self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
-        self.told_seconds, self.told_counts = self.seconds > 0, self.counts > 0
-        """Masks of the sums to which something was added; nothing is known of the others."""
-        self.moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
-        self._told = {key: moved > 0 for key, moved in self.moved.items()}
+        self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
+        """Masks of the sums to which something was added; the others are unknown."""
+        self._moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
+        self._known_moved = {key: moved > 0 for key, moved in self._moved.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
         """The last known values by package, by key; NaN: none yet."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
@@ -70,8 +78,8 @@ class Sums:
             if (moved := counters.moved(delta, key)) is not None:
                 ticks = delta.tables[counters.columns[key].block].ticks
                 known = np.isfinite(moved) & (ticks > 0)
-                self.moved[key] += np.where(known, moved, 0.0)
-                self._told[key] |= known
+                self._moved[key] += np.where(known, moved, 0.0)
+                self._known_moved[key] |= known
         for key, last in self.gauges.items():
             if (now := counters.rates(delta, key)) is not None:
                 last[:] = np.where(np.isfinite(now), now, last)
@@ -89,7 +97,7 @@ class Sums:
             doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
             known &= ~(doubted & self._served).any(axis=0)
         self.seconds += np.where(known, seconds, 0.0)
-        self.told_seconds |= known & (values.bottom[at] > 0)
+        self.known_seconds |= known & (values.bottom[at] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
         counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
@@ -99,8 +107,137 @@ class Sums:
         bad |= bad[:TOGETHER].any(axis=0)
         known = self._has & ~bad & self.shown & (delta.tables["cpu"].ticks > 0)
         self.counts += np.where(known, counts, 0.0)
-        self.told_counts |= known
+        self.known_counts |= known
 
-    def told(self, key: str) -> Floats:
-        """One of MOVED by package; NaN where nothing was ever told."""
-        return np.where(self._told[key], self.moved[key], np.nan)
+    def moved(self, key: str) -> Floats:
+        """One of MOVED by package; NaN where it is unknown."""
+        return np.where(self._known_moved[key], self._moved[key], np.nan)
+
+
+# --- by core
+
+CORE_STATES = (*STATES, "unknown")
+MAX_DELAY = 0.5
+"""Share of a sample by which a read may be late. What no read covers beyond that is unknown."""
+
+
+class CoreTime:
+    """Seconds of cores in each SMT state. With `unknown`, which is time that is doubted or that no
+    read covers, they sum to the time in which the core was on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.cores: Cores = session.reader.cores
+        self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
+        """(cores, CORE_STATES)"""
+        self.gone = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
+        """Seconds of cores that are no longer listed, by package; last: of none."""
+        self._owed_s = np.zeros(len(self.cores.lists))
+        """Time by core since its last read, in s; later reads have it. Below 0: reads are ahead."""
+        self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
+        """What turbo allows each core for certain, in the newest sample."""
+
+    def take(self, sample: Sample, span_s: float) -> None:
+        if self.cores is not self._session.reader.cores:
+            self._regroup(self._session.reader.cores)
+        cores, counters = self.cores, self._session.counters
+        self.ceiling_hz = sample.ceilings.hz
+        on = cores.total(self._session.online.astype(float)) > 0
+        read_s = cores.most(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
+        read_s = np.where(on & np.isfinite(read_s), read_s, 0.0)
+        self._owed_s = np.where(on, self._owed_s + span_s - read_s, 0.0)
+        finite = np.isfinite(sample.split.states)
+        known = np.where(finite, sample.split.states, 0.0) * read_s[:, None]
+        self.seconds[:, :-1] += known
+        self.seconds[:, -1] += np.where(finite.all(axis=1), 0.0, read_s - known.sum(axis=1))
+        delay_s = MAX_DELAY * self._session.hello.sample_ns / 1e9
+        lost = (read_s > 0) & (self._owed_s > delay_s)
+        self.seconds[lost, -1] += self._owed_s[lost]
+        self._owed_s[lost] = 0.0
+
+    def _regroup(self, now: Cores) -> None:
+        """The core list changed: the time of a core goes to the one that its CPUs are in."""
+        before, seconds, owed_s = self.cores, self.seconds, self._owed_s
+        self.cores, count = now, len(now.lists)
+        self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
+        for old, home in enumerate(now.find(before.lists)):
+            if home < 0:
+                self.gone[before.package[old]] += seconds[old]
+            else:
+                self.seconds[home] += seconds[old]
+                self._owed_s[home] = owed_s[old]
+
+
+# --- episodes, by package and cause
+
+DROP = "turbo-drop"
+CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "prochot", "vr",
+          "hwp", "hypervisor", "unknown")  # fmt: skip
+"""Causes of a clock below its ceiling; labels of series, which stay."""
+Key = tuple[int, str, str]
+"""Position of the package, -1 for what is in none; kind and cause."""
+Place = tuple[int, str]
+"""Position of the package, and cause."""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A sample that is not added yet."""
+
+    since_ns: int
+    time_ns: int
+    lost: Floats
+    """Cycles by core that its ceiling would have allowed and that did not come."""
+    cores: Cores
+
+
+class EpisodeSums:
+    """How long episodes ran, and what clocks below their ceiling cost.
+
+    A counter cannot go back, but a running episode may prove to have ended some seconds ago, or to
+    have another cause. So samples wait until nothing of that can happen any more.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
+        self._waiting: deque[_Waiting] = deque()
+        self._package = {cpu: at for at, cpus in enumerate(session.hello.packages) for cpu in cpus}
+        self.count: defaultdict[Key, int] = defaultdict(int)
+        self.seconds: defaultdict[Key, float] = defaultdict(float)
+        self.below_s: defaultdict[Place, float] = defaultdict(float)
+        """Time in which any core of a package was below its ceiling, by package and cause."""
+        self.below_cycles: defaultdict[Place, float] = defaultdict(float)
+
+    def take(self, sample: Sample, since_ns: int) -> None:
+        """Add a sample, which is the session's newest."""
+        now_ns, cores = self._session.now_ns, self._session.reader.cores
+        at = INDEX["busy_hz"]
+        cycles, run_s = sample.values.top[at], sample.values.bottom[at]
+        known = np.isfinite(cycles) & np.isfinite(run_s)
+        ran, ran_s = (cores.total(np.where(known, part, 0.0)) for part in (cycles, run_s))
+        lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * ran_s - ran)
+        self._waiting.append(_Waiting(since_ns, now_ns, lost, cores))
+        while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
+            self._settle(self._waiting.popleft())
+
+    def _settle(self, one: _Waiting) -> None:
+        below: dict[Place, float] = {}
+        for episode in self._session.episodes(one.since_ns - 1, one.time_ns):
+            seconds = episode.span_s(one.since_ns, one.time_ns)
+            begins = one.since_ns <= episode.start_ns < one.time_ns
+            # The cause of a suspect episode lists counters, in too many ways for labels.
+            cause = "counters" if episode.kind == "suspect" else episode.cause
+            for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
+                key = package, episode.kind, cause
+                self.seconds[key] += seconds
+                self.count[key] += begins
+                if episode.kind == DROP:
+                    below[package, cause] = max(below.get((package, cause), 0.0), seconds)
+            if episode.kind == DROP and seconds:
+                cores = one.cores.of(episode.cpus)
+                for package in np.unique(one.cores.package[cores]).tolist():
+                    cycles = float(one.lost[cores & (one.cores.package == package)].sum())
+                    self.below_cycles[package, episode.cause] += cycles
+        for place, below_s in below.items():
+            self.below_s[place] += below_s

@@ -10,7 +10,7 @@ from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.tasks import task
-from perftop.output.episode_costs import told_once
+from perftop.output.sentences import unique_losses
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
@@ -130,7 +130,8 @@ def _episodes(scene: Scene) -> Iterable[list[Run]]:
     interval, place = scene.interval, scene.place
     worst = {"alarm": 0, "warn": 1}
     ordered = sorted(
-        told_once(scene.episodes), key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
+        unique_losses(scene.episodes),
+        key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns),
     )
     yield from (_episode(scene, e) for e in ordered if going(e, interval.time_ns))
     for cpu, row in zip(place.cpus, place.rows, strict=True):

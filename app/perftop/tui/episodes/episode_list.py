@@ -13,8 +13,7 @@ from perftop.base.times import when
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
-from perftop.output.episode_costs import told_once
-from perftop.output.sentences import Part, losers
+from perftop.output.sentences import Part, losers, unique_losses
 from perftop.session import navigation as episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -156,7 +155,7 @@ class Episodes(Paneled, Cursor):
         def sorted_(episodes: list[Episode]) -> list[Episode]:
             here = [
                 e
-                for e in told_once(episodes)
+                for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
             return lines.arranged(session, here, order, reverse=reverse)

@@ -13,9 +13,7 @@ from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, merged
 from perftop.model.episode import Episode
-from perftop.output.episode_costs import STOLEN, cost, group
-from perftop.output.episode_words import depth, where
-from perftop.output.sentences import Part, sentence
+from perftop.output.sentences import STOLEN, Part, cost, depth, group, sentence, where
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.session import Session
 from perftop.tui.panels import happened

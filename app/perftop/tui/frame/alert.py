@@ -11,8 +11,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
-from perftop.output.episode_costs import cost, grouped
-from perftop.output.episode_words import cause, pieces, where_briefly
+from perftop.output.sentences import cause, cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style, past_sentences
 
@@ -119,7 +118,7 @@ def _running(
     room = size - width(start)
     when = sentences.lasting(session, worst, now_ns)
     names = sentences.losers(session, worst, tasks)
-    most = min(room, sentences.MOST)
+    most = min(room, sentences.MAX_SENTENCE)
     runs = _told(sentences.sentence(session.topology, worst, names, when=when, most=most), room)
     others = _more(session, groups[1:], room - width(runs))
     room -= width(runs) + width(others) + 1  # evidence leaves the margin free

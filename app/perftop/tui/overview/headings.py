@@ -15,7 +15,7 @@ from perftop.draw.strips import Run, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import INDEX
-from perftop.output.episode_words import depth
+from perftop.output.sentences import depth
 from perftop.session.values import mean_ceiling
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style

@@ -23,7 +23,7 @@ from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.compare.course import Course
+from perftop.output.compare.readings import Course
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES

@@ -13,9 +13,17 @@ from perfprobe.frozen import frozen
 from perftop.base.times import clock, length
 from perftop.draw.strips import Run, fit, foreign
 from perftop.model.episode import Episode
-from perftop.output.episode_costs import STOLEN, group, grouped
-from perftop.output.episode_words import cause, evidence, where_briefly
-from perftop.output.sentences import losers, lost, sentence
+from perftop.output.sentences import (
+    STOLEN,
+    cause,
+    evidence,
+    group,
+    grouped,
+    losers,
+    lost,
+    sentence,
+    where_briefly,
+)
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped

@@ -13,7 +13,7 @@ from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import WatchedJob
-from perftop.output.episode_words import told, worded
+from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
@@ -158,7 +158,9 @@ def _rest(evidence: Mapping[str, Any]) -> str:
     """Evidence without names and IPC, which have columns of their own."""
     plain = {"who", "self", "ipc", "ipc_alone"}
     rest = {key: value for key, value in evidence.items() if key not in plain}
-    return foreign(" · ".join(told(key, value) for key, value in worded(rest).items()))
+    return foreign(
+        " · ".join(evidence_piece(key, value) for key, value in evidence_json(rest).items())
+    )
 
 
 def _number(value: object) -> float:

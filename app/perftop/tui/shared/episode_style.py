@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from perftop.draw import theme
 from perftop.draw.strips import foreign
-from perftop.output.episode_costs import STOLEN, group
-from perftop.output.episode_words import cause, evidence
+from perftop.output.sentences import STOLEN, cause, evidence, group
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from perftop.output.sentences import MOST, Part, sentence
+from perftop.output.sentences import MAX_SENTENCE, Part, sentence
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode
@@ -21,7 +21,7 @@ _KEPT = WeakKeyDictionary()
 with them, so that no other object gets their ids."""
 
 
-def over(session: Session, episodes: Sequence[Episode], most: int = MOST) -> list[Part]:
+def over(session: Session, episodes: Sequence[Episode], most: int = MAX_SENTENCE) -> list[Part]:
     """`sentence` of episodes that have ended, in the past tense."""
     kept = _KEPT.setdefault(session, {})
     key = (most, *map(id, episodes))

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 from summaries import line
 
-from perftop.output.compare import json_line, text
-from perftop.output.compare.answer import answer, not_told
-from perftop.output.compare.comparison import ALONE, NOISE, Comparison, compare
-from perftop.output.compare.pictures import pictures
-from perftop.output.compare.reading import Reading, reading
+from perftop.output.compare import text
+from perftop.output.compare.comparison import (
+    ALONE,
+    NOISE,
+    Comparison,
+    answer,
+    compare,
+    not_known,
+    work,
+)
+from perftop.output.compare.readings import Reading, reading
+from perftop.output.compare.text import pictures
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
 STATE = {"power_limit_w": 250.0, "kernel": "6.8.0-45", "governor": "performance", "cpus": "64"}
@@ -62,8 +69,8 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     found = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
     assert [state.key for state in found.differing] == ["power_limit_w", "kernel"]
     assert [bool(state.explains) for state in found.differing] == [True, False]
-    told = verdicts(found)
-    assert {key: told[key] for key in ("run_s", "busy_hz", "ipc", "instructions")} == {
+    found_verdicts = verdicts(found)
+    assert {key: found_verdicts[key] for key in ("run_s", "busy_hz", "ipc", "instructions")} == {
         "run_s": "worse", "busy_hz": "worse", "ipc": NOISE, "instructions": NOISE,
     }  # fmt: skip
     assert [row.cause for row in found.rows if row.number.key in {"run_s", "busy_hz"}] == [
@@ -72,7 +79,7 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     said = answer([found])
     assert "longer" in said
     assert "205 W in B, 250 W in A" in said
-    assert any("kernel" in left for left in not_told([found]))
+    assert any("kernel" in left for left in not_known([found]))
 
 
 def test_a_limit_that_no_episode_names_explains_nothing() -> None:
@@ -80,7 +87,7 @@ def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     found = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
     assert [state.explains for state in found.differing] == [[]]
     assert "205" not in answer([found])
-    assert any("power limit PL1" in left for left in not_told([found]))
+    assert any("power limit PL1" in left for left in not_known([found]))
 
 
 def test_a_cause_that_took_little_or_from_the_other_side_explains_nothing() -> None:
@@ -101,13 +108,13 @@ def test_a_state_explains_no_number_that_is_within_the_noise() -> None:
     assert "busy_hz" not in state.explains
 
 
-def test_two_states_that_one_cause_can_be_behind_are_not_told_apart() -> None:
+def test_two_states_that_one_cause_can_be_behind_are_not_known_apart() -> None:
     causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
     draw = random.Random(3)
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
     b = side(draw, clock=0.78, state={"turbo": "off", "max_hz": 3.1e9})
     low = [reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b]
-    left = [*not_told([compared(a, low)])]
+    left = [*not_known([compared(a, low)])]
     assert any("turbo and highest clock" in one for one in left)
 
 
@@ -115,8 +122,8 @@ def test_one_run_each_is_no_evidence() -> None:
     draw = random.Random(4)
     found = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
     assert {*verdicts(found).values()} == {ALONE}
-    assert "may be chance" in answer([found])
-    assert json_line.line([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
+    assert "can be chance" in answer([found])
+    assert text.diff_json([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 
 
 def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> None:
@@ -161,6 +168,20 @@ def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
         assert a.rstrip().endswith("A")
         assert a.index(full) > b.rindex(full), "the clock of B is lower"
         assert b.isascii() != unicode
+        assert len(a.rstrip()) == len(b.rstrip()), "one axis"
+
+
+def test_work_and_speed_are_told_apart() -> None:
+    """As many instructions in fewer cycles, which is good, but fewer cycles in each second."""
+    draw = random.Random(15)
+    faster = []
+    for one in side(draw, clock=0.9):
+        found = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
+        faster.append(dataclasses.replace(one, numbers=found))
+    said = work(compared(side(draw), faster))
+    assert said.startswith("B does the same work in fewer cycles (IPC), but has 1")
+    assert said.endswith(" % fewer of them in each second.")
+    assert work(compared(side(draw), side(draw))) == ""
 
 
 def test_samples_and_runs_are_not_drawn_on_one_axis() -> None:

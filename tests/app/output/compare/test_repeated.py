@@ -8,7 +8,7 @@ import pytest
 from examples import output
 from summaries import line
 
-from perftop.output.compare.numbers import numbers
+from perftop.output.compare.readings import numbers
 from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
 
 TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]
@@ -33,32 +33,32 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
 )
 def test_the_odd_run_is_named_with_what_differs(more: dict[str, Any], words: str) -> None:
     found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
-    (apart,) = found.apart
-    assert apart.place == 0
-    assert apart.by_s == pytest.approx(1.04)
-    assert words in apart.why
+    (outlier,) = found.outliers
+    assert outlier.place == 0
+    assert outlier.by_s == pytest.approx(1.04)
+    assert words in outlier.why
     assert words in lines(found, ["./job"])[0]
 
 
 def test_what_a_short_run_had_more_of_has_digits() -> None:
     short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
              for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
-    (apart,) = runs(*short).apart
-    assert apart.why == "worked 0.0042 s longer"
+    (outlier,) = runs(*short).outliers
+    assert outlier.why == "worked 0.0042 s longer"
 
 
 def test_what_is_too_small_or_common_to_all_explains_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
-    assert [one.why for found in (small, common) for one in found.apart] == ["", ""]
+    assert [one.why for found in (small, common) for one in found.outliers] == ["", ""]
 
 
 def test_a_faster_run_has_not_waited_and_a_wait_is_told_once() -> None:
     faster = runs(line(39.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
-    assert [one.why for one in faster.apart] == [""]
+    assert [one.why for one in faster.outliers] == [""]
     behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
     waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
-    assert [one.why for one in waits.apart] == ["waited 1.20 s for a CPU"]
+    assert [one.why for one in waits.outliers] == ["waited 1.20 s for a CPU"]
 
 
 def test_cpus_of_others_are_those_that_the_command_did_not_use() -> None:
@@ -73,8 +73,8 @@ def test_both_means_are_told_and_no_run_is_left_out() -> None:
     text = "\n".join(found)
     assert "41.20 s ± 0.60 s" in found[0]
     assert "Without run 1: 40.98 s ± 0.10 s" in text
-    assert "sets of five must differ by 0.71 s (1.7 %)" in text
-    assert [row.split()[0] for row in found if row.endswith("apart")] == ["1"]
+    assert "With five runs a side, only differences above 0.71 s (1.7 %)" in text
+    assert [row.split()[0] for row in found if row.endswith("outlier")] == ["1"]
     assert max(map(len, found)) <= 80
 
 
@@ -90,7 +90,7 @@ def test_the_page_shows_these_lines() -> None:
     assert shown == lines(runs(*found), ["./job"])[: len(shown)]
 
 
-def test_of_many_runs_only_those_apart_have_a_row() -> None:
+def test_of_many_runs_only_those_an_outlier_have_a_row() -> None:
     found = lines(runs(line(60.0), *(line(41 + at % 3 / 10) for at in range(29))), ["./job"])
     assert [row.split()[0] for row in found if "  0  " in row] == ["1"]
 

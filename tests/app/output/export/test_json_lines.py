@@ -16,7 +16,8 @@ from exported import counted, export, messages, record
 from simulated import SAMPLE_NS
 
 from perfprobe import wire
-from perftop.output.export.recorded_command import Command
+from perftop import cli
+from perftop.output.export.form import Command
 from perftop.session.session import Session
 from perftop.verbs import stat
 
@@ -26,13 +27,19 @@ async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) 
         for message in found:
             yield [message]
 
-    out = io.StringIO()
-    duration_ns = int(seconds * 1e9)
-    options = stat.Options([], interval_ns, SAMPLE_NS, None, duration_ns, json=True)
-    printer = stat.Stat(options, out)
+    times = [
+        "-i",
+        f"{interval_ns / 1e9}s",
+        "--sample",
+        f"{SAMPLE_NS / 1e9}s",
+        "--duration",
+        f"{seconds}s",
+    ]
+    printer = stat.Stat(cli._parsed(["stat", "--json", *times]))
+    printer.out = io.StringIO()
     await printer.consume(stream())
-    printer.finish()
-    return out.getvalue().encode()
+    printer.on_end()
+    return printer.out.getvalue().encode()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from scraped import fed, named, shown
 
 from perfprobe import wire
 from perftop.model.cores import Cores
-from perftop.output.exporter.core_time import CoreTime
 from perftop.output.exporter.page import Page
+from perftop.output.exporter.sums import CoreTime
 from perftop.session.session import Session
 
 STEP = int(made.TSC_HZ / 10)

@@ -11,7 +11,7 @@ import pytest
 from waiting import until
 
 from perftop.output.exporter import http
-from perftop.output.exporter.http import Door, answer, wants_openmetrics
+from perftop.output.exporter.http import Server, answer, wants_openmetrics
 
 BODY = {True: b"# EOF\n", False: b"old\n"}
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -27,13 +27,13 @@ PROMETHEUS = (
 @asynccontextmanager
 async def served(
     render: Callable[[bool], bytes | None] = BODY.__getitem__,
-) -> AsyncIterator[tuple[Door, int]]:
+) -> AsyncIterator[tuple[Server, int]]:
     """A server on a port of its own."""
-    door = Door(render)
-    server = await asyncio.get_running_loop().create_server(door.caller, "127.0.0.1", 0)
-    async with server:
-        yield door, server.sockets[0].getsockname()[1]
-        door.close()
+    server = Server(render)
+    listener = await asyncio.get_running_loop().create_server(server.new_connection, "127.0.0.1", 0)
+    async with listener:
+        yield server, listener.sockets[0].getsockname()[1]
+        server.close()
 
 
 async def asked(port: int, request: bytes) -> bytes:
@@ -126,7 +126,7 @@ async def test_requests_come_in_any_pieces() -> None:
 
 
 async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
-    async with served() as (door, port):
+    async with served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         found = asyncio.ensure_future(reader.read(1 << 16))
         with pytest.raises(OSError):
@@ -134,74 +134,74 @@ async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
                 writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * (1 << 16))
                 await writer.drain()
         assert (await found).startswith(b"HTTP/1.1 431 ")
-        await until(lambda: not door.open, "the connection is dropped")
+        await until(lambda: not server.open, "the connection is dropped")
         writer.close()
 
 
 async def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
     """They are as many as are kept; a newer one takes the place of the oldest."""
     most = 0
-    async with served() as (door, port):
+    async with served() as (server, port):
         idle = []
         for _ in range(1000):
             idle.append(socket.create_connection(("127.0.0.1", port)))
             idle[-1].sendall(b"GET /metr")
             await asyncio.sleep(0)
-            most = max(most, len(door.open))
+            most = max(most, len(server.open))
         assert b" 200 OK" in await asked(port, GET)
         for one in idle:
             one.close()
-        await until(lambda: not door.open, "all have gone")
-    assert 1 < most <= http.MOST_OPEN
+        await until(lambda: not server.open, "all have gone")
+    assert 1 < most <= http.MAX_CONNECTIONS
 
 
 async def test_those_who_do_not_take_their_answer_are_as_many_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They hold their places until they are dropped; others are told to come again."""
-    monkeypatch.setattr(http, "MOST_OPEN", 4)
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 4)
 
-    async with served(lambda _: b"x" * (8 << 20)) as (door, port):
+    async with served(lambda _: b"x" * (8 << 20)) as (server, port):
         slow = []
-        for _ in range(http.MOST_OPEN):
+        for _ in range(http.MAX_CONNECTIONS):
             one = socket.socket()
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.connect(("127.0.0.1", port))
             one.sendall(GET)
             slow.append(one)
-        await until(lambda: len(door.open) == http.MOST_OPEN and not any(
-            caller.idle for caller in door.open), "all places are taken")  # fmt: skip
+        await until(lambda: len(server.open) == http.MAX_CONNECTIONS and not any(
+            connection.idle for connection in server.open), "all places are taken")  # fmt: skip
         assert (await asked(port, GET)).startswith(b"HTTP/1.1 503 ")
-        assert len(door.open) == http.MOST_OPEN
+        assert len(server.open) == http.MAX_CONNECTIONS
         for one in slow:
             one.close()
-        await until(lambda: not door.open, "all have gone")
+        await until(lambda: not server.open, "all have gone")
         assert b" 200 OK" in await asked(port, GET)
 
 
 async def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "WAIT_S", 0.05)
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.05)
 
-    async with served(lambda _: b"x" * (8 << 20)) as (door, port):
+    async with served(lambda _: b"x" * (8 << 20)) as (server, port):
         asking = await asyncio.open_connection("127.0.0.1", port)
         asking[1].write(b"GET /metrics HT")
         taking = socket.create_connection(("127.0.0.1", port))
         taking.sendall(GET)
-        seen = set(door.open)
+        seen = set(server.open)
 
         def both() -> bool:
-            seen.update(door.open)  # the first may be dropped before the second is there
+            seen.update(server.open)  # the first may be dropped before the second is there
             return len(seen) == 2
 
         await until(both, "both are there")
-        await until(lambda: not door.open, "both are dropped")
+        await until(lambda: not server.open, "both are dropped")
         assert await asking[0].read() == b""
         asking[1].close()
         taking.close()
 
 
 async def test_who_goes_on_talking_is_dropped() -> None:
-    async with served() as (door, port):
+    async with served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
         assert b"old" in await reader.read()
@@ -210,5 +210,5 @@ async def test_who_goes_on_talking_is_dropped() -> None:
                 writer.write(b"more" * 10_000)
                 await writer.drain()
                 await asyncio.sleep(0)
-        await until(lambda: not door.open, "it is dropped")
+        await until(lambda: not server.open, "it is dropped")
         writer.close()

@@ -11,7 +11,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.model.episode import Episode
-from perftop.output.episode_words import evidence
+from perftop.output.sentences import evidence
 from perftop.process.link import Way
 from perftop.session.interval import Interval
 from perftop.session.session import Session

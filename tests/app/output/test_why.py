@@ -1,25 +1,35 @@
 """`perftop why` on simulated machines: the scripted cause stands first, and nothing on those that
-are well."""
+are well; nobody waits for itself, and nobody is blamed who did not run there."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from fakes import Machine
+from fakes import seen as sampled
 from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
-from perftop.draw import theme
 from perftop.model.episode import Episode
 from perftop.output import stat_json
-from perftop.output.why import json_line, text
-from perftop.output.why.answer import answer
-from perftop.output.why.phrases import SIGNS
-from perftop.output.why.report import MOST_TOLD, TOLD, Report, _length_s, report
+from perftop.output.why_report import (
+    MAX_CAUSES,
+    MIN_SHARE,
+    NOBODY,
+    Queue,
+    Report,
+    _acted_s,
+    queue,
+    report,
+)
+from perftop.output.why_text import answer, lines, why_json
 from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
 
 SAMPLE_NS = 100_000_000
 SICK: list[tuple[str, str | None, float, Cause]] = [
@@ -45,7 +55,7 @@ def seen(
 
 
 def told(session: Session, made: Report) -> list[str]:
-    return text.lines(session, made, colour=False, unicode=True)
+    return lines(session, made, colour=False, unicode=True)
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SICK)
@@ -54,9 +64,9 @@ def test_the_scripted_cause_stands_first(
 ) -> None:
     session, made = seen(scenario, seconds, watch)
     assert made.findings[0].cause == cause
-    assert made.findings[0].share >= TOLD
+    assert made.findings[0].share >= MIN_SHARE
     first = told(session, made)[0]
-    name = watch or ("This guest" if session.hello.virtualisation else "This machine")
+    name = watch or ("Tasks on this VM" if session.hello.virtualisation else "This machine")
     assert first.startswith(name)
     assert made.findings[0].by in first
 
@@ -64,8 +74,10 @@ def test_the_scripted_cause_stands_first(
 @pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
 def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
     session, made = seen(scenario)
-    assert made.told == []
-    assert answer(session, made).startswith(("Nothing holds this machine back", "This machine had"))
+    assert made.named == []
+    assert answer(session, made).startswith(
+        ("Nothing is slowing this machine down", "This machine was idle")
+    )
     assert not any("ruled out" in line for line in told(session, made))
 
 
@@ -76,16 +88,16 @@ def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
     first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))
-    assert first.startswith("It is not known whether this machine had work")
-    assert not any(line.startswith("It rests") for line in rest)
+    assert first.startswith("Whether this machine had work is not known")
+    assert not any(line.startswith("Idle") for line in rest)
 
 
 def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
     """Its name may be mistyped; a PID that was there when we began has ended."""
     session, made = seen("steady", 3, "lmpp")
     first, *rest = told(session, made)
-    assert first.startswith("No process named lmpp was seen")
-    assert not any(line.startswith("It works") for line in rest), "the machine does, not the job"
+    assert first.startswith("No process named lmpp was found")
+    assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "4711"
     assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
 
@@ -93,16 +105,16 @@ def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
 def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
     second = 1_000_000_000
     episode = Episode("steal", [0], 0, 11 * second)
-    assert _length_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
+    assert _acted_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
 
 
 def test_waits_that_were_not_told_are_not_none() -> None:
     """A short look knows nothing of them yet, so it does not say that all is well."""
     session, made = seen("steady")
     session.run_times.has_waits = False
-    assert answer(session, made).startswith("Nothing that was seen holds this machine back.")
+    assert answer(session, made).startswith("No cause seen that slows this machine down.")
     session.run_times.has_waits = True
-    assert answer(session, made).startswith("Nothing holds this machine back")
+    assert answer(session, made).startswith("Nothing is slowing this machine down")
 
 
 def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
@@ -130,33 +142,33 @@ def test_what_took_time_is_told_with_the_time_it_took() -> None:
 
 def test_a_guest_tells_what_cannot_be_seen_and_what_that_hides() -> None:
     session, made = seen("guest")
-    lines = told(session, made)
-    assert "clock" in next(line for line in lines if line.startswith("not seen"))
-    assert any("A low clock or a busy sibling outside" in line for line in lines)
+    shown = told(session, made)
+    assert "clock" in next(line for line in shown if line.startswith("not seen"))
+    assert any("A low clock or a busy sibling outside" in line for line in shown)
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
 def test_all_of_it_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, made = seen(scenario, seconds, watch)
-    lines = told(session, made)
-    assert max(map(len, lines)) <= 80
-    assert lines[1] == ""
-    labels = [line.split("  ")[0] for line in lines]
+    shown = told(session, made)
+    assert max(map(len, shown)) <= 80
+    assert shown[1] == ""
+    labels = [line.split("  ")[0] for line in shown]
     assert {"not seen", "seen"} <= {*labels}
-    assert ("ruled out" in labels) == bool(made.told)
-    plain = text.lines(session, made, colour=False, unicode=False)
+    assert ("ruled out" in labels) == bool(made.named)
+    plain = lines(session, made, colour=False, unicode=False)
     assert all(line.isascii() for line in plain)
 
 
 def test_only_what_still_runs_is_red() -> None:
     session, made = seen("turbo-drop", 10)
     assert made.findings[0].running
-    lines = text.lines(session, made, colour=True, unicode=True)
-    assert lines[0].startswith("\x1b[1m")
-    assert any(line.startswith("\x1b[31m▼") for line in lines)
-    assert any("\x1b[34m" in line for line in lines if "try:" in line)
+    shown = lines(session, made, colour=True, unicode=True)
+    assert shown[0].startswith("\x1b[1m")
+    assert any(line.startswith("\x1b[31m▼") for line in shown)
+    assert any("\x1b[34m" in line for line in shown if "try:" in line)
     over, made = seen("turbo-drop")
-    assert not any("\x1b[31m" in line for line in text.lines(over, made, colour=True, unicode=True))
+    assert not any("\x1b[31m" in line for line in lines(over, made, colour=True, unicode=True))
 
 
 def test_what_a_recording_tells_is_over() -> None:
@@ -167,18 +179,14 @@ def test_what_a_recording_tells_is_over() -> None:
 def test_more_than_four_causes_are_counted() -> None:
     session, made = seen("neighbour")
     many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
-        "findings": made.findings[:1] * (MOST_TOLD + 2)})  # fmt: skip
+        "findings": made.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
     assert any(line.strip() == "+ 2 more" for line in told(session, many))
-
-
-def test_the_signs_are_those_of_the_screen() -> None:
-    assert {kind: theme.EPISODES[kind] for kind in SIGNS} == SIGNS
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
 def test_json_has_its_keys_and_adds_up(scenario: str, watch: str | None, seconds: float) -> None:
     session, made = seen(scenario, seconds, watch)
-    line = json.loads(stat_json.text(json_line.line(session, made, None)))
+    line = json.loads(stat_json.text(why_json(session, made, None)))
     assert [*line] == ["type", "answer", "job", "lost_ratio", "wanted_s", "causes", "looked_for",
                        "not_seen", "seen", "run"]  # fmt: skip
     shares = [cause["lost_ratio"] for cause in line["causes"]]
@@ -187,3 +195,82 @@ def test_json_has_its_keys_and_adds_up(scenario: str, watch: str | None, seconds
         assert sum(shares) == pytest.approx(line["lost_ratio"], abs=1e-4)
         assert line["lost_ratio"] <= 1
     assert line["job"] == watch
+
+
+# --- waiting for a CPU
+
+SPAN_S = 0.5
+
+
+def waits(
+    threads: dict[tuple[int, int], TaskTimes] | None = None,
+    tasks: dict[tuple[int, str, int], TaskTimes] | None = None,
+    job: str | None = "job",
+) -> Queue:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads = threads or {}
+    session.run_times.tasks = tasks or {}
+    found = queue(session, job)
+    assert found is not None
+    return found
+
+
+def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
+    return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
+
+
+def test_one_thread_does_not_wait_for_itself() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)})
+    assert found.text == "job waits for CPU 0"
+    assert NOBODY in found.evidence
+    assert not found.known
+    assert "own" not in found.by
+
+
+def test_waiting_is_no_more_than_all_that_was_wanted_also_where_that_is_little() -> None:
+    found = waits({(1, 1): times("job", 0.004, 0.012)})
+    assert found.evidence[0] == "it waited 0.01 of 0.02 s"
+
+
+def test_one_that_waits_is_behind_who_ran_there() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 0): times("hog", 0.3)})
+    assert found.text == "job waits behind hog[7] on CPU 0"
+    assert (found.by, found.known) == ("hog", True)
+
+
+def test_who_ran_elsewhere_is_not_to_blame() -> None:
+    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 1): times("hog", 0.5, cpu=1)})
+    assert "hog" not in found.text
+
+
+def test_several_that_want_more_than_there_is_wait_for_each_other() -> None:
+    each = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    found = waits({**each})
+    assert found.text == "2 threads of job wait for each other on CPU 0"
+    assert (found.by, found.known) == ("its own threads", True)
+
+
+def test_several_that_may_have_come_one_after_the_other_are_not_accused() -> None:
+    each = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
+    found = waits({**each})
+    assert found.text == "2 threads of job wait for CPU 0"
+    assert not found.known
+
+
+@pytest.mark.parametrize(("run_s", "by"), [(0.1, "its own threads"), (2.0, "hog")])
+def test_both_are_named_where_both_are_in_the_way(run_s: float, by: str) -> None:
+    each: dict[Any, TaskTimes] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+    found = waits(each, {(7, "hog", 0): times("hog", run_s)})
+    assert found.text == "2 threads of job wait for each other and hog[7] on CPU 0"
+    assert found.by == by
+
+
+def test_programs_that_share_a_cpu_are_all_named() -> None:
+    tasks = {
+        (1, "pytest", 0): times("pytest", 0.1, 0.4),
+        (2, "pytest", 0): times("pytest", 0.1, 0.4),
+        (3, "python", 0): times("python", 0.2, 0.2),
+    }
+    found = waits(tasks=tasks, job=None)
+    assert found.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
+    assert found.by == "pytest"

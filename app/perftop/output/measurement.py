@@ -1,5 +1,6 @@
 """The measurement of a session, from its first frame to the end of its command, if it has one; and
-its summary."""
+its summary.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from perftop.session.task_times import JobFootprint
 
 
 class Measurement:
-    """A measurement. The caller owns the session and applies messages to it."""
+    """Decides which messages belong to the measurement. The caller owns the session and applies
+    them."""
 
     def __init__(
         self, job: Job | None = None, start: Start | None = None, rest_s: float = 0.0
@@ -44,7 +46,7 @@ class Measurement:
             self.bracket.begin(hello)
 
     def admit(self, message: wire.Message) -> bool:
-        """Take a message before the session applies it. False: leave it out, because it would only
+        """Takes a message before the session applies it. False: leave it out, because it would only
         lengthen the measurement."""
         if isinstance(message, wire.Hello):
             self.begin(message)
@@ -56,7 +58,7 @@ class Measurement:
         return True
 
     def follow(self, session: Session, frame: wire.Frame) -> bool:
-        """Take a frame after the session has applied it. True: the command has ended and all CPUs
+        """Takes a frame after the session has applied it. True: the command has ended and all CPUs
         were read since."""
         if self.bracket is None or self._footprint is None:
             return False
@@ -81,7 +83,7 @@ class Measurement:
         return line
 
 
-class Beside(Measurement):
+class CommandMeasurement(Measurement):
     """The measurement of a command in a session that goes on afterwards."""
 
     bracket: Bracket
@@ -91,7 +93,7 @@ class Beside(Measurement):
         self.job = job
         self.summary: list[str] = []
         """Lines of the summary; empty until the run has been measured completely."""
-        self._lone: dict[str, Episode] = {}
+        self._first: dict[str, Episode] = {}
         """The first episode of each kind."""
         self._cursor = 0
 
@@ -101,7 +103,7 @@ class Beside(Measurement):
         return self.job.start_ns > 0 and self.bracket.run is None
 
     def take(self, session: Session, message: wire.Message) -> None:
-        """Take a message that the session has applied."""
+        """Takes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
         news, self._cursor = session.episodes_since(self._cursor)
@@ -111,25 +113,20 @@ class Beside(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """Make the summary now, because nothing more will be measured of the run."""
+        """Makes the summary now, because nothing more will be measured of the run."""
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
         for episode in session.running:
             self._count(episode, session.now_ns)
-        line = self.line(session)
+        line, counted = self.line(session), self.tally.counted
+        # Of other kinds the summary has the worst.
+        only = [
+            stat_text.episode(session, episode) for kind, episode in self._first.items()
+            if sum(counted[kind].values()) == 1
+        ]  # fmt: skip
         ending = stat_text.ending(session, self.tally, line, self.job.argv)
-        self.summary = [*stat_text.heading(session), *self._told(session), *ending]
+        self.summary = [*stat_text.heading(session), *only, *ending]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
-        self._lone.setdefault(episode.kind, episode)
+        self._first.setdefault(episode.kind, episode)
         self.tally.add(episode, now_ns)
-
-    def _told(self, session: Session) -> list[str]:
-        """Episodes that are the only one of their kind; of other kinds the summary has the
-        worst."""
-        counted = self.tally.counted
-        return [
-            stat_text.episode(session, episode)
-            for kind, episode in self._lone.items()
-            if sum(counted[kind].values()) == 1
-        ]

@@ -1,0 +1,420 @@
+"""What is compared: the numbers of a run, recording or phase, and where they are read from, which
+is a recording or lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import floor, isfinite, log10, nan
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.base.arrays import Floats
+from perftop.base.format import GHZ, MISSING, scale
+from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
+from perftop.base.text import safe
+from perftop.model import numbers as model_numbers
+from perftop.model.kinds import kind_of
+from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Number
+from perftop.model.smt import STATES
+from perftop.output.run_summary import working
+from perftop.output.stat_json import Line, number
+from perftop.output.stat_table import shown_unit
+from perftop.output.summary_text import phase, phase_json
+from perftop.session import episodes as marks
+from perftop.session.session import Session
+
+MAX_EVENTS = 64
+"""Events of a summary that are compared; a line from elsewhere may name any number."""
+MAX_EVENT_NAME = 12
+MAX_READINGS, MAX_STATES = 10_000, 100
+MAX_SAMPLES = 2000
+"""Samples kept of a number, for the picture of its distribution."""
+MAX_SLICES = 2048
+"""Slices of a course. Beyond, two become one, and later ones have twice as many samples."""
+WHOLE = "whole"
+"""Label of the phase in `summary --json` that is all of a recording."""
+
+Numbers = dict[str, float]
+"""Values by key, in base units; unknown ones are left out."""
+Cause = tuple[str, str]
+"""Kind and cause of episodes."""
+
+
+# --- the numbers
+
+Value = Callable[[Line], float | None]
+
+
+def _mean(key: str) -> Value:
+    return lambda line: None if line["machine"][key] is None else line["machine"][key]["mean"]
+
+
+def _run_time(*keys: str) -> Value:
+    """A sum of times of the command."""
+    return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
+
+
+def _job(key: str) -> Value:
+    return lambda line: None if line["job"] is None else line["job"].get(key)
+
+
+def _others_cpus(line: Line) -> float | None:
+    """CPUs that others than the command kept busy."""
+    util, used_s = _mean("util")(line), _run_time("user_s", "sys_s")(line)
+    if util is None or used_s is None or not line["elapsed_s"]:
+        return None
+    return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
+
+
+def _both(line: Line) -> float | None:
+    """Mean over the cores for which it is known."""
+    means = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    return sum(means) / len(means) if means else None
+
+
+def _power_w(line: Line) -> float | None:
+    energy_j, elapsed_s = line["energy_j"], line["elapsed_s"]
+    return energy_j / elapsed_s if energy_j is not None and elapsed_s else None
+
+
+_VALUES: dict[str, Value] = {
+    # A run has its run time instead of the length of a phase.
+    "length_s": lambda line: line["elapsed_s"] if line["type"] == "phase" else None,
+    "run_s": _run_time("wall_s"),
+    "cpu_s": _run_time("user_s", "sys_s"),
+    "waited_s": _job("waited_s"),
+    "disk_s": _job("disk_s"),
+    "others_cpus": _others_cpus,
+    "util": _mean("util"),
+    "busy_hz": _mean("busy_hz"),
+    "below_ceiling": lambda line: line["totals"].get("below_ceiling"),
+    "lost_ratio": _mean("lost_ratio"),
+    "ipc": _mean("ipc"),
+    "instructions": lambda line: line["totals"].get("instructions"),
+    "kernel_cycles": _mean("kernel_cycles"),
+    "both": _both,
+    "involuntary": _mean("involuntary"),
+    "steal": _mean("steal"),
+    "power_w": _power_w,
+    "energy_j": lambda line: line["energy_j"],
+}
+"""Values from a summary as `stat --json` has it, by key of the number, in the order of rows."""
+NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
+"""The numbers that runs are compared by; of a recording there can be events, too."""
+UNUSUAL = frozenset({"cpu_s", "kernel_cycles"})
+"""Keys that are compared only if they are asked for."""
+
+
+def of_event(key: str) -> bool:
+    """Whether it is a number of a chosen event, or of issue slots."""
+    return key.startswith(EVENT) or key in RARE
+
+
+def number_of(key: str) -> Number:
+    """The number with this key of NUMBERS or of an event."""
+    known = NUMBERS.get(key) or RARE.get(key)
+    if known is not None:
+        return known
+    name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
+    if key.endswith(PER_KI):
+        return Number(key, name, "1", "", digits=2)
+    return Number(key, name, "1/s", "", digits=4, grows=True)
+
+
+def unit_of(one: Number) -> str:
+    return PER_KI if one.key.endswith(PER_KI) else shown_unit(one)
+
+
+def shown_like(one: Number, value: float, like: float | None = None) -> str:
+    """A value without its unit, with the digits that `like` has; None: with its own."""
+    if not isfinite(value):
+        return MISSING
+    if not one.grows:
+        return one.text(value, GHZ)
+    factor = 1e-9 if one.unit == "G" else one.scale(GHZ)[0]
+    size = abs(value if like is None else like) * factor
+    power, prefix = scale(size) if one.rate else (0, "")
+    size /= 10**power
+    digits = max(0, one.digits - 1 - floor(log10(size))) if size > 0 else 1
+    return f"{value * factor / 10**power:z.{min(digits, 4)}f}{prefix}"
+
+
+def row_keys(found: Iterable[Numbers]) -> list[str]:
+    """The keys of NUMBERS, then those of the events that some have."""
+    return list(dict.fromkeys([*NUMBERS, *(key for one in found for key in one)]))
+
+
+def numbers(line: Line) -> Numbers:
+    """The numbers of a summary. Those that grow are of a command or a phase only: the length of a
+    measurement says nothing of the machine."""
+    ended = bool(line.get("run")) or line["type"] == "phase"
+    found: dict[str, object] = {
+        key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
+    }
+    events = [key for key in line["machine"] if of_event(key)]
+    return _finite(found | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
+
+
+def _finite(found: Mapping[str, object]) -> Numbers:
+    return {
+        key: float(value)
+        for key, value in found.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
+
+
+def numbers_json(found: Numbers) -> Line:
+    """The numbers for a line of JSON, in base units; null: not known."""
+    return {key: number(found.get(key, nan)) for key in row_keys([found])}
+
+
+# --- a reading
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One run, recording or phase."""
+
+    numbers: Numbers
+    state: Line
+    """How the machine was set; empty: not known."""
+    lost: dict[Cause, float]
+    """Share of the time that was lost to each cause."""
+    label: str = ""
+    """Name of the phase; '': it is the whole."""
+    courses: dict[str, Estimate] = field(default_factory=dict)
+    """The same numbers by key, estimated from their course in time; empty: that is not known."""
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    """Some hundred values of a number, for its distribution."""
+
+
+def reading(line: Line, label: str = "") -> Reading:
+    """Reads a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
+    given = line.get("numbers")
+    if isinstance(given, dict):
+        events = [key for key in given if of_event(key)][:MAX_EVENTS]
+        found = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
+    else:
+        found = numbers(line)
+    state, causes, lost = line.get("state"), line.get("causes"), {}
+    states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
+    for one in causes if isinstance(causes, list) else ():
+        share = one.get("lost_ratio") if isinstance(one, dict) else None
+        if isinstance(share, int | float):
+            lost[str(one.get("kind")), str(one.get("cause"))] = float(share)
+    state = {key: value for key, value in states if isinstance(value, str | int | float)}
+    return Reading(found, state, lost, label)
+
+
+def state_of(readings: Sequence[Reading]) -> Line:
+    """The state that all of them share; a value in which they differ is replaced by a remark."""
+    merged: Line = {}
+    for key in dict.fromkeys(key for one in readings for key in one.state):
+        values = [one.state.get(key) for one in readings]
+        same = all(value == values[0] for value in values)
+        merged[key] = values[0] if same else "not the same in all runs"
+    return merged
+
+
+class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
+    """The lines are JSON of another program, or damaged; the text says which."""
+
+
+def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
+    """The readings of a file that `stat --json`, `stat -r --json` or `summary --json` has written,
+    and where it is damaged. Raises Foreign if it is none."""
+    found: list[Reading] = []
+    for at, text in enumerate(lines):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text, parse_int=_bounded)
+            one = _of_line(line) if isinstance(line, dict) else None
+        except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
+            if not found:
+                raise Foreign(f"line {at + 1} is not from perftop") from None
+            return found, f"line {at + 1} is cut or damaged; the lines before it were compared"
+        found += [one] if one is not None and len(found) < MAX_READINGS else []
+    if not found:
+        raise Foreign("it has no line summary, phase or run")
+    return found, None
+
+
+def _bounded(digits: str) -> int:
+    """A whole number of JSON. Raises OverflowError if it is too large for a float."""
+    value = int(digits)
+    float(value)
+    return value
+
+
+def _of_line(line: Line) -> Reading | None:
+    kind = line.get("type")
+    if kind == "run":
+        return None if line.get("warmup") else reading(line)
+    if kind == "phase":
+        label = str(line["label"])
+        whole = label == WHOLE
+        return reading(line | {"type": "summary"} if whole else line, "" if whole else label)
+    return reading(line) if kind == "summary" else None
+
+
+# --- a recording
+
+
+class Course:
+    """The course of a session's numbers in time, in slices of a few samples each, from where it is
+    made on. The noise of a single run is estimated from it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        registry = session.evaluator.registry
+        metrics = [key for key in NUMBERS if key in INDEX]
+        metrics += [*registry.events][:MAX_EVENTS]
+        self._at = [registry.index[key] for key in metrics]
+        self._added = registry.added[self._at]
+        self._keys = [*metrics, "both", "power_w"]
+        self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
+        """A value is the amount in a slice by its size; both in the units of the metric."""
+        self._ends_ns = np.zeros(MAX_SLICES, np.int64)
+        self._begin_ns = session.now_ns
+        self._count, self._in_last, self._samples = 0, 0, 1
+        """Whole slices, samples in the one that is being filled, and in a whole one."""
+
+    def take(self) -> None:
+        """Takes the newest sample of the session."""
+        sample = self._session.sample
+        if sample is None:
+            return
+        shown, at, count = self._session.shown, self._count, len(self._at)
+        top = sample.values.top[self._at][:, shown]
+        bottom = sample.values.bottom[self._at][:, shown]
+        finite = np.isfinite(top) & np.isfinite(bottom)
+        self._amounts[at, :count] += np.where(finite, top, 0.0).sum(axis=1)
+        sizes = np.where(finite, bottom, 0.0).sum(axis=1)
+        self._sizes[at, :count] += sizes / np.where(self._added, finite.sum(axis=1), 1).clip(1)
+        both = sample.split.states[:, STATES.index("both")]
+        both = both[np.isfinite(both)]
+        energy_j, span_s = self._energy()
+        self._amounts[at, count:] += both.sum(), energy_j
+        self._sizes[at, count:] += len(both), span_s
+        self._ends_ns[at] = self._session.now_ns
+        self._in_last += 1
+        if self._in_last < self._samples:
+            return
+        self._count, self._in_last = self._count + 1, 0
+        if self._count == MAX_SLICES:
+            half = MAX_SLICES // 2
+            for table in (self._amounts, self._sizes):
+                table[:half] = table[0::2] + table[1::2]
+                table[half:] = 0.0
+            self._ends_ns[:half] = self._ends_ns[1::2]
+            self._count, self._samples = half, 2 * self._samples
+
+    def _energy(self) -> tuple[float, float]:
+        """Joules of all packages in the newest sample, and the seconds that this covers."""
+        column, sample = self._session.counters.columns.get("energy_j"), self._session.sample
+        if column is None or sample is None:
+            return 0.0, 0.0
+        table = sample.delta.tables[column.block]
+        moved, ticks = table.moved[:, column.first], table.ticks
+        if not np.isfinite(moved).all() or not (ticks > 0).all():
+            return 0.0, 0.0  # most frames lack it: it is read once for several
+        return float(moved.sum()), float(ticks.mean()) / self._session.counters.stamp_hz
+
+    def estimates(self) -> dict[str, Estimate]:
+        """By key of the number; those that were not counted are not there, and none of a stretch
+        that is too short."""
+        amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
+        found: dict[str, Estimate] = {}
+        if self._count < FEWEST_BLOCKS:
+            return found
+        for at, key in enumerate(self._keys):
+            if sizes[:, at].sum() > 0:
+                found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
+        if self._session.reader.turbo.cpus.any():
+            ran_s = amounts[:, self._keys.index("util")]
+            if ran_s.sum() > 0:
+                low_s = np.minimum(self._below_ceiling_s(), ran_s)
+                found["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
+        return found
+
+    def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """By key: raw ns of the start and of the ends of the slices, and what both parts of the
+        number had added up to at each of them."""
+        none, count = np.zeros((1, len(self._keys))), self._count
+        ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
+        amounts, sizes = (
+            np.cumsum(np.concatenate([none, table[:count]]), axis=0)
+            for table in (self._amounts, self._sizes)
+        )
+        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(self._keys)}
+
+    def _below_ceiling_s(self) -> Floats:
+        """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""
+        session, ends_ns = self._session, self._ends_ns[: self._count]
+        begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
+        whole, low_s = session.whole(), np.zeros(self._count)
+        for one in session.episodes(self._begin_ns, session.now_ns):
+            if kind_of(one).depth == "hz":
+                end_ns = session.now_ns if one.end_ns is None else one.end_ns
+                span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, one.start_ns)
+                low_s += np.maximum(span_ns, 0) / 1e9 * working(session, whole, one)
+        return low_s
+
+
+class Recorded:
+    """The readings of a recording. `by_mark`: one for each phase between marks; else one of the
+    whole."""
+
+    def __init__(self, hello: wire.Hello, *, by_mark: bool) -> None:
+        self._session, self._by_mark = Session(hello), by_mark
+        self._session.account()
+        self._course = Course(self._session)
+        self._label = ""
+        self._runs: list[Line] = []
+        self._command: str | None = None
+        self._readings: list[Reading] = []
+
+    def readings(self, messages: Iterable[wire.Message]) -> list[Reading]:
+        """Plays all messages after the hello."""
+        for message in self._session.play(messages):
+            if isinstance(message, wire.Frame):
+                self._course.take()
+            elif isinstance(message, wire.Note):
+                self._note(message)
+        self._cut()
+        return self._readings
+
+    def _note(self, note: wire.Note) -> None:
+        argv, label = note.data.get("argv"), marks.mark_label(note)
+        if note.kind == "run-start" and isinstance(argv, list):
+            self._command = shlex.join(map(str, argv))
+        elif note.kind == "run-end":
+            self._runs.append(note.data)
+        if self._by_mark and note.kind in {"mark", "run-start", "run-end"} and label is not None:
+            self._cut()
+            self._label = label or "no name"
+            self._session.reset_sums()
+            self._course = Course(self._session)
+
+    def _cut(self) -> None:
+        """Ends a phase. Samples before the first mark are in none."""
+        session = self._session
+        named = bool(self._label) == self._by_mark
+        if not named or session.frames < 2 or len(self._readings) >= MAX_READINGS:
+            return
+        line = phase_json(phase(session, self._label))
+        line["cores"] = line["cores"] or []
+        if not self._by_mark:
+            line["run"] = self._runs[0] if len(self._runs) == 1 else None
+            line["type"] = "summary"
+        if self._command is not None:
+            line["state"] = line["state"] | {"command": self._command}
+        extremes = session.distribution.finish()
+        samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
+        found = reading(line, self._label)
+        self._readings.append(replace(found, courses=self._course.estimates(), samples=samples))

@@ -1,0 +1,243 @@
+"""The formats of an export except OpenMetrics: JSON lines, and tables as CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from perftop.base.errors import UNAVAILABLE, Failed
+from perftop.base.text import escaped
+from perftop.model.episode import Episode
+from perftop.model.numbers import EVENT, RARE
+from perftop.output import run_summary, stat_json
+from perftop.output.export.fields import (
+    BELIEF,
+    ELAPSED,
+    MEASURES,
+    ONLINE,
+    PLACES,
+    TIME,
+    Field,
+    IntervalRows,
+)
+from perftop.output.export.form import Command, Counted, Form, Out
+from perftop.session.interval import Interval
+from perftop.session.missing import Reasons, doubts
+from perftop.session.session import Session
+
+# --- JSON lines
+
+_KEYS = {field.key for field in MEASURES if field.kind != "count"}
+
+
+class JsonLines(Form):
+    """JSON lines. With all measures they equal those of `stat` byte by byte, except that `stat` has
+    no marks."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._session, self._measures, self._out = session, measures, out
+        self._line(stat_json.hello_line(session))
+
+    def interval(self, interval: Interval) -> None:
+        self._line(only(stat_json.interval_line(self._session, interval), self._measures))
+
+    def beginning(self, episode: Episode) -> None:
+        self._line(stat_json.beginning_line(self._session, episode))
+
+    def episode(self, episode: Episode) -> None:
+        self._line(stat_json.episode_line(self._session, episode))
+
+    def mark(self, mark: Episode) -> None:
+        at = self._session.unix(mark.start_ns)
+        self._line({"type": "mark", "time": at, "label": mark.evidence["label"]})
+
+    def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
+        run, footprint = command.line(), command.footprint
+        line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
+        self._line(only(line, self._measures))
+
+    def _line(self, line: stat_json.Line) -> None:
+        self._out.write(f"{stat_json.text(line)}\n".encode())
+
+
+def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
+    """An interval or a summary with the chosen measures only."""
+    if len(measures) >= len(MEASURES):
+        return line
+    chosen = {field.key for field in measures if field.kind != "count"}
+    events = {key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE}
+    left_out = (_KEYS | events) - chosen
+    counts = {field.key for field in measures if field.kind == "count"}
+    for part in ("machine", "job", "rest"):
+        if line.get(part):
+            line[part] = _without(line[part], left_out)
+    for part in ("packages", "cpus", "cores"):
+        if part in line:  # a summary has no packages
+            line[part] = [_without(row, left_out) for row in line[part]]
+    for row in line["cpus"]:
+        if "counts" in row:
+            row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
+    if "why" in line:
+        line["why"] = _without(line["why"], left_out)
+    return line
+
+
+def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
+    """The row without these keys, and without the reasons under them."""
+    found = {key: value for key, value in row.items() if key not in keys}
+    return found | {"why": _without(found["why"], keys)} if "why" in found else found
+
+
+# --- tables
+
+
+class ExportTable:
+    """The fields of a table with their values for each interval of a session."""
+
+    def __init__(self, session: Session, measures: Sequence[Field]) -> None:
+        self._session, self._reasons = session, Reasons(session)
+        # Names of the machine and the run, so that tables of several can be put together.
+        labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
+        named = {"host": session.hello.host, **labels}
+        self.fields = (
+            TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
+            *(_constant(name, text) for name, text in named.items()),
+            Field("suspect", "Why samples were left out.",
+                  lambda now: ["; ".join(doubts(now.interval, row)) for row in now.rows],
+                  "suspect", "text"),
+            Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
+        )  # fmt: skip
+        """The last one must stand after those that fill `_missing`."""
+
+    def columns(self, interval: Interval) -> list[Sequence[object]]:
+        """The columns in the order of `fields`, with one value for each CPU shown."""
+        now = IntervalRows(self._session, interval)
+        self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
+        """By row, the names of fields without a value, by reason."""
+        found = []
+        for field in self.fields:
+            values = field.values(now)
+            if field.explained and None in values:
+                for place, (row, value) in enumerate(zip(now.rows, values, strict=True)):
+                    if value is None:
+                        reason = " ".join(self._reason(field, now, row).split())
+                        self._missing[place].setdefault(reason, []).append(field.name)
+            found.append(values)
+        return found
+
+    def _whys(self) -> list[object]:
+        """Reasons for missing values by CPU, each after the names that share it."""
+        return [
+            "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
+            for found in self._missing
+        ]
+
+    def _reason(self, field: Field, now: IntervalRows, row: int) -> str:
+        if field.scope in {"machine", "package"}:
+            return self._reasons.of_machine(field.key.removeprefix("package_"))
+        if field.scope == "l3":
+            return self._reasons.of_l3(field.key.removeprefix("l3_"))
+        if field.key in {"smt", "smt_method", "active_threads"}:
+            return self._reasons.of_states(now.interval, row)
+        # hello has one reason for all three ceilings
+        key = "turbo_ceiling_hz" if field.key.startswith("turbo_ceiling") else field.key
+        return self._reasons.of_cpu(key, now.interval, row, count=field.kind == "count")
+
+
+def _constant(name: str, text: str) -> Field:
+    about = f"The {name.replace('_', ' ')}."
+    return Field(name, about, lambda now: [text] * len(now.rows), name, "text")
+
+
+ALL_THERE = "-"
+"""Stands in `why` where no value is missing any more."""
+
+
+class Delimited(Form):
+    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` stands in
+    the first row of a CPU, and again where it has changed: else it would be most of the bytes."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._out, self._table = out, ExportTable(session, measures)
+        self._whys: list[object] = []
+        """Those of the interval before."""
+        self._write([[field.name for field in self._table.fields]])
+
+    def interval(self, interval: Interval) -> None:
+        columns = self._table.columns(interval)
+        for i, field in enumerate(self._table.fields):
+            if field.kind == "truth":
+                columns[i] = ["true" if value else "false" for value in columns[i]]
+            elif field.kind == "text":
+                columns[i] = [value and escaped(str(value)) for value in columns[i]]
+        whys = list(columns[-1])
+        if len(self._whys) == len(whys):
+            pairs = zip(whys, self._whys, strict=True)
+            columns[-1] = ["" if now == old else now or ALL_THERE for now, old in pairs]
+        self._whys = whys
+        self._write(list(zip(*columns, strict=True)))
+
+    def _write(self, rows: Sequence[Sequence[object]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._out.write(text.getvalue().encode())
+
+
+MIN_GROUP_ROWS = 1 << 16
+"""Rows in a row group: enough for good compression; a group takes some tens of MB of memory."""
+
+
+def pyarrow() -> Any:
+    """The pyarrow module, an optional package. Raises Failed if it is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError:
+        text = "parquet needs pyarrow: pip install pyarrow, or pipx inject perftop pyarrow"
+        raise Failed(text, UNAVAILABLE) from None
+    return pa
+
+
+class Parquet(Form):
+    """The same table as in CSV, in row groups. The file is readable only after `finish`."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._arrow, hello = pyarrow(), session.hello
+        self._table = ExportTable(session, measures)
+        types = {"number": "float64", "truth": "bool_", "text": "string"}
+        metadata = {
+            "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
+            "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
+            "perftop": hello.perftop, "command": shlex.join(hello.command),
+            "labels": json.dumps(hello.labels),
+        }  # fmt: skip
+        fields = [(field.name, getattr(self._arrow, types.get(field.kind, "int64"))())
+                  for field in self._table.fields]  # fmt: skip
+        self._schema = self._arrow.schema(fields, metadata=metadata)
+        self._writer = self._arrow.parquet.ParquetWriter(out, self._schema, compression="zstd")
+        self._batches: list[Any] = []
+        self._rows = 0
+
+    def interval(self, interval: Interval) -> None:
+        columns = zip(self._table.columns(interval), self._schema, strict=True)
+        arrays = [self._arrow.array(values, field.type) for values, field in columns]
+        self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
+        self._rows += self._batches[-1].num_rows
+        if self._rows >= MIN_GROUP_ROWS:
+            self._group()
+
+    def finish(self) -> None:
+        self._group()
+        self._writer.close()
+
+    def drop(self) -> None:
+        self._writer.is_open = False  # else it would try to end the file, and fail
+
+    def _group(self) -> None:
+        if self._batches:
+            self._writer.write_table(self._arrow.Table.from_batches(self._batches, self._schema))
+        self._batches, self._rows = [], 0

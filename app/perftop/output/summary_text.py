@@ -1,0 +1,227 @@
+"""The phases of a recording, summed up: as JSON, and as a table of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+
+from perftop.base.format import GHZ, many, percent
+from perftop.base.text import safe
+from perftop.base.times import clock, length
+from perftop.draw.columns import Column
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
+from perftop.model.numbers import NUMBERS, PER_KI, Number
+from perftop.output.run_summary import summary_line
+from perftop.output.sentences import depth, where
+from perftop.output.stat_json import Line, number
+from perftop.output.stat_table import shown, shown_unit, table_line
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
+from perftop.output.why_text import answer
+from perftop.session.episodes import Tally
+from perftop.session.session import Session
+
+PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
+ROWS = ("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles", "involuntary", "steal")
+"""Metrics of the table, before the chosen events."""
+TOTALS = ("length_s", "both", "power_w", "energy_j")
+"""Numbers of a phase that have no percentiles."""
+LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
+MAX_SIDE_BY_SIDE = 3
+"""Phases that are columns; with more, each is a row."""
+MAX_ROW_NUMBERS = 6
+"""Numbers in the row of a phase."""
+MAX_NAME, MAX_EVENT = 15, 13
+
+
+@dataclass(frozen=True)
+class Phase:
+    label: str
+    start: float
+    """Unix seconds."""
+    elapsed_s: float
+    samples: int
+    suspect: int
+    line: Line
+    """The summary as `stat --json` has it."""
+    percentiles: dict[str, dict[str, float]]
+    """Percentiles of the machine's metrics, by key."""
+    both: float
+    """Mean share over cores with both threads active; NaN: not known."""
+    lost_ratio: float
+    answer: str
+    findings: list[Finding]
+    worst: list[tuple[Finding, Episode | None]]
+    """What cost most, with the costliest episode of each cause; None: no episode of it."""
+
+    def value(self, key: str, name: str = "mean") -> float:
+        """A number of the phase, or a percentile of it; NaN where unknown."""
+        energy_j = self.line["energy_j"]
+        totals = {
+            "length_s": self.elapsed_s, "both": self.both,
+            "energy_j": nan if energy_j is None else energy_j,
+            "power_w": energy_j / self.elapsed_s if energy_j and self.elapsed_s > 0 else nan,
+        }  # fmt: skip
+        if key in totals:
+            return totals[key]
+        measure = self.line["machine"].get(key)
+        found = None if measure is None else {**self.percentiles[key], **measure}[name]
+        return nan if found is None else float(found)
+
+
+def phase(session: Session, label: str) -> Phase:
+    """What the session has summed up since it began anew."""
+    first_ns, now_ns = session.run.start_ns, session.now_ns
+    elapsed_s = (now_ns - first_ns) / 1e9
+    episodes, tally = session.episodes(first_ns, now_ns), Tally()
+    for episode in episodes:
+        tally.add(episode, now_ns)
+    found, extremes = report(session, first_ns, past=True), session.distribution.finish()
+    line = summary_line(session, tally.counted, elapsed_s)
+    worst = []
+    for one in found.named[:MAX_CAUSES]:
+        alike = [e for e in episodes if (e.kind, e.cause) == one.cause]
+        alike.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
+        worst.append((one, alike[0] if alike else None))
+    percentiles = {
+        key: dict(zip(PERCENTILES, extremes.percentiles(key, [*PERCENTILES.values()]), strict=True))
+        for key in line["machine"]
+    }
+    return Phase(
+        label, session.unix(first_ns), elapsed_s, max(0, session.frames - 1),
+        session.suspect_samples, line, percentiles, session.whole().split.mean("both"),
+        found.sums.lost_ratio, answer(session, found), found.findings, worst,
+    )  # fmt: skip
+
+
+def phase_json(made: Phase) -> Line:
+    """A phase: the summary of `stat --json` with `label`, `start`, `answer`, `lost_ratio`, `causes`
+    by what they cost, and p50, p95 and p99 of the machine's measures."""
+    machine = {
+        key: None if measure is None else measure | {
+            name: number(value) for name, value in made.percentiles[key].items()
+            if name not in measure and isfinite(value)
+        }
+        for key, measure in made.line["machine"].items()
+    }  # fmt: skip
+    rest = {key: value for key, value in made.line.items() if key not in {"type", "run", "machine"}}
+    return {
+        "type": "phase", "label": made.label, "start": made.start, "answer": made.answer, **rest,
+        "machine": machine, "lost_ratio": number(made.lost_ratio), "samples": made.samples,
+    }  # fmt: skip
+
+
+# --- text
+
+
+def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
+    """`phases`: empty where the recording was not divided."""
+    events = session.evaluator.registry.events
+    numbers = [*map(NUMBERS.__getitem__, ROWS), *events.values()]
+    every = [*phases, whole]
+    numbers = [one for one in numbers if any(isfinite(each.value(one.key)) for each in every)]
+    if len(phases) > MAX_SIDE_BY_SIDE:
+        table = _phases_as_rows(every, numbers[:MAX_ROW_NUMBERS])
+    elif phases:
+        table = _phases_as_columns(every, numbers)
+    else:
+        names = ("mean", *PERCENTILES, "min", "max")
+        placed = _placed(CELL_WIDTH, *names)
+        lasted = length(round(whole.elapsed_s * 1e9))
+        table = [f"from {clock(whole.start)} for {lasted}", table_line(placed, ["", *names])]
+        for one in numbers:
+            cells = [shown(one, whole.value(one.key, name)) for name in names]
+            table.append(table_line(placed, [_label(one), *cells]))
+        table += _totals(every, 1)
+    samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
+    return [
+        _sentence(phases) if phases else whole.answer, "", *table, "",
+        *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} lost.",
+    ]  # fmt: skip
+
+
+def _sentence(phases: Sequence[Phase]) -> str:
+    """What each phase loses most to."""
+    parts = []
+    for one in phases:
+        first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
+        if first is None or first.share < MIN_SHARE:
+            parts.append(f"{name} loses less than 1 %")
+        else:
+            parts.append(f"{name} loses {percent(first.share)} % of its {first.unit} to {first.by}")
+    return "; ".join(parts) + "."
+
+
+def _placed(width: int, *headings: str) -> list[Column]:
+    cells = [Column("", heading, width) for heading in headings]
+    return [Column("", "", LABEL_WIDTH, left=True, gap=0), *cells]
+
+
+def _label(one: Number) -> str:
+    """The name of a number with its unit at the end of its column."""
+    unit = PER_KI if one.key.endswith(PER_KI) else shown_unit(one)
+    known = one.key in NUMBERS
+    name = one.words if known else safe(one.label.removesuffix(PER_KI), MAX_EVENT)
+    return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
+
+
+def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
+    wide = _placed(2 * CELL_WIDTH, *[""] * len(phases))
+    placed = _placed(CELL_WIDTH, *["mean", "p5"] * len(phases))
+    found = [
+        table_line(wide, ["", *(safe(one.label, MAX_NAME) for one in phases)]),
+        table_line(placed, ["", *["mean", "p5"] * len(phases)]),
+        table_line(wide, ["from", *(clock(one.start) for one in phases)]),
+    ]
+    for one in numbers:
+        cells = [
+            shown(one, each.value(one.key, name)) for each in phases for name in ("mean", "p5")
+        ]
+        found.append(table_line(placed, [_label(one), *cells]))
+    return found + _totals(phases, 2)
+
+
+def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
+    """Rows of what has no percentiles; each phase has so many columns."""
+    placed, found = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
+    for one in map(NUMBERS.__getitem__, TOTALS):
+        values = [each.value(one.key) for each in phases]
+        if any(map(isfinite, values)):
+            cells = [cell for value in values
+                     for cell in (shown(one, value), *[""] * (columns - 1))]  # fmt: skip
+            found.append(table_line(placed, [_label(one), *cells]))
+    return found
+
+
+def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
+    """A row of means for each phase."""
+    heads = [GHZ.name if one.unit == "Hz" else f"{one.label.split()[0]} {shown_unit(one)}".rstrip()
+             for one in numbers]  # fmt: skip
+    placed = [Column("", "phase", LABEL_WIDTH - 3, left=True, gap=0), Column("", "s", CELL_WIDTH)]
+    placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
+    found = [table_line(placed, ["phase", "s", *heads])]
+    for one in phases:
+        cells = [shown(each, one.value(each.key)) for each in numbers]
+        found.append(
+            table_line(placed, [safe(one.label, MAX_NAME), f"{one.elapsed_s:.1f}", *cells])
+        )
+    return found
+
+
+def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
+    found = []
+    for one in phases:
+        for i, (cause, worst) in enumerate(one.worst):
+            parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
+            if worst is not None:
+                parts.append(f"worst {clock(session.unix(worst.start_ns))}")
+                parts += [f"on {where(session.topology, worst.cpus, 12)}"]
+                parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
+            sign = KINDS[cause.cause[0]].sign if cause.cause[0] in KINDS else " "
+            name = safe(one.label, MAX_NAME) if i == 0 else ""
+            head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
+            while len(text := head + ", ".join(parts)) > WIDTH:
+                parts.pop()
+            found.append(text)
+    return found

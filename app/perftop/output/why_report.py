@@ -1,0 +1,460 @@
+"""What `perftop why` finds in a session: what cost most, whom tasks waited for, what was ruled out
+and what could not be seen. Nothing is detected here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.format import many, percent, rough
+from perftop.base.text import ranges, safe
+from perftop.base.times import length
+from perftop.model.episode import Cap, Episode
+from perftop.model.kinds import CAPS, KINDS, cause_of
+from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.output.sentences import (
+    culprits,
+    evidence_json,
+    inside,
+    pieces,
+    sentence,
+    text,
+    where_briefly,
+)
+from perftop.output.sentences import subject as cause_subject
+from perftop.session.interval import Interval
+from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
+from perftop.session.missing import by_reason, lasting
+from perftop.session.session import Session
+from perftop.session.task_times import TaskTimes
+
+MIN_SHARE = 0.01
+"""Share of the time from which a cause is named."""
+MAX_CAUSES = 4
+"""Causes that are named; others are counted."""
+WHOLE = 0.97
+"""Share of the observed time from which a cause acted all the time."""
+STILL_NS = 1_000_000_000
+"""A cause that was seen this short before the end still acts."""
+MAX_STEAL_CPUS = 3
+"""CPUs whose stolen time is given one by one."""
+MAX_NAME = 15
+
+
+@dataclass(frozen=True)
+class Finding:
+    cause: Cause
+    share: float
+    lost_s: float
+    text: str
+    by: str
+    """The cause in a few words, inside a sentence."""
+    cpus: list[int]
+    for_s: float | None
+    """Seconds of the observed time in which it acted; None: not known."""
+    running: bool
+    confidence: str
+    evidence: list[str]
+    hint: str
+    """What to try; '' where we know nothing better."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """The evidence as in an episode's line of JSON."""
+
+    @property
+    def unit(self) -> str:
+        kind = KINDS.get(self.cause[0])
+        return "cycles" if kind is not None and kind.of_cycles else "time"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked for."""
+
+    key: str
+    looked_for: str
+    """'': it is only named where it was ruled out."""
+    found: str
+    share: float
+    """Share of the time that was lost to it."""
+    brief: str
+    """The result in a few words, for what was ruled out."""
+
+
+@dataclass(frozen=True)
+class Report:
+    job: str | None
+    """Name of the watched job; None: all working CPUs."""
+    sums: LossSums
+    findings: list[Finding]
+    """All causes, the costliest first."""
+    checks: list[Check]
+    not_seen: list[tuple[str, str, str | None]]
+    """What, why, and what helps."""
+    hides: str
+    """What would look like something else for that; '' if nothing would."""
+    elapsed_s: float
+    samples: int
+    suspect: int
+
+    @property
+    def named(self) -> list[Finding]:
+        """The causes that cost enough to be named."""
+        return [one for one in self.findings if one.share >= MIN_SHARE]
+
+
+def report(
+    session: Session, first_ns: int, name: str | None = None, *, past: bool = False
+) -> Report:
+    """`first_ns`: raw time of the first frame. `name`: of a command that we ran. `past`: it is a
+    recording."""
+    sums, job = session.lost_time(), name or _job(session)
+    episodes = session.episodes(first_ns, session.now_ns)
+    span_ns = session.now_ns - first_ns
+    found = []
+    for cause, share in sums.shares().items():
+        if share > 0:
+            found.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
+    reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
+    unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
+    if not session.run_times.has_waits:
+        unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
+    return Report(
+        job, sums, found, checks(session, sums, episodes), unseen or [OWN_WAITS], _hides(session),
+        span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+    )  # fmt: skip
+
+
+_NAMES = {
+    "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
+}  # fmt: skip
+"""What a cause could hide behind if it is missing, by key."""
+OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
+"""What no counter shows; named where all else was seen."""
+
+
+def _hides(session: Session) -> str:
+    if not session.evaluator.chosen["busy_hz"]:
+        vm = session.hello.virtualisation is not None
+        outside = " or a busy sibling outside" if vm else ""
+        return f"A low clock{outside} would look like slow code here."
+    if not session.reader.turbo.cpus.any():
+        return "No turbo table is known: clocks are compared with the base clock."
+    return ""
+
+
+def _job(session: Session) -> str | None:
+    """Name of the watched job; of one that is watched by its PID, that of most of its threads."""
+    name = session.neighbours.watched_job.name
+    if name is None or not name.isdecimal():
+        return None if name is None else safe(name, MAX_NAME + 1)
+    names = [one.comm for one in session.run_times.threads.values()]
+    return safe(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
+
+
+# --- one cause
+
+
+def _finding(
+    session: Session, sums: LossSums, cause: Cause, episodes: Sequence[Episode], job: str | None,
+    span_ns: int, *, past: bool,
+) -> Finding:  # fmt: skip
+    now_ns, kind, lost_s = session.now_ns, KINDS.get(cause[0]), sums.by_cause[cause]
+    causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL else [cause]
+    alike = [e for e in episodes if (e.kind, e.cause) in causes]
+    alike.sort(key=lambda e: -e.lost_s(now_ns))
+    worst = alike[0] if alike else None
+    cpus = [row.cpu for row, s in zip(session.topology, lost_s.tolist(), strict=True)
+            if s > 0.05 * float(lost_s.max())]  # fmt: skip
+    running = not past and (
+        not alike or any(e.end_ns is None or e.end_ns > now_ns - STILL_NS for e in alike)
+    )
+    known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
+    told = text(sentence(session.topology, known, [job] if job else [], over=not running))
+    # The clocks are in the sentence already.
+    drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
+    shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
+    found = Finding(
+        cause, sums.share(cause), float(lost_s.sum()), told, _by(cause, worst), cpus,
+        _acted_s(alike, now_ns, span_ns), running,
+        "measured" if worst is None else worst.confidence, pieces(cause[1], shown),
+        _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
+    )  # fmt: skip
+    if cause[1] == UNEXPLAINED:
+        return replace(found, confidence="unknown", evidence=["no limit was seen to act"])
+    if cause == STEAL:
+        return replace(
+            found, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
+        )
+    if cause == WAIT and (waits := queue(session, job)) is not None:
+        for_s = found.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
+        return replace(
+            found, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
+            cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
+        )  # fmt: skip
+    return found
+
+
+def _by(cause: Cause, worst: Episode | None) -> str:
+    kind, name = cause
+    if worst is not None and (who := culprits(worst)):
+        return who[0].comm
+    if kind == "neighbour":
+        return f"others that {'saturate memory bandwidth' if name == 'memory' else 'share cores'}"
+    if name == UNEXPLAINED:
+        return "halts" if kind == "involuntary-halt" else "a low clock"
+    if kind == "ramp":
+        return "the ramp-up of its clock"
+    known = worst or Episode(kind, [], 0, cause=name)
+    return inside(cause_of("license").subject if kind == "license" else cause_subject(known))
+
+
+def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
+    if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
+        return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
+    who = culprits(worst) if worst is not None else []
+    if who and cause[1] == "sibling":
+        cores = [core for core in session.cores if not set(cpus).isdisjoint(core)]
+        taken = {cpu for core in cores for cpu in core}
+        free = [row.cpu for row in session.topology if row.online and row.cpu not in taken]
+        return f"taskset -acp {ranges(free)} {who[0].pid}" if free else ""
+    if who and cause[1] == "memory":
+        return f"run {who[0].comm}[{who[0].pid}] at another time or on another package"
+    return cause_of(cause[1]).remedy
+
+
+def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int) -> str:
+    if len(cpus) <= MAX_STEAL_CPUS:
+        each = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
+        return f"steal {' and '.join(each)}, in {length(span_ns)}"
+    return f"steal {lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}, in {length(span_ns)}"
+
+
+def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
+    """Seconds of the last `span_ns` in which at least one of them ran; None: there are none."""
+    if not episodes:
+        return None
+    whole, until_ns = 0, now_ns - span_ns
+    for episode in sorted(episodes, key=lambda e: e.start_ns):
+        end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
+        whole += max(0, end_ns - max(episode.start_ns, until_ns))
+        until_ns = max(until_ns, end_ns)
+    return whole / 1e9
+
+
+# --- waiting for a CPU
+
+MIN_WAIT = 0.05
+"""Share of its time that a task must have waited to count as one that waits."""
+MIN_BLAME = 0.1
+"""What a stranger must have run where others waited, as a share of their waiting, to be named."""
+CROWDED = 1.05
+"""CPUs' worth of work that tasks of one group must want of one CPU to be in each other's way for
+certain; with less, one may have come after the other."""
+ROOM = 0.5
+"""A CPU that was busy for less than this share of the time had room for one more task."""
+NOBODY = "what ran there is not known"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The tasks that waited most, together, and what they waited for."""
+
+    text: str
+    by: str
+    evidence: list[str]
+    hint: str
+    cpus: list[int]
+    known: bool
+    """Whether it is known whom they waited for."""
+
+
+Tasks = Mapping[tuple[int, str, int], TaskTimes]
+"""Times of tasks by PID, name and CPU."""
+
+
+def queue(session: Session, job: str | None) -> Queue | None:
+    """`job`: name of the watched job; None: of all tasks those of one name that waited most. None:
+    nobody waited."""
+    tasks = session.run_times.tasks
+    members: Mapping[Any, TaskTimes] = session.run_times.threads
+    name, what, pids = job or "", "thread", {pid for pid, _ in session.run_times.threads}
+    if job is None:
+        waits: dict[str, float] = {}
+        for (_, comm, _), one in tasks.items():
+            waits[comm] = waits.get(comm, 0.0) + one.wait_s
+        comm = max(waits, key=lambda name: waits[name], default="")
+        pids = {pid for pid, other, _ in tasks if other == comm}
+        members = {pid: _sum(one for key, one in tasks.items() if key[:2] == (pid, comm))
+                   for pid in pids}  # fmt: skip
+        name, what = safe(comm, MAX_NAME), "task"
+    waiting = [one for one in members.values() if one.wait_s > MIN_WAIT * one.wanted_s]
+    if not waiting:
+        most = max(members.values(), key=lambda one: one.wait_s, default=None)
+        if most is None or not most.wait_s:
+            return None
+        waiting = [most]
+    whole = _sum(members.values())
+    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting})
+    ran_s = run_beside(tasks, cpus, pids)
+    strangers = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
+                 if ran_s[who] >= MIN_BLAME * whole.wait_s]  # fmt: skip
+    span_s = (session.now_ns - session.run.start_ns) / 1e9
+    mutual = len(members) > 1 and any(whole.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
+
+    by = "its own threads" if mutual else "waiting for a CPU"
+    if len(members) == 1:
+        by = "others on its CPU"
+    if strangers and not (mutual and whole.run_s > sum(ran_s.values())):
+        by = safe(strangers[0][1], MAX_NAME)
+    for_whom = ["each other"] if mutual else []
+    for pid, comm in strangers[:1]:
+        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+        for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
+    who = f"{many(len(members), what)} of {name}" if len(members) > 1 else name
+    who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
+    verb = "waits" if len(waiting) == 1 else "wait"
+    behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
+    place = where_briefly(session.topology, cpus, cpus[0])
+
+    they = "they" if len(waiting) > 1 else "it"
+    digits = 1 if whole.wanted_s >= 1 else 2
+    evidence = [f"{they} waited {whole.wait_s:.2f} of {whole.wanted_s:.{digits}f} s"]
+    if len(waiting) > 1:
+        slowest = max(one.wait_s / one.wanted_s for one in waiting if one.wanted_s > 0)
+        evidence.append(f"the slowest {rough(slowest)} of its time")
+    everyone = _sum(tasks.values())
+    if job is None and everyone.wait_s > 1.1 * whole.wait_s:
+        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+    return Queue(
+        f"{who} {behind if for_whom else f'{verb} for'} {place}",
+        by if job is not None else name,
+        evidence + ([] if for_whom else [NOBODY]),
+        _queue_hint(session, pids, strangers, cpus, mutual=mutual), cpus, known=bool(for_whom),
+    )  # fmt: skip
+
+
+def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
+    whole = TaskTimes("")
+    for one in times:
+        whole.run_s += one.run_s
+        whole.wait_s += one.wait_s
+        for cpu, wanted_s in one.by_cpu.items():
+            whole.by_cpu[cpu] = whole.by_cpu.get(cpu, 0.0) + wanted_s
+    return whole
+
+
+def run_beside(
+    tasks: Tasks, cpus: Sequence[int], own: Collection[int]
+) -> dict[tuple[int, str], float]:
+    """Seconds that other processes ran on these CPUs, by PID and name."""
+    ran_s: dict[tuple[int, str], float] = {}
+    for (pid, comm, cpu), one in tasks.items():
+        if cpu in cpus and pid not in own:
+            ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + one.run_s
+    return ran_s
+
+
+def _queue_hint(
+    session: Session, pids: Iterable[int], strangers: Sequence[tuple[int, str]],
+    cpus: Sequence[int], *, mutual: bool,
+) -> str:  # fmt: skip
+    """One command or sentence; '' where we know nothing better."""
+    util = session.whole().values["util"]
+    spare = [session.topology[at].cpu for at in session.shown
+             if session.online[at] and util[at] < ROOM]  # fmt: skip
+    for pid in sorted(pids):
+        affinity = session.details.get(str(pid), {}).get("affinity")
+        if isinstance(affinity, str) and spare and _excludes(affinity, spare):
+            allowed = safe(affinity, MAX_NAME)
+            return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {allowed})"
+    if strangers:
+        return f"chrt --idle --all-tasks --pid 0 {strangers[0][0]}"
+    if mutual and not spare:
+        return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
+    return ""
+
+
+def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
+    """Whether a list as 0-3,8 has none of these CPUs; False if it is no such list."""
+    for part in affinity.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or len(part) > 12:
+            return False
+        if any(int(first) <= cpu <= int(last or first) for cpu in cpus):
+            return False
+    return True
+
+
+# --- what was looked for
+
+
+def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
+    """What could be seen here, the costliest first."""
+    whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
+    found: list[Check] = []
+    if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
+        share = sum(s for (kind, _), s in shares.items() if kind in KINDS and KINDS[kind].of_cycles)
+        found.append(
+            Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
+        )
+    if session.run_times.has_waits:
+        share = shares.get(WAIT, 0.0)
+        waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
+        brief = f"waiting for a CPU ({percent(share)} %)"
+        found.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
+    if chosen["involuntary"]:
+        small = _small(whole.values.over("involuntary", session.shown))
+        smi = whole.counts.get("smi")
+        seen = f"{small} of all time"
+        if smi is not None and np.isfinite(smi).any():
+            seen = many(int(np.nanmax(smi)), "SMI")
+        share = sum(
+            s for (kind, _), s in shares.items() if kind in {"involuntary-halt", "throttle"}
+        )
+        found.append(
+            Check("halts", "involuntary halts", seen, share, f"involuntary halts ({small})")
+        )
+    if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
+        share = shares.get(("neighbour", "sibling"), 0.0)
+        seen = "none ran slower than it ran alone"
+        found.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
+    if OF_BEST in whole.machine and chosen["ipc"]:
+        share = shares.get(("neighbour", "memory"), 0.0)
+        moved = sum(whole.machine[name] for name in MEMORY) / 1e9
+        seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
+        brief = f"memory bandwidth ({seen})"
+        found.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
+    if chosen["steal"]:
+        small = _small(whole.values.over("steal", session.shown))
+        seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
+        found.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
+    heat = whole.machine.get("temperature_c", nan)
+    if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
+        found.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
+    return sorted(found, key=lambda check: -check.share)
+
+
+def _small(share: float) -> str:
+    return f"{100 * share:.{2 if share < 0.001 else 1}f} %" if isfinite(share) else "unknown"
+
+
+def _mean_clocks(session: Session, whole: Interval) -> str:
+    """Mean clock and ceiling of the cores that worked; '' if none did."""
+    cores = session.reader.cores
+    if len(whole.ceilings.low_hz) != len(cores.lists):
+        return ""
+    ceiling = cores.by_cpu(whole.ceilings.low_hz)
+    busy, util = whole.values["busy_hz"], whole.values["util"]
+    rows = [at for at in session.shown
+            if util[at] >= 0.1 and np.isfinite(busy[at]) and np.isfinite(ceiling[at])]  # fmt: skip
+    if not rows:
+        return ""
+    clock, most = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
+    active = len({int(cores.of_cpu[at]) for at in rows})
+    return f"{clock / 1e9:.2f} of {most / 1e9:.2f} GHz, {many(active, 'core')} active"

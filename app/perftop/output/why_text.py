@@ -1,0 +1,268 @@
+"""What `perftop why` prints: the answer in one sentence, then a table of 80 columns; or JSON."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Literal, NamedTuple
+
+from perftop.base.format import many, percent, plain, rough
+from perftop.base.text import folded, in_ascii, painted, printable
+from perftop.base.times import clock, length
+from perftop.model.kinds import KINDS
+from perftop.output.stat_json import Line, number
+from perftop.output.why_report import MAX_CAUSES, WHOLE, Finding, Report
+from perftop.session.losses import STEAL, WAIT
+from perftop.session.session import Session
+
+MAX_ANSWER = 80
+TABLE_WIDTH, WIDTH = 78, 80
+"""Columns of the table, and of all lines."""
+INDENT = 10
+"""Columns of sign and number, before the text."""
+LABEL_WIDTH = 11
+"""Columns of `not seen` and the like."""
+MAX_EVIDENCE_LINES = 2
+MAX_UNSEEN = 4
+
+
+# --- the answer
+
+
+def answer(session: Session, report: Report) -> str:
+    whole = report.sums.lost_ratio
+    machine = "this VM" if session.hello.virtualisation is not None else "this machine"
+    who = report.job or machine
+    blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
+    if report.job and not session.run_times.threads:
+        named = not (session.neighbours.watched_job.name or "").isdecimal()
+        unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
+        return f"{unseen}, so nothing is known of it."
+    if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
+        return f"Whether {who} had work is not known: how busy CPUs were cannot be read."
+    if not isfinite(whole):
+        idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
+        return _fitting([f"{idle}, so nothing could be lost.{blind}"])
+    if not report.named:
+        if not session.run_times.has_waits:
+            return f"No cause seen that slows {who} down. Waits for a CPU are not known."
+        text = f"Nothing is slowing {who} down ({percent(whole)} % lost in total)."
+        return _fitting([text + blind, text])
+    first, share, second = report.named[0], 0.0, None
+    for one in report.named:
+        if one.by == first.by:
+            share += one.share
+        elif second is None:
+            second = one
+    if first.cause == STEAL and report.job is None:
+        text = f"The hypervisor takes {_much(share)} of {machine}'s time."
+        return _fitting([text + blind, text])
+    if first.cause == WAIT and report.job is None:
+        text = f"Tasks on {machine} spend {_much(share)} of their time waiting for a CPU"
+        most = f"{text}; {first.by} waits most."
+        return _fitting([most + blind, most, text + "."])
+    text = f"{_capital(who)} loses {_much(share)} of its {first.unit} to {first.by}"
+    tries = [f"{text}.{blind}", f"{text}."]
+    if second is not None:
+        of = "" if second.unit == first.unit else f" of its {second.unit}"
+        tries = [f"{text} and {_much(second.share)}{of} to {second.by}.", *tries]
+    return _fitting(tries)
+
+
+def _much(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.0195 else f"{percent(share)} %"
+
+
+def _capital(who: str) -> str:
+    """The start of a sentence has a capital letter; the name of a program stays as it is."""
+    return who[0].upper() + who[1:] if who.startswith("this ") else who
+
+
+def _fitting(tries: list[str]) -> str:
+    """The first that fits into a line; else the last."""
+    return next((text for text in tries if len(text) <= MAX_ANSWER), tries[-1])
+
+
+# --- the table
+
+Role = Literal["text", "answer", "lost", "dim", "try"]
+_ANSI: dict[Role, str] = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
+
+
+class Part(NamedTuple):
+    text: str
+    role: Role = "text"
+
+
+TextLine = list[Part]
+
+
+def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
+    """`colour`: with sequences for a terminal. `unicode`: signs may be drawn."""
+    found: list[TextLine] = [[Part(answer(session, report), "answer")], []]
+    if report.named:
+        found.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
+        for one in report.named[:MAX_CAUSES]:
+            found += _finding(one, report.elapsed_s)
+        if more := report.named[MAX_CAUSES:]:
+            found.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
+        least = report.named[-1].share
+        ruled_out = ", ".join(check.brief for check in report.checks if check.share < least)
+        found += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
+    else:
+        found += [*_healthy(session, report), []]
+    for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
+        text = f"{what}: {why}" + (f" ({fix})" if fix else "")
+        found += _labelled("not seen" if i == 0 else "", text)
+    if report.hides:
+        found += _labelled("", report.hides)
+    found += _labelled("seen", _seen(session, report), "dim")
+    drawn = []
+    for why_json in found:
+        text = ""
+        for part in why_json:
+            shown = printable(part.text)
+            shown = shown if unicode else in_ascii(shown)
+            text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
+        drawn.append(text if colour else text.rstrip())
+    return drawn
+
+
+def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
+    role: Role = "lost" if one.running else "text"
+    end = ""
+    if one.for_s is not None:
+        all_of_it = one.for_s >= WHOLE * elapsed_s
+        end = length(round(one.for_s * 1e9))
+        end = f"all {length(round(elapsed_s * 1e9))}" if all_of_it else end
+    room = TABLE_WIDTH - INDENT - len(end) - (3 if end else 0)
+    first, *rest = folded(one.text, room) or [""]
+    sign = KINDS[one.cause[0]].sign if one.cause[0] in KINDS else " "
+    head = [Part(f"{sign} {percent(one.share):>4} %", role), Part("  " + first)]
+    head.append(Part(end.rjust(TABLE_WIDTH - INDENT - len(first)) if end else "", "dim"))
+    label = f"{'':{INDENT}}{one.confidence + ':':<10}"
+    evidence = folded(
+        ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
+        subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
+    )  # fmt: skip
+    found = [head, *([Part(" " * INDENT + why_json)] for why_json in rest)]
+    found += [[Part(why_json, "dim")] for why_json in evidence]
+    if one.hint:
+        found.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
+    return found
+
+
+def _healthy(session: Session, report: Report) -> list[TextLine]:
+    """What was looked for on a machine where nothing costs much, and how the machine works."""
+    found: list[TextLine] = []
+    if report.checks:
+        found.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
+    for check in report.checks:
+        if check.looked_for:
+            share = f"{percent(check.share):>5} %"
+            found.append([Part(f"{share}  {check.looked_for:<28}{check.found}")])
+    if works := _works(session, report):
+        found += [[], [Part(works)]]
+    if isfinite(report.sums.lost_ratio):
+        found.append([Part("If a program is still slow, the cause is in its own code: "),
+                      Part("perf record -g", "try"), Part(".")])  # fmt: skip
+    return found
+
+
+def _works(session: Session, report: Report) -> str:
+    """What the machine did; '' if nothing is known of it."""
+    whole = session.whole()
+    util, ipc, kernel = (
+        whole.values.over(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
+    )
+    both = whole.split.mean("both")
+    if not isfinite(util):
+        return ""
+
+    def share(value: float) -> str:
+        return rough(value) if value >= 0.095 else f"{percent(value)} %"
+
+    parts = [f"{share(util)} busy"]
+    parts += [f"IPC {plain(ipc)}"] if isfinite(ipc) else []
+    parts += [f"{share(kernel)} in the kernel"] if isfinite(kernel) else []
+    if isfinite(both) and any(len(core) > 1 for core in session.cores):
+        parts.append(f"both threads of a core {rough(both)}")
+    state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
+    if report.job is not None:
+        state = "The machine"  # others may work, too
+    text = f"{state}: {', '.join(parts)}."
+    return text if len(text) <= TABLE_WIDTH else text.replace(" of a core", "")
+
+
+def _seen(session: Session, report: Report) -> str:
+    virtualisation = session.hello.virtualisation
+    parts = [printable(session.hello.host) or "this machine"]
+    if virtualisation:
+        parts.append("VM" if virtualisation == "hypervisor" else f"VM ({virtualisation})")
+    cores = len(session.shown_cores())
+    several = cores < len(session.shown) or not virtualisation
+    parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
+    util = session.whole().values.over("util", session.shown)
+    parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
+    end = clock(session.unix(session.now_ns))
+    parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")
+    bad = f"{many(report.samples, 'sample')}, {report.suspect} suspect"
+    parts.append(bad if report.suspect else many(report.samples, "good sample"))
+    return ", ".join(parts)
+
+
+def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
+    return [
+        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(why_json, role)]
+        for i, why_json in enumerate(
+            folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
+        )
+    ]
+
+
+# --- JSON
+
+
+def why_json(session: Session, report: Report, run: Line | None) -> Line:
+    """One object. Keys may be added; these stay. Ratios are 0 to 1, times are Unix seconds; what is
+    not known is null.
+
+    `answer` is the sentence; `job` the watched job, or null: then all working CPUs are meant.
+    `lost_ratio` is the share of `wanted_s` that all `causes` took, which are ordered by it. A cause
+    has `kind` and `cause` as an episode's line has them (`cause` is "other" where no episode
+    explains it), `lost_ratio`, `lost_s`, `for_s` (null: not known), `running`, `cpus`, `text`,
+    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: we know nothing
+    better). `looked_for` has what was looked for, whether or not it is a cause; `not_seen` what
+    could not be seen, with `why` and `fix`; `seen` what all of it rests on. `run`: of the command,
+    as in the summary of `stat`.
+    """
+    hello, end = session.hello, session.unix(session.now_ns)
+    causes = [
+        {
+            "kind": one.cause[0], "cause": one.cause[1], "lost_ratio": number(one.share),
+            "lost_s": number(one.lost_s),
+            "for_s": None if one.for_s is None else number(one.for_s), "running": one.running,
+            "cpus": one.cpus, "text": one.text, "confidence": one.confidence,
+            "evidence": one.evidence, "details": one.details, "try": one.hint or None,
+        }
+        for one in report.findings
+    ]  # fmt: skip
+    looked_for = [
+        {"key": check.key, "lost_ratio": number(check.share), "text": check.looked_for,
+         "found": check.found}
+        for check in report.checks
+    ]  # fmt: skip
+    seen = {
+        "host": hello.host, "source": hello.source, "virtualisation": hello.virtualisation,
+        "cpus": [session.topology[row].cpu for row in session.shown],
+        "start": end - report.elapsed_s, "end": end, "elapsed_s": number(report.elapsed_s),
+        "samples": report.samples, "suspect": report.suspect, "lost": session.lost,
+    }  # fmt: skip
+    return {
+        "type": "why", "answer": answer(session, report), "job": report.job,
+        "lost_ratio": number(report.sums.lost_ratio), "wanted_s": number(report.sums.whole_s),
+        "causes": causes, "looked_for": looked_for,
+        "not_seen": [
+            {"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen
+        ],
+        "seen": seen, "run": run,
+    }  # fmt: skip

@@ -1,0 +1,312 @@
+"""`stat`: its tables, the lines at its end, and what became of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import made
+import pytest
+from examples import output
+from fakes import Machine, seen
+from simulated import messages
+
+from perfprobe import wire
+from perftop.model.episode import Episode
+from perftop.model.machine_totals import NAMES
+from perftop.model.tasks import TaskSnapshot
+from perftop.output import stat_text
+from perftop.output.measurement import Measurement
+from perftop.output.run_summary import _others, summary_line
+from perftop.output.stat_table import USUAL, StatTable, columns, known
+from perftop.output.stat_text import block, headline
+from perftop.process.command_window import BOOT_ID
+from perftop.session.episodes import Tally
+from perftop.session.session import Session
+from perftop.session.task_times import RunTimes
+
+S, MS = 1_000_000_000, 1_000_000
+ROOT = 100
+
+# --- tables
+
+
+def test_columns_that_nothing_here_can_tell_are_left_out_unless_asked_for() -> None:
+    session = Session(made.hello([made.REF, made.CYCLES]))
+    there = [column.key for column in columns(session, None)]
+    assert there == ["util", "busy_hz", "net_hz", "halt"]
+    assert [column.key for column in columns(session, USUAL)] == [*USUAL]
+
+
+def test_only_what_is_asked_for_is_there() -> None:
+    session, interval = seen(Machine(cores=2))
+    lines = StatTable(session, ["busy_hz", "smi", "power_w"]).lines(interval)
+    heading, units, everyone, first, *_ = lines[2:]
+    assert heading.split() == ["cpu", "clock", "SMI", "power"]
+    assert units.split() == ["GHz", "/s", "W"]
+    assert everyone.split()[0] == "all"
+    assert len(first.split()) == 3, "of power a CPU has none"
+
+
+def test_a_heading_stands_above_each_screenful() -> None:
+    session, interval = seen(Machine(cores=2))
+    for brief, rows in ((True, 1), (False, 7)):
+        table = StatTable(session, brief=brief, height=20)
+        printed = [line for _ in range(20) for line in table.lines(interval)]
+        headings = [at for at, line in enumerate(printed) if "busy" in line]
+        assert len(headings) == -(-20 * rows // (18 // rows * rows)), printed
+        assert all(b - a <= 20 for a, b in pairwise(headings))
+
+
+def test_brief_is_a_line_an_interval_with_the_states_of_all_cores() -> None:
+    session, interval = seen(Machine(cores=2))
+    _, _, line = StatTable(session, ["util", "smt"], brief=True).lines(interval)
+    states = [float(cell) for cell in line.split()[2:]]
+    assert len(states) == 4
+    assert abs(sum(states) - 100) < 0.3
+
+
+def test_every_number_of_the_machine_has_a_column() -> None:
+    assert [name for name in NAMES if not known(name)] == []
+
+
+# --- episodes and the summary
+
+
+def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Episode:
+    end_ns = None if end_s is None else round(end_s * S)
+    found = {"why": "so", "busy_hz": 3.5e9 - depth_hz, "ceiling_hz": 3.5e9}
+    return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause, found)
+
+
+def test_an_episode_is_a_line() -> None:
+    session, _ = seen(Machine(cores=16))
+    line = stat_text.episode(session, drop(1, 3.5, 5e8, "thermal"))
+    assert line.startswith("! Thermal throttling kept CPU 0 at 3.00 of 3.50 GHz for 2.5 s from ")
+    assert line.endswith(" · why: so · clock 3.00 of 3.50 GHz")
+    running = stat_text.episode(session, drop(1, None, 5e8, "thermal"))
+    assert running.startswith("! Thermal throttling keeps CPU 0 at 3.00 of 3.50 GHz, since 22:13:")
+    many = Episode("smi", [0, 3, 5, 7, 9, 11], S, S, 1.0, "smi")
+    assert " · CPUs 0,3,5,7,9,11" in stat_text.episode(session, many), "the sentence only counts"
+
+
+def test_the_summary_counts_causes_and_names_the_costliest() -> None:
+    session, _ = seen(Machine())
+    tally = Tally()
+    for episode in (
+        drop(1, 2, 3e8, "thermal"),
+        drop(3, 4, 7e8, "power-pl1"),
+        drop(4, 4.1, 9e8, "thermal"),  # deeper, and too short to cost as much
+        drop(5.5, None, 5e8, "thermal"),
+        Episode("offline", [1], S, 2 * S, cause="hotplug"),
+        Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
+    ):
+        tally.add(episode, 6 * S)
+    counted = {
+        "turbo-drop": {"thermal": 3, "power-pl1": 1},
+        "offline": {"hotplug": 1},
+        "steal": {"hypervisor": 1},
+    }
+    assert tally.counted == counted
+    lines = stat_text.ending(session, tally, summary_line(session, tally.counted, 0.5))
+    assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
+    (worst,) = [line for line in lines if line.startswith("worst")]  # of one, all was said
+    assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")
+
+
+# --- the first sentence on a command
+
+
+def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
+    told = {"cpus": [1], "seen_s": used_s, "waited_s": None, "behind": []} | job
+    return {
+        "run": {"user_s": used_s, "sys_s": 0.0, "wall_s": wall_s},
+        "job": told if job else None,
+        "cpus": [{}] * 16,
+    }
+
+
+HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
+
+
+def test_one_cpu_and_what_it_waited() -> None:
+    said = headline("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]))
+    assert said == (
+        "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
+        "hog[6450]."
+    )
+
+
+def test_a_time_whose_end_nobody_saw_is_a_bound() -> None:
+    """perftop was stopped when the command ended."""
+    stopped = ran(1.0, 7.5)
+    stopped["run"]["late_s"] = 4.5
+    assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
+
+
+def test_many_cpus() -> None:
+    assert headline("make", ran(816.6, 84.21, cpus=[0, 1])) == (
+        "make took 84.21 s and kept 9.7 of 16 CPUs busy."
+    )
+    said = headline("make", ran(816.6, 84.21, waited_s=13.2))
+    assert said.endswith("CPUs busy; its tasks waited 13.20 s for a CPU.")
+
+
+def test_who_ran_little_beside_it_is_not_to_blame() -> None:
+    said = headline("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]))
+    assert "hog" not in said
+
+
+def test_what_was_not_seen_is_not_told_as_nothing() -> None:
+    assert headline("job", ran(3.0, 8.65)) == "job took 8.65 s: it ran 3.00 s."
+    said = headline("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0))
+    assert "waited at least 1.00 s" in said
+
+
+def test_a_wait_too_short_to_matter_is_left_out() -> None:
+    assert "waited" not in headline("job", ran(3.0, 8.65, waited_s=0.05))
+
+
+def test_a_name_from_outside_is_harmless() -> None:
+    assert "\x1b" not in headline("\x1b[2Jx", ran(1.0, 1.0))
+
+
+def test_a_short_command_took_milliseconds() -> None:
+    assert headline("true", ran(0.002, 0.003)) == "true took 3 ms."
+
+
+# --- its lines
+
+RUN = {
+    "pid": 1, "status": 0, "wall_s": 84.21, "user_s": 771.4, "sys_s": 45.2, "slack_s": 0.004,
+    "missed": [], "switches": 120_000, "page_faults": 4_100_000, "disk_faults": 12,
+    "peak_bytes": 612_000_000,
+}  # fmt: skip
+JOB = {"cpus": [0, 1], "seen_s": 810.0, "waited_s": 13.2, "disk_s": 2.1, "behind": []}
+BUSY = {"cpus": 16, "all_s": 42.0, "one_s": 21.8, "between_s": 20.4, "none_s": 0.01, "alone": "ld"}
+OTHERS = {"cpus": 0.3, "most": {"pid": 812, "comm": "chrome", "ran_s": 21.0, "cpus": [3]}}
+TOTALS = {"instructions": 91.3e9, "cycles": 81.2e9, "below_ceiling": 0.12}
+
+
+def example(**more: Any) -> tuple[Session, dict[str, Any]]:
+    session, _ = seen(Machine(cores=2))
+    line = summary_line(session, {}, 84.2) | {"run": RUN, "job": JOB, "busy": BUSY}
+    line |= {"others": OTHERS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
+    line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
+    return session, line | more
+
+
+def told(name: str, **more: Any) -> str:
+    session, line = example(**more)
+    found = [text for text in block(session, ["make", "-j16"], line) if text.startswith(name)]
+    return found[0].removeprefix(name).strip() if found else ""
+
+
+def test_every_line_of_a_build() -> None:
+    assert told("command") == "make -j16"
+    assert told("exit status 0") == "user 771.400 s   system 45.200 s   measured 0.004 s longer"
+    assert told("CPUs busy") == "all 16 for 42.0 s, one for 21.8 s (ld), between for 20.4 s"
+    assert told("clock").endswith("GHz, below it 12 % of the time: Power limit PL2")
+    assert told("waits") == "13.20 s for a CPU and 2.10 s for the disk, all tasks together"
+    assert told("others") == "at least 0.3 CPUs on average; most: chrome[812], 21.0 s on CPU 3"
+    assert told("energy") == "6.40 kJ, 76.0 W   own cost 0.4 % of one CPU"
+    assert told("used") == (
+        "91.3 G instructions in 81.2 G cycles on all CPUs, 120 k switches, "
+        "4.1 M page faults (12 from disk), 612.0 MB in its largest process"
+    )
+
+
+def test_the_page_shows_these_lines() -> None:
+    few = RUN | {"disk_faults": 0, "peak_bytes": None}
+    session, line = example(cpus=[{}] * 16, run=few)
+    first, gap, *rest = output("command", "make took")
+    assert (first, gap) == (headline("make", line), "")
+    numbers = re.compile("[0-9.]+")  # clock and work are of another machine
+    lines = block(session, ["make", "-j16"], line)
+    assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert told("waits", job=None) == told("others", others=None) == told("CPUs", busy=None) == ""
+    assert told("waits", job=JOB | {"disk_s": None}) == "13.20 s for a CPU, all tasks together"
+    assert told("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
+    nothing = dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes"))
+    assert told("used", run=RUN | nothing, totals={}) == ""
+    assert "not known" in told("exit status 0", run=RUN | {"slack_s": None})
+
+
+def test_the_first_sentence_tells_of_one_cpu_that_worked_alone_for_long() -> None:
+    _, line = example(cpus=[{}] * 16)
+    assert headline("make", line).endswith(" One CPU alone worked for 21.8 s.")
+    _, line = example(busy=BUSY | {"one_s": 1.0})
+    assert "alone" not in headline("make", line)
+
+
+# --- whose CPUs a measurement of a command is about, and what it cost
+
+
+class Sham:
+    """A command that has started and does not end."""
+
+    closed = False
+
+    def take(self, _: wire.Frame) -> bool:
+        return False
+
+
+def test_only_the_command_counts_where_another_job_is_watched() -> None:
+    """With --watch OTHER -- CMD the CPUs of the job are those of the command."""
+    session, _ = seen(Machine(cores=2), 3)
+    watched_job = session.neighbours.watched_job
+    watched_job.name = "other"
+    measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT)))
+    measurement.bracket = cast("Any", Sham())
+    for at in range(1, 3):
+        other = {"7": [7, "other", 0, at * 500 * MS, 0, 0, 0]}
+        ours = {"100": [ROOT, "job", 3, at * 100 * MS, 0, 0, 0]}
+        told = {"watched": {"threads": other}, "command": {"threads": ours}}
+        frame = wire.Frame(at, session.now_ns + at, {}, records=told)
+        watched_job.take(frame.records, frame.time_ns)
+        measurement.follow(session, frame)
+    assert measurement._footprint is not None
+    assert measurement._footprint.cpus() == [3]
+
+
+@pytest.mark.parametrize("boot", [BOOT_ID.read_text(encoding="ascii").strip(), "another"])
+def test_own_cost_is_that_of_both_programs_where_both_run_here(
+    boot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = iter([5.0, 5.25])
+    monkeypatch.setattr(time, "process_time", lambda: next(spent))
+    hello, frames = messages("smt-mix,cpus=2", 20)
+    hello = dataclasses.replace(hello, boot_id=boot, source="os")
+    session, measurement = Session(hello), Measurement()
+    for message in (hello, *frames):
+        assert measurement.admit(message)
+        session.apply(message)
+    line = measurement.line(session)
+    probe_s = line["probe_cpu_s"]
+    assert probe_s > 0
+    whole = None if boot == "another" else pytest.approx(probe_s + 0.25)
+    assert line.get("own_cpu_s") == whole
+    (told,) = [text for text in stat_text.ending(session, Tally(), line) if " cost " in text]
+    assert told.startswith("probe" if boot == "another" else "own")
+
+
+def test_other_tasks_are_a_mean_over_what_was_looked_at_not_over_the_run() -> None:
+    """Tasks are looked at once a second: a run of 1.2 s may have had a look at its first 0.7 s."""
+    times = RunTimes([0, 1])
+    footprint: Any = SimpleNamespace(pids={5})
+    session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
+    assert _others(session, footprint) is None
+    look = TaskSnapshot.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
+    assert look is not None
+    times.of_all(look, 0, 700 * MS)
+    found = _others(session, footprint)
+    assert found is not None
+    assert found["cpus"] == pytest.approx(1.0)
+    assert found["most"]["ran_s"] == pytest.approx(0.7)
