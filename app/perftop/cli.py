@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from perftop.base.errors import Failed, complain, discard, unwritten
+from perftop.base.errors import Failed, cannot_write, complain, discard
 from perftop.commands import habits
 from perftop.commands.arguments import (
     DefaultConfig,
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except OSError as error:
         discard(sys.stdout.fileno())
-        complain(str(unwritten("stdout", error)))
+        complain(str(cannot_write("stdout", error)))
         return 1
     return status
 

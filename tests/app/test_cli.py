@@ -66,7 +66,9 @@ def test_a_batch_is_what_the_reader_shows_at_once(
     monkeypatch.setattr(machine_verbs, "probe_command", command)
     for module in (measuring, screens):
         monkeypatch.setattr(module, "held", held, raising=False)
-    monkeypatch.setattr(job_terminal, "Console", lambda *_: nullcontext(SimpleNamespace(job=job)))
+    monkeypatch.setattr(
+        job_terminal, "JobTerminal", lambda *_: nullcontext(SimpleNamespace(job=job))
+    )
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     for stdio in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stdio, "isatty", lambda: True)

@@ -16,7 +16,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.model.doubt import Doubt
-from perftop.recording.source import opened
+from perftop.recording.file import opened
 from perftop.session.session import MOST_TOGETHER, Session
 
 SAMPLE_NS = 100_000_000

@@ -117,9 +117,9 @@ def _stat(options: argparse.Namespace) -> int:
     if repeats(options):
         return _repeat(options, interval_ns, sample_ns)
     with held(options) as job:
-        from perftop.process import batches
+        from perftop.process import launch as batches
 
-        batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
+        batch_ns = batches.longest_batch_ns(sample_ns, interval_ns, options.duration)
         each = machines(options, sample_ns, batch_ns, job)
         with lean():
             from perftop.verbs import stat
@@ -181,10 +181,10 @@ def _why(options: argparse.Namespace) -> int:
             raise Failed(f"{failed}{_no_file(options.file)}", failed.status) from None
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     with held(options) as job:
-        from perftop.process import batches
+        from perftop.process import launch as batches
 
         duration_ns = options.duration or why.LONGEST_NS
-        batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
+        batch_ns = batches.longest_batch_ns(sample_ns, STAT_INTERVAL_NS, duration_ns)
         argv = stream_of(options, sample_ns, batch_ns, job)
         return why.run(why.Options(argv, duration_ns, job=job, **told))
 

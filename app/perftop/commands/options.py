@@ -14,8 +14,7 @@ from perftop.commands.arguments import interval_ns, label, span_ns
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
-    from perftop.process.command_window import Start
-    from perftop.process.identity import Identity
+    from perftop.process.command_window import CommandStart, Identity
     from perftop.process.job import Job
 
 STAT_INTERVAL_NS = 1_000_000_000
@@ -53,7 +52,7 @@ def add_label(parser: argparse.ArgumentParser) -> None:
 
 
 def identity_of(options: argparse.Namespace) -> Identity:
-    from perftop.process.identity import Identity
+    from perftop.process.command_window import Identity
 
     return Identity(dict(options.label or ()), options.command or (), options.interval)
 
@@ -89,9 +88,9 @@ def following(options: argparse.Namespace, job: Job | None) -> list[str]:
 
 def attached(options: argparse.Namespace, address: str) -> str:
     """The address, if no option asks for what only a probe of our own could do."""
-    from perftop.process import socket_probe
+    from perftop.process import launch as socket_probe
 
-    socket_probe.path_of(address)
+    socket_probe.socket_path(address)
     names = ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events", "no_multiplex",
              "watch")  # fmt: skip
     named = [name for name in names if getattr(options, name) not in {None, False}]
@@ -143,8 +142,8 @@ def machines(
     return [(host, stream_of(one, sample_ns, batch_ns, job)) for host, one in each]
 
 
-def shared(job: Job | None, each: list[tuple[str | None, list[str]]]) -> Start | None:
+def shared(job: Job | None, each: list[tuple[str | None, list[str]]]) -> CommandStart | None:
     """The start of a command that several machines are measured around."""
-    from perftop.process.command_window import Start
+    from perftop.process.command_window import CommandStart
 
-    return None if job is None else Start(job, len(each))
+    return None if job is None else CommandStart(job, len(each))

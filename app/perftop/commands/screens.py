@@ -97,21 +97,22 @@ def _live(options: argparse.Namespace) -> int:
 
     settings, mouse = config.load(options.config), not options.no_mouse
     interval_ns, sample_ns = times(options, LIVE_INTERVAL_NS)
-    from perftop.process import batches, launch
+    from perftop.process import launch
+    from perftop.process import launch as batches
 
     if options.command is None:
-        argv = stream_of(options, sample_ns, batches.longest(sample_ns, interval_ns))
+        argv = stream_of(options, sample_ns, batches.longest_batch_ns(sample_ns, interval_ns))
         # The app takes longer to import than the probe to start, so both happen side by side.
         with first_picture.shown() as picture, launch.launched(argv) as probe:
             with lean():
                 from perftop.tui import app
             picture.hand_over()
             return app.run(probe, interval_ns, settings, mouse=mouse)
-    from perftop.process.job_terminal import Console
+    from perftop.process.job_terminal import JobTerminal
 
     columns, lines = os.get_terminal_size()
     with (
-        Console(options.command, columns - 1, lines // 4) as console,  # about the final size
+        JobTerminal(options.command, columns - 1, lines // 4) as console,  # about the final size
         launch.launched(stream_of(options, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():

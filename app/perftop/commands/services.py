@@ -55,7 +55,7 @@ def add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace) -> int:
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     argv = stream_of(options, sample_ns, sample_ns)
-    from perftop.process import unix_socket
+    from perftop.process import sockets as unix_socket
     from perftop.verbs import serve
 
     group = None if options.group is None else unix_socket.group_id(options.group)

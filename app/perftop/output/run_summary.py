@@ -12,7 +12,7 @@ from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
-from perftop.process.command_window import Bounds, Bracket
+from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
@@ -24,7 +24,7 @@ OURS = "perftop", "perfprobe"
 """Names of our own processes, which are no strangers: their cost is told apart."""
 
 
-def run_line(session: Session, bracket: Bracket) -> Line | None:
+def run_line(session: Session, bracket: CommandWindow) -> Line | None:
     """The command's run, or None without one. All first samples lie before its start, all last
     samples after its end."""
     run, bounds = bracket.run, bracket.bounds

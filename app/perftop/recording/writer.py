@@ -1,4 +1,4 @@
-"""A recording that grows in a file of its own."""
+"""Writes a recording to a file of its own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base import own_directory
+from perftop.base import files
 from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import cannot as cannot_do
 from perftop.base.times import length
 from perftop.recording.codec import Recorder, Timed, write_all
 
-MODE = 0o600
-"""Command lines of others are in it."""
-
 
 def refuse(path: Path, *, force: bool) -> None:
-    """Raises Failed where a recording cannot begin; to be asked before there is anything to record.
+    """Raises Failed where a recording cannot begin; called before there is anything to record.
     Only a file is ever replaced, never a device or a link."""
     if path == Path("-"):
-        text = "a recording is a file: -o NAME; the same for a pipe is what perfprobe stream writes"
+        text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
         raise Failed(text, USAGE)
     try:
         found = path.lstat()
@@ -42,8 +40,8 @@ def refuse(path: Path, *, force: bool) -> None:
         raise Failed(f"cannot record to {path}: {path.parent} is not writable")
 
 
-class Tape:
-    """Once it has raised Failed no more goes in, and what was in is safe."""
+class Writer:
+    """Once it has raised Failed nothing more is written, and what was written is safe."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -55,10 +53,12 @@ class Tape:
         self.frames = 0
         self.open = True
         """Whether it has neither ended nor failed."""
-        self._begin_ns = self._now_ns = hello.raw_ns
+        self.now_ns = hello.raw_ns
+        """Raw time of the newest frame."""
+        self._begin_ns = hello.raw_ns
         try:
             if directory is None:
-                with own_directory.parent(path) as (above, name):
+                with files.parent(path) as (above, name):
                     self._fd = _created(above, name, force=force)
             else:
                 self._fd = _created(directory, path.name, force=force)
@@ -66,7 +66,7 @@ class Tape:
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as `Recording` looks for it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` checks for it
         try:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:
@@ -75,73 +75,62 @@ class Tape:
             raise cannot(path, error) from None
 
     @property
-    def now_ns(self) -> int:
-        """Raw time of the newest frame."""
-        return self._now_ns
-
-    @property
     def bytes(self) -> int:
         return self._recorder.bytes
 
     @property
     def told(self) -> str:
         """How much it is by now."""
-        lasted = length(round(self._now_ns - self._begin_ns, -8))  # no sample comes on the dot
+        lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
 
     def write(self, message: Timed) -> None:
-        self._look()
+        if os.fstat(self._fd).st_nlink == 0:  # nobody could ever read it
+            self.open = False
+            os.close(self._fd)
+            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         self._try(lambda: self._recorder.write(message))
         if isinstance(message, wire.Frame):
             if not self.frames:
                 self._begin_ns = message.time_ns
             self.frames += 1
-            self._now_ns = message.time_ns
+            self.now_ns = message.time_ns
 
     def end(self) -> None:
         self._try(self._recorder.end)
         self.open = False
         try:
             os.close(self._fd)
-        except OSError as error:  # some file systems only now tell that there was no room
+        except OSError as error:  # some file systems only now report that they are full
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
     def drop(self) -> None:
         """Removes the file."""
-        own_directory.remove(self.path, self._made)
-
-    def _look(self) -> None:
-        """Whether anybody can ever read it."""
-        if os.fstat(self._fd).st_nlink == 0:
-            self.open = False
-            os.close(self._fd)
-            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
+        files.remove(self.path, self._made)
 
     def _try(self, write: Callable[[], None]) -> None:
+        """Cuts off what was written of the last message if this one fails."""
         try:
             write()
         except OSError as error:
+            self.open = False
+            text = f"{self.told} are safe in {self.path}"
+            try:
+                os.ftruncate(self._fd, self.bytes)
+                os.close(self._fd)
+            except OSError:
+                text += ", followed by a torn message"
             why = error.strerror or str(error)
-            raise Failed(f"cannot go on recording: {why}; {self._saved()}") from None
-
-    def _saved(self) -> str:
-        """Cut off what was written of the last message."""
-        self.open = False
-        text = f"{self.told} are safe in {self.path}"
-        try:
-            os.ftruncate(self._fd, self.bytes)
-            os.close(self._fd)
-        except OSError:
-            text += ", with a torn message behind them"
-        return text
+            raise Failed(f"cannot go on recording: {why}; {text}") from None
 
 
 def _created(directory: int, name: str, *, force: bool) -> int:
+    """Only its owner may read it, as it has command lines of other users."""
     if force:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(name, flags, MODE, dir_fd=directory)
+    return os.open(name, flags, files.MODE, dir_fd=directory)
 
 
 def size(count: int) -> str:
@@ -152,4 +141,4 @@ def size(count: int) -> str:
 
 
 def cannot(path: Path, error: OSError) -> Failed:
-    return Failed(f"cannot record to {path}: {error.strerror or error}")
+    return cannot_do(f"record to {path}", error)

@@ -15,8 +15,7 @@ from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import NUMBERS, of_event
 from perftop.output.compare.reading import Foreign, Reading, from_lines
 from perftop.output.compare.recorded import Recorded
-from perftop.recording.file import GROWING
-from perftop.recording.source import opened
+from perftop.recording.file import GROWING, opened
 
 MOST_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""

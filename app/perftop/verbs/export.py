@@ -13,7 +13,7 @@ from typing import BinaryIO, Self, TextIO
 
 from perfprobe import wire
 from perfprobe.frozen import frozen, replace
-from perftop.base import new_file
+from perftop.base import files as new_file
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
@@ -23,8 +23,7 @@ from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
 from perftop.output.export.table import Delimited
-from perftop.recording.file import UNCHECKED
-from perftop.recording.source import Source, ended, opened, same
+from perftop.recording.file import UNCHECKED, Source, ended, opened, same
 from perftop.session import filter as filters
 from perftop.session.session import MOST_TOGETHER, Session
 

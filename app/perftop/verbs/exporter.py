@@ -13,12 +13,18 @@ from importlib import resources
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base import new_file, own_directory
-from perftop.base.errors import USAGE, Failed, complain, unwritten
+from perftop.base import files as new_file
+from perftop.base import files as own_directory
+from perftop.base.errors import USAGE, Failed, cannot_write, complain
 from perftop.output.exporter.http import Door
 from perftop.output.exporter.page import Detail, Page
-from perftop.process.probe_stream import Stream
-from perftop.process.unix_socket import at_path, bound, inherited, refused
+from perftop.process.sockets import (
+    cannot_listen,
+    inherited_sockets,
+    listening_socket,
+    start_listening,
+)
+from perftop.process.streams import Stream
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend
@@ -118,7 +124,7 @@ class Exporter:
                 text = self._page.text(openmetrics=False)
                 self._made = new_file.replace(self._file, text, FILE_MODE)
             except OSError as error:
-                raise unwritten(str(self._file), error) from None
+                raise cannot_write(str(self._file), error) from None
             self._written_s = now_s
 
 
@@ -171,11 +177,11 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
     """Sockets that listen, those that are handed over if nothing was asked for. Connections wait in
     them until somebody takes them. A unix socket is removed at the end."""
     with contextlib.ExitStack() as stack:
-        sockets = inherited() if asked is None else []
+        sockets = inherited_sockets() if asked is None else []
         if not sockets:
             where = USUAL if asked is None else asked
             path = Path(where.removeprefix(UNIX)) if where.startswith(UNIX) else None
-            sockets = [_at(where) if path is None else stack.enter_context(at_path(path))]
+            sockets = [_at(where) if path is None else stack.enter_context(listening_socket(path))]
         for one in sockets:
             stack.enter_context(one)
         yield sockets
@@ -208,7 +214,7 @@ def _at(where: str) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         one = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise refused(where, error) from None
+        raise cannot_listen(where, error) from None
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound(one, address, where)
+    start_listening(one, address, where)
     return one

@@ -170,7 +170,7 @@ def _ramp(options: argparse.Namespace) -> int:
 
 def _selftest(options: argparse.Namespace) -> int:
     from perftop.base import findings
-    from perftop.base.errors import complain, unwritten
+    from perftop.base.errors import cannot_write, complain
     from perftop.process import launch
     from perftop.verbs import selftest
 
@@ -180,7 +180,7 @@ def _selftest(options: argparse.Namespace) -> int:
         if options.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
     except OSError as error:
-        why = unwritten(str(error.filename or findings.file()), error)  # a write has no name
+        why = cannot_write(str(error.filename or findings.file()), error)  # a write has no name
         complain(f"the result was not saved, so the screen will not warn: {why}")
     show(answer, selftest.draw, as_json=options.json)
     return 1 if answer["wrong"] else 0

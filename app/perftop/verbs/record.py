@@ -19,15 +19,13 @@ from perftop.base.text import in_ascii, meant, utf8
 from perftop.model.episode import KINDS
 from perftop.output.live_measurement import Beside
 from perftop.output.sentences import CAUSES
-from perftop.process.command_window import Bracket, Start
-from perftop.process.identity import UNNAMED, Identity
+from perftop.process.command_window import UNNAMED, CommandStart, CommandWindow, Identity, RunNotes
 from perftop.process.job import Job
-from perftop.process.probe_stream import Stream
-from perftop.process.run_notes import RunNotes
-from perftop.process.typed_keys import typed
+from perftop.process.job_terminal import typed_keys
+from perftop.process.streams import Stream
 from perftop.recording import ring
 from perftop.recording.ring import Ring, Triggers
-from perftop.recording.writer import Tape, refuse
+from perftop.recording.writer import Writer, refuse
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
 from perftop.session.summary import UNREAD_BYTES
@@ -59,7 +57,7 @@ class Options:
     force: bool = False
     job: Job | None = None
     """The command to record, waiting for its start; None: none. The terminal then belongs to it."""
-    start: Start | None = None
+    start: CommandStart | None = None
     """The job's one run, where several machines are recorded around it."""
     name: str | None = None
     """The machine, to be told with what is said of it; None: there is one only."""
@@ -73,7 +71,7 @@ class Record:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._tape: Tape | Ring | None = None
+        self._tape: Writer | Ring | None = None
         self._session: Session | None = None
         """Looks for episodes around which is kept; None: nobody wants that."""
         box = options.box
@@ -90,7 +88,7 @@ class Record:
         """Exit status; not 0 if the command could not be recorded to its end."""
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         return None if self._command is None else self._command.measurement.bracket
 
     async def consume(self, stream: Stream) -> None:
@@ -98,7 +96,11 @@ class Record:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         telling = loop.create_task(self._tell())
-        keys = typed(self._typed) if self._options.box and self._command is None else nullcontext()
+        keys = (
+            typed_keys(self._typed)
+            if self._options.box and self._command is None
+            else nullcontext()
+        )
         try:
             with keys:
                 async for messages in stream:
@@ -132,7 +134,7 @@ class Record:
         self._mark()
         self._tell_of_command(over=True)
         tape.end()
-        if command is not None and command.never_was and isinstance(tape, Tape):
+        if command is not None and command.never_was and isinstance(tape, Writer):
             tape.drop()  # the command did not run: nothing to keep
         else:
             self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
@@ -158,11 +160,11 @@ class Record:
             return closed
         return False
 
-    def _started(self, hello: wire.Hello) -> Tape | Ring:
+    def _started(self, hello: wire.Hello) -> Writer | Ring:
         options, box = self._options, self._options.box
         hello = options.identity.on(hello)
         if box is None:
-            return Tape(options.path, hello, force=options.force)
+            return Writer(options.path, hello, force=options.force)
         if box.kinds:
             self._session = Session(hello, summary_bytes=UNREAD_BYTES)
         return Ring(options.path, hello, box.length_ns, box.most_bytes)
@@ -243,7 +245,7 @@ class Record:
 class _Command:
     """The command that is recorded, and the notes on it for the file."""
 
-    def __init__(self, job: Job, start: Start | None) -> None:
+    def __init__(self, job: Job, start: CommandStart | None) -> None:
         self._job = job
         self.measurement = Beside(job, start, REST_S)
         self._session: Session | None = None

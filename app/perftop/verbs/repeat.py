@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfprobe.frozen import frozen
-from perftop.base.errors import Failed, complain, unwritten
+from perftop.base.errors import Failed, cannot_write, complain
 from perftop.base.text import colours, in_ascii, painted, printable, utf8
 from perftop.output import stat_json
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json, repeat
-from perftop.process.command_window import HEEDED
+from perftop.process.command_window import HANDLED_SIGNALS
 from perftop.process.job import Job
 from perftop.verbs.run_headless import attend, destination
 from perftop.verbs.stat import Options, Stat
 
-ENDED_BY = frozenset(128 + number for number in HEEDED)
+ENDED_BY = frozenset(128 + number for number in HANDLED_SIGNALS)
 """Exit statuses of a command that a signal has ended: then no other run follows."""
 
 
@@ -61,7 +61,7 @@ def run(plan: Plan) -> int:
     except BrokenPipeError:
         return status
     except OSError as error:
-        failed = unwritten(str(plan.output or "stderr"), error)
+        failed = cannot_write(str(plan.output or "stderr"), error)
         raise Failed(str(failed), status or failed.status) from None
     return status
 
@@ -69,7 +69,7 @@ def run(plan: Plan) -> int:
 def _measured(plan: Plan) -> tuple[list[Repeat], str, int]:
     """The runs, the hello of the first as a line of JSON, and 128 + the signal that ended them
     early, else 0."""
-    handlers = {number: signal.getsignal(number) for number in HEEDED}
+    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello, every = "", list[Repeat]()
     for at in range(plan.warmups + plan.runs):
         for number, handler in handlers.items():

@@ -15,12 +15,12 @@ from math import inf
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from perftop.base import new_file
+from perftop.base import files as new_file
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.process.command_window import HEEDED, Bracket
+from perftop.process.command_window import HANDLED_SIGNALS, CommandWindow
 from perftop.process.launch import started
-from perftop.process.probe_stream import ProbeStream, Stream, attached
-from perftop.process.signals import ENDS, heed, ignore
+from perftop.process.signals import ENDS, ignore, on_signal
+from perftop.process.streams import ProbeStream, Stream, attached
 
 ENDING = ".perftop"
 MOST_NAME = 64
@@ -30,7 +30,7 @@ MOST = 64
 
 class Work(Protocol):
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         """The measuring window around the command; None without a command."""
 
     async def consume(self, stream: Stream) -> None: ...
@@ -70,7 +70,7 @@ async def _attended(
         each = [_one(work, argv, most_s, tasks) for work, argv in works]
         results = await asyncio.gather(*each, return_exceptions=True)
     finally:
-        ignore(HEEDED if bracket else ENDS)
+        ignore(HANDLED_SIGNALS if bracket else ENDS)
     failed: list[Failed | None] = []
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, Failed):
@@ -121,23 +121,23 @@ def _status(work: Work) -> int:
     return 0 if run is None else run.status
 
 
-def _heed(tasks: list[asyncio.Task[None]], bracket: Bracket | None) -> list[int]:
+def _heed(tasks: list[asyncio.Task[None]], bracket: CommandWindow | None) -> list[int]:
     """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
     added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
     caught: list[int] = []
 
     def stop(number: int) -> None:
-        if bracket is None or not bracket.heed(number):
+        if bracket is None or not bracket.on_signal(number):
             caught.append(number)
             if bracket is not None:
                 bracket.stop()
             for task in tasks:
                 task.cancel()
 
-    numbers = list(HEEDED if bracket else ENDS)
+    numbers = list(HANDLED_SIGNALS if bracket else ENDS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         numbers.remove(signal.SIGHUP)
-    heed(numbers, stop)
+    on_signal(numbers, stop)
     return caught
 
 

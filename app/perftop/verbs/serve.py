@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.process.probe_stream import Stream, spawn
-from perftop.process.readers import Readers
-from perftop.process.signals import ENDS, heed, ignore
-from perftop.process.unix_socket import at_path, handed_over, may_read
+from perftop.process.signals import ENDS, ignore, on_signal
+from perftop.process.sockets import Readers, inherited_unix_socket, listening_socket, may_read
+from perftop.process.streams import Stream, spawn
 
 REST_S = 10.0
 """Seconds without a reader after which the probe rests."""
@@ -24,14 +23,14 @@ REST_S = 10.0
 @contextlib.contextmanager
 def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     """systemd's socket if it has one for us, else one at the path. Raises Failed."""
-    given = handed_over()
+    given = inherited_unix_socket()
     if given is not None:
         with given:
             yield given
     elif path is None:
         raise Failed("serve: say where by --socket PATH, or let systemd hand over a socket", USAGE)
     else:
-        with at_path(path, group) as made:
+        with listening_socket(path, group) as made:
             yield made
 
 
@@ -51,7 +50,7 @@ async def _serve(listener: socket.socket, argv: list[str], group: int | None) ->
     def end(_: object) -> None:
         relaying.cancel()
 
-    heed(ENDS, end)
+    on_signal(ENDS, end)
     listener.setblocking(False)
     loop.add_reader(listener, _admit, listener, readers, group)
     try:

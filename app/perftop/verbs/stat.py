@@ -22,11 +22,10 @@ from perftop.output.export.fields import chosen, with_events
 from perftop.output.export.json_lines import only
 from perftop.output.live_measurement import Measurement
 from perftop.output.stat_table import SCREENFUL, StatTable
-from perftop.process.command_window import Bracket, Start
-from perftop.process.identity import UNNAMED, Identity
+from perftop.process.command_window import UNNAMED, CommandStart, CommandWindow, Identity
 from perftop.process.job import Job, Run
-from perftop.process.outlet import put
-from perftop.process.probe_stream import REST_S, Stream
+from perftop.process.signals import write_text
+from perftop.process.streams import REST_S, Stream
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, attend_all, destination, told
@@ -48,7 +47,7 @@ class Options:
     """The command to measure, waiting for its start; None: none. Stdout then belongs to it."""
     intervals: bool = True
     """Whether intervals are printed, or only the summary."""
-    start: Start | None = None
+    start: CommandStart | None = None
     """The job's one run, where several machines are measured around it."""
     name: str | None = None
     """The machine, to be told with all that is printed of it; None: there is one only."""
@@ -93,13 +92,13 @@ class Stat:
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
                 whose = f"{self._options.name}: " if self._options.name else ""
-                put(sys.stderr, f"perftop: {whose}{printable(warnings[-1])}\n")
+                write_text(sys.stderr, f"perftop: {whose}{printable(warnings[-1])}\n")
             if isinstance(message, wire.Frame) and self._frame(session, message):
                 return True
         return False
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         return self._measurement.bracket
 
     @property
@@ -198,7 +197,7 @@ class Stat:
         self._print([stat_json.text(line | whose)])
 
     def _print(self, lines: list[str]) -> None:
-        put(self._out, "".join(printable(self._as_shown(line)) + "\n" for line in lines))
+        write_text(self._out, "".join(printable(self._as_shown(line)) + "\n" for line in lines))
 
 
 def run(each: Sequence[Options]) -> int:
@@ -223,7 +222,7 @@ def run(each: Sequence[Options]) -> int:
         return stat.run.status
     except OSError as error:
         name = options.output or ("stdout" if options.job is None else "stderr")
-        failed = errors.unwritten(str(name), error)
+        failed = errors.cannot_write(str(name), error)
     run = None if stat is None else stat.run
     raise Failed(str(failed), (run and run.status) or failed.status)
 

@@ -15,7 +15,7 @@ from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.summary import text
 from perftop.output.summary.phase import Phase, json_line, phase
-from perftop.recording.source import ended, opened
+from perftop.recording.file import ended, opened
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
 

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from perfprobe import wire
 from perfprobe.frozen import frozen
-from perftop.base.errors import USAGE, complain, unwritten
+from perftop.base.errors import USAGE, cannot_write, complain
 from perftop.base.text import colours, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
@@ -18,10 +18,10 @@ from perftop.output.live_measurement import Measurement
 from perftop.output.run_summary import run_line
 from perftop.output.why import json_line, text
 from perftop.output.why.report import report
-from perftop.process.command_window import Bracket
+from perftop.process.command_window import CommandWindow
 from perftop.process.job import Job
-from perftop.process.probe_stream import REST_S, Stream
-from perftop.recording.source import ended, opened
+from perftop.process.streams import REST_S, Stream
+from perftop.recording.file import ended, opened
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, destination
 
@@ -57,7 +57,7 @@ class Why:
             err.isatty())  # fmt: skip
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         return self._measurement.bracket
 
     async def consume(self, stream: Stream) -> None:
@@ -133,7 +133,7 @@ def run(options: Options) -> int:
     except OSError as error:
         if options.output in {None, Path("-")}:
             raise
-        raise unwritten(str(options.output), error) from None
+        raise cannot_write(str(options.output), error) from None
 
 
 def _read(why: Why, path: Path) -> int:

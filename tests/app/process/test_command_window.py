@@ -13,7 +13,7 @@ import pytest
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.process.command_window import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
+from perftop.process.command_window import ECHO_NS, PATIENCE, PATIENCE_NS, CommandWindow
 from perftop.process.job import Job, raw_ns
 
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
@@ -29,10 +29,10 @@ def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire
 
 
 @asynccontextmanager
-async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Bracket, Job]]:
+async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[CommandWindow, Job]]:
     """With the job held."""
     with Job(argv) as job:
-        bracket = Bracket(job)
+        bracket = CommandWindow(job)
         bracket.begin(made.hello(cores=2, **changes))
         yield bracket, job
 
@@ -52,13 +52,13 @@ async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
 ) -> None:
     async with around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
-        assert bracket.heed(2) is opens, "from now on signals are the command's"
+        assert bracket.on_signal(2) is opens, "from now on signals are the command's"
 
 
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
     told: list[float] = []
     with Job(["true"]) as job:
-        bracket = Bracket(job, rest_s=0.5)
+        bracket = CommandWindow(job, rest_s=0.5)
         bracket.reads(told.append)
         bracket.begin(TWO_CORES)
         assert told == [], "the command waits for samples"
@@ -82,15 +82,15 @@ async def test_reads_of_several_frames_add_up() -> None:
     async with around(["true"]) as (bracket, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
             bracket.take(sample(flags))
-            assert not bracket.heed(2)
+            assert not bracket.on_signal(2)
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
 
 
 async def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
     async with around(["true"], selected=[1]) as (bracket, _job):
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
 
 
 async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
@@ -100,7 +100,7 @@ async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
         begin_ns = raw_ns()
         times_ns = [*(begin_ns + i for i in range(PATIENCE)), begin_ns + PATIENCE_NS]
         for time_ns in times_ns:
-            assert not bracket.heed(2)
+            assert not bracket.on_signal(2)
             bracket.take(sample(flags, time_ns))
         await bracket.ended()
         for time_ns in times_ns:
@@ -161,14 +161,14 @@ async def test_a_simulated_machine_tells_no_bounds() -> None:
 
 async def test_signals_to_us_alone_are_passed_on() -> None:
     async with around(["sleep", "60"]) as (bracket, _job):
-        assert not bracket.heed(15), "it has not begun: it is for us to end"
+        assert not bracket.on_signal(15), "it has not begun: it is for us to end"
         bracket.take(sample(GOOD))
-        assert bracket.heed(2), "the terminal has sent it to the command too"
-        assert bracket.heed(15)
+        assert bracket.on_signal(2), "the terminal has sent it to the command too"
+        assert bracket.on_signal(15)
         run = await bracket.ended()
         assert run is not None
         assert run.status == 143
-        assert not bracket.heed(15), "its number may be another's by now"
+        assert not bracket.on_signal(15), "its number may be another's by now"
 
 
 async def test_what_ended_the_command_may_be_heard_after_that(
@@ -181,10 +181,10 @@ async def test_what_ended_the_command_may_be_heard_after_that(
         job.kill(9)
         run = await bracket.ended()
         assert run is not None
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
         assert not bracket.closed
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
-        assert not bracket.heed(2), "that one was for us"
+        assert not bracket.on_signal(2), "that one was for us"
 
 
 async def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:

@@ -10,9 +10,9 @@ from far import Far
 from waiting import until
 
 from perfprobe import wire
-from perftop.process.command_window import Bracket, Start
+from perftop.process.command_window import CommandStart, CommandWindow
 from perftop.process.job import Job, Run
-from perftop.process.link import UNANSWERED, Echo, Link
+from perftop.process.link import MAX_UNANSWERED, Echo, Link
 
 HELLO = made.hello(cores=2, boot_id="another")
 VALUES = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
@@ -27,16 +27,16 @@ def sample(ms: int) -> wire.Frame:
     return wire.Frame(1, THERE_NS + ms * MS, frame.blocks)
 
 
-def begun(job: Job, start: Start | None = None) -> tuple[Bracket, Link, Far]:
+def begun(job: Job, start: CommandStart | None = None) -> tuple[CommandWindow, Link, Far]:
     far = Far()
     link = Link("n7", far, lambda: 0.0)
-    bracket = Bracket(job, start)
+    bracket = CommandWindow(job, start)
     bracket.reached(link)
     bracket.begin(HELLO)
     return bracket, link, far
 
 
-async def ran(bracket: Bracket) -> Run:
+async def ran(bracket: CommandWindow) -> Run:
     run = await bracket.ended()
     assert run is not None
     return run
@@ -69,15 +69,15 @@ async def test_without_echoes_nothing_is_claimed() -> None:
         bracket, _, far = begun(job)
         bracket.take(sample(0))
         await ran(bracket)
-        taken = [bracket.take(sample(100 * i)) for i in range(1, UNANSWERED + 2)]
+        taken = [bracket.take(sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
         assert any(taken)
-        assert len(far.asked) == UNANSWERED
+        assert len(far.asked) == MAX_UNANSWERED
         assert bracket.bounds is None
 
 
 async def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
     with Job(["true"]) as job:
-        start = Start(job, 3)
+        start = CommandStart(job, 3)
         one, two, gone = (begun(job, start)[0] for _ in range(3))
         assert not one.admit(sample(0)), "the others have not been heard"
         gone.leave()
@@ -94,12 +94,12 @@ async def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
 
 async def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None:
     with Job(["true"]) as job:
-        start = Start(job, 2)
+        start = CommandStart(job, 2)
         one, two = (begun(job, start)[0] for _ in range(2))
         one.leave()
         two.leave()
         assert start.running is None
-        start = Start(job, 2)
+        start = CommandStart(job, 2)
         one, two = (begun(job, start)[0] for _ in range(2))
         one.admit(sample(0))
         two.admit(sample(0))

@@ -8,11 +8,11 @@ import os
 import pytest
 from waiting import until
 
-from perftop.process.job_terminal import AT_ONCE_BYTES, INTERRUPT, READ_BYTES, Console
+from perftop.process.job_terminal import INTERRUPT, READ_BYTES, TURN_BYTES, JobTerminal
 
 
 async def test_its_terminal_is_its_own_and_knows_its_size() -> None:
-    with Console(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
+    with JobTerminal(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
         tty.job.go()
         printed = bytearray()
         tty.follow(printed.extend)
@@ -28,7 +28,7 @@ async def test_its_terminal_is_its_own_and_knows_its_size() -> None:
 
 
 async def test_a_flood_is_followed_in_turns() -> None:
-    with Console(["yes"], 80, 24) as tty:
+    with JobTerminal(["yes"], 80, 24) as tty:
         tty.job.go()
         sizes: list[int] = []
         tty.follow(lambda data: sizes.append(len(data)))
@@ -39,13 +39,13 @@ async def test_a_flood_is_followed_in_turns() -> None:
         tty.leave()
         tty.job.kill(9)
         await tty.job.ended()
-    assert max(sizes) <= AT_ONCE_BYTES + READ_BYTES
+    assert max(sizes) <= TURN_BYTES + READ_BYTES
     assert turns > 2, "others had their turn"
 
 
 async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
     ours, theirs = os.pipe()
-    with Console(["seq", "5000"], 80, 24) as tty:
+    with JobTerminal(["seq", "5000"], 80, 24) as tty:
         tty.job.go()
         copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, theirs))
         await tty.job.ended()
@@ -59,7 +59,7 @@ async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
 @pytest.mark.parametrize("script", ["sleep 60 & exit 4", "timeout --foreground 60 yes & exit 4"])
 async def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
     to = os.open(os.devnull, os.O_WRONLY)
-    with Console(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
+    with JobTerminal(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
         try:
             tty.job.go()
             copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))

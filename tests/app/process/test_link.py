@@ -17,10 +17,10 @@ from far import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import link, retry, ssh
+from perftop.process import link, ssh
 from perftop.process.launch import Probe
-from perftop.process.probe_stream import attached
-from perftop.process.rejoin import Rejoin
+from perftop.process.link import StreamJoiner
+from perftop.process.streams import attached
 from perftop.session.session import Session
 
 OS = ("stream", "--source", "os", "--sample", "0.05")
@@ -29,7 +29,7 @@ HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
-    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.05))
+    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
     monkeypatch.setattr(link, "PING_S", 0.05)
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n7", "real")
@@ -58,13 +58,13 @@ PROBES: list[Probe] = []
 
 @pytest.fixture(autouse=True)
 def _probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = Probe.again
+    start = Probe.start
 
     def noted(self: Probe) -> None:
         PROBES.append(self)
-        again(self)
+        start(self)
 
-    monkeypatch.setattr(Probe, "again", noted)
+    monkeypatch.setattr(Probe, "start", noted)
 
 
 def notes(found: list[wire.Message], kind: str) -> list[wire.Note]:
@@ -210,7 +210,7 @@ def test_a_probe_that_fails_is_no_broken_link(hosts: fake_ssh.Hosts) -> None:
 def test_a_host_that_hangs_is_given_up(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perftop.process.probe_stream.HELLO_S", 0.3)
+    monkeypatch.setattr("perftop.process.streams.HELLO_S", 0.3)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="nothing has come"):
         read(lambda *_: False)
@@ -221,7 +221,7 @@ def test_an_older_probe_is_not_asked_for_ever() -> None:
     way = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
         way.ping()
-    assert len(far.asked) == link.UNANSWERED
+    assert len(far.asked) == link.MAX_UNANSWERED
     assert isnan(way.rtt_s)
     way.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
     assert way.echoed is not None
@@ -235,9 +235,9 @@ def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.Monkey
     way = link.Link("n7", far, lambda: 0.0)
     way.ping()
     way.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
-    for _ in range(2 * link.UNANSWERED):
+    for _ in range(2 * link.MAX_UNANSWERED):
         way.ping()
-    assert len(far.asked) == 1 + link.UNANSWERED
+    assert len(far.asked) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
     way.ping()
     way.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
@@ -260,8 +260,8 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
     probe.process.wait(waiting.MOST_S)
-    probe._listener.join(waiting.MOST_S)
-    assert "perftop doctor --host n7 tells" in str(probe.ended())
+    probe._reader.join(waiting.MOST_S)
+    assert "perftop doctor --host n7" in str(probe.ended())
     probe.end()
     probe.stdout.close()
 
@@ -275,44 +275,44 @@ def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cpus_that_went_during_the_gap_are_told() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     later = dataclasses.replace(
         HELLO,
         raw_ns=HELLO.raw_ns + 10**9,
         topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
     )
     assert joined.unfit(later) == ""
-    gap, hotplug = joined.again(later, "why")
+    gap, hotplug = joined.gap(later, "why")
     assert isinstance(gap, wire.Note)
     assert isinstance(hotplug, wire.Note)
     assert (hotplug.kind, hotplug.data["cpu"], hotplug.data["online"]) == ("hotplug", 0, False)
 
 
 def test_sleep_during_the_gap_moves_the_wall_time() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     late = dataclasses.replace(
         HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
     )
-    joined.again(late, "why")
+    joined.gap(late, "why")
     frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
-    (told,) = joined.taken([frame])
+    (told,) = joined.frames([frame])
     assert isinstance(told, wire.Frame)
     assert told.records["asleep_ns"] == 60 * 10**9
 
 
 def test_numbers_from_outside_stay_within_a_message() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     wild = wire.Note("hotplug", 5, data={"cpu": [1], "online": False})
     strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
     most = 2**64 - 1
     frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
-    assert len(list(joined.taken([wild, strange, frame]))) == 3
+    assert len(list(joined.frames([wild, strange, frame]))) == 3
     later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
-    joined.again(later, "why")
+    joined.gap(later, "why")
     frame = dataclasses.replace(frame, records={"asleep_ns": most})
-    (told,) = joined.taken([frame])
+    (told,) = joined.frames([frame])
     assert wire.encode(told)
-    assert len(joined._off) == 0
+    assert len(joined._offline) == 0
 
 
 @pytest.mark.parametrize(
@@ -320,6 +320,6 @@ def test_numbers_from_outside_stay_within_a_message() -> None:
     [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
 )
 def test_another_machine_does_not_fit(change: dict[str, object]) -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change
     assert joined.unfit(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]

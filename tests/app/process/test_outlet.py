@@ -15,8 +15,8 @@ import pytest
 from started import started
 from waiting import wait
 
-from perftop.process import outlet
-from perftop.process.signals import ASKED
+from perftop.process import signals
+from perftop.process.signals import END_REQUEST, write_text
 
 TEXT = "a line of numbers\n" * 10_000
 
@@ -32,9 +32,9 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 
 @pytest.fixture(autouse=True)
 def _nobody_asks() -> Iterator[None]:
-    ASKED.begin()
+    END_REQUEST.reset()
     yield
-    ASKED.begin()
+    END_REQUEST.reset()
 
 
 def test_all_comes_to_a_reader_that_takes_its_time(pipe: tuple[int, TextIO]) -> None:
@@ -47,7 +47,7 @@ def test_all_comes_to_a_reader_that_takes_its_time(pipe: tuple[int, TextIO]) -> 
 
     reader = threading.Thread(target=read)
     reader.start()
-    outlet.put(out, TEXT)
+    write_text(out, TEXT)
     reader.join()
     assert taken.decode() == TEXT
 
@@ -56,18 +56,18 @@ def test_once_asked_to_end_it_gives_up(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, out = pipe
-    monkeypatch.setattr(outlet, "GRACE_S", 0.0)
-    ASKED.take()
-    outlet.put(out, TEXT)
-    outlet.put(out, TEXT)  # what comes later has no place either
+    monkeypatch.setattr(signals, "GRACE_S", 0.0)
+    END_REQUEST.note()
+    write_text(out, TEXT)
+    write_text(out, TEXT)  # what comes later has no place either
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
     assert capsys.readouterr().err == "perftop: nobody reads the output: the rest of it is lost\n"
 
 
 def test_what_is_read_is_written_after_a_signal_too(pipe: tuple[int, TextIO]) -> None:
     reading, out = pipe
-    ASKED.take()
-    outlet.put(out, "the summary\n")
+    END_REQUEST.note()
+    write_text(out, "the summary\n")
     assert os.read(reading, 100) == b"the summary\n"
 
 

@@ -11,7 +11,7 @@ from rich.color import Color
 from rich.segment import Segment
 
 from perftop.draw import printed_line
-from perftop.process.printout import LINE_BYTES, MOST_BYTES, MOST_LINES, Printout
+from perftop.process.job_terminal import LINE_BYTES, MAX_BYTES, MAX_LINES, Printout
 
 
 def taken(*pieces: bytes) -> Printout:
@@ -92,7 +92,7 @@ def test_colours_last_until_they_are_reset() -> None:
 
 def test_what_is_kept_is_bounded_and_its_lines_are_numbered() -> None:
     printout = taken(*(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500)))
-    assert (len(printout), printout.left_out) == (MOST_LINES, 3000 - MOST_LINES)
+    assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
     assert seen(printout)[0] == str(printout.left_out)
     assert seen(printout)[-1] == "2999"
 
@@ -102,7 +102,7 @@ def test_long_lines_cost_no_more_than_they_may() -> None:
     assert len(printout[0].raw) == LINE_BYTES
     assert seen(printout)[1] == "short"
     printout = taken(*(b"x" * 50_000 + b"\n" for _ in range(100)))
-    assert sum(len(printout[at].raw) for at in range(len(printout))) <= MOST_BYTES
+    assert sum(len(printout[at].raw) for at in range(len(printout))) <= MAX_BYTES
 
 
 def test_of_progress_only_the_last_of_it_is_kept() -> None:
@@ -115,7 +115,7 @@ def test_of_a_flood_between_two_looks_the_last_is_kept() -> None:
     printout = taken(b"before\n")
     for n in range(100):
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))
-    assert sum(len(piece) for piece in printout._new) <= 2 * MOST_BYTES
+    assert sum(len(piece) for piece in printout._new) <= 2 * MAX_BYTES
     printout.settle()
     assert seen(printout)[-1] == "999999"
     assert printout.left_out + len(printout) == 1_000_001

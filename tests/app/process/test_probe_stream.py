@@ -17,7 +17,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.orders import Orders
 from perftop.base.errors import Failed
-from perftop.process import launch, probe_stream
+from perftop.process import launch, streams
 
 GREETING = made.hello([made.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -34,7 +34,7 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """What arrives, the first `stop_after` of it; a failure is noted after it."""
     found: list[wire.Message] = []
-    async with probe_stream.spawn(argv) as source:
+    async with streams.spawn(argv) as source:
         try:
             async for messages in source:
                 found += messages
@@ -110,7 +110,7 @@ def test_a_probe_that_is_killed_while_we_are_ended_is_told_all_the_same() -> Non
     argv = [*child("os.close(1); time.sleep(0.5); os.kill(os.getpid(), 9)"), "msr"]
 
     async def ended() -> None:
-        async with probe_stream.spawn(argv) as source:
+        async with streams.spawn(argv) as source:
 
             async def consume() -> None:
                 async for _ in source:
@@ -160,8 +160,8 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
     """It is told to hurry before its rest is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
-    async with probe_stream.spawn(argv) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(argv) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         loop = asyncio.get_running_loop()
         try:
             async for messages in stream:
@@ -178,8 +178,8 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
 async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
     argv = child(f"frames = {FRAMES!r}\n{SLOW}time.sleep(1000)")
     counts: list[int] = []
-    async with probe_stream.spawn(argv) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(argv) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             counts.append(len(messages))
             if len(counts) == 1:
@@ -191,7 +191,7 @@ async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
 
 async def test_a_reader_that_is_told_anew_at_rest_rests_so_long_once() -> None:
     probe: Any = Mock(place=None)
-    stream, loop = probe_stream.ProbeStream(probe), asyncio.get_running_loop()
+    stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
     stream.rest(0.2)
     loop.call_soon(stream.rest, 1000.0)
@@ -201,11 +201,11 @@ async def test_a_reader_that_is_told_anew_at_rest_rests_so_long_once() -> None:
 
 async def test_where_much_comes_a_reader_does_not_rest() -> None:
     """Else the pipe would be full meanwhile, and the probe would have to drop."""
-    many = probe_stream.MOST_AT_REST // len(FRAMES[0]) + 1
+    many = streams.MAX_AT_REST // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     found = 0
-    async with probe_stream.spawn(child(code)) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(child(code)) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             found += len(messages)
             if found > many:

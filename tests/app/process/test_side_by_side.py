@@ -12,9 +12,8 @@ from waiting import until
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import retry, side_by_side
-from perftop.process.probe_stream import Stream
-from perftop.process.side_by_side import Member, listen
+from perftop.process import link, streams
+from perftop.process.streams import Member, Stream, listen
 
 
 class Ear:
@@ -65,11 +64,11 @@ async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """All waits of the module end soon."""
     for name in ("START_S", "HELLO_S", "SILENT_S"):
-        monkeypatch.setattr(side_by_side, name, 0.01)
-    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.02))
+        monkeypatch.setattr(streams, name, 0.01)
+    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
 
 
-def linked(opener: side_by_side.Opener) -> tuple[Member, Ear]:
+def linked(opener: streams.Opener) -> tuple[Member, Ear]:
     ear = Ear()
     return Member(opener, ear, 0.0), ear
 

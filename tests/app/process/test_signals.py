@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perftop.process.signals import Exits, heed
+from perftop.process.signals import Exits, on_signal
 
 PROBE = """
 import sys
@@ -112,7 +112,7 @@ def test_a_signal_wakes_a_loop_that_waits_and_is_ignored_once_it_is_closed() -> 
     async def waiting() -> float:
         loop = asyncio.get_running_loop()
         came, start_s = loop.create_future(), loop.time()
-        heed([signal.SIGTERM], came.set_result)
+        on_signal([signal.SIGTERM], came.set_result)
         threading.Timer(0.1, _signal_this_thread).start()
         assert await asyncio.wait_for(came, 20) == signal.SIGTERM
         return loop.time() - start_s

@@ -53,7 +53,7 @@ def test_the_home_there_is_found_by_the_shell_there() -> None:
         (
             "noprobe",
             "n7: no perfprobe there",
-            "install perftop there, or say where it is: --remote PATH",
+            "install perftop there, or name its place: --remote PATH",
         ),
         ("norights", "n7: --source perf", "perf_event_paranoid"),
     ],

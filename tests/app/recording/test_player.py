@@ -19,8 +19,7 @@ from perfprobe import wire
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_NS, Passage, reach
-from perftop.recording.search import Search
+from perftop.recording.player import WARM_NS, Playback, Seeker, reach
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import History, edges
 from perftop.session.session import Session
@@ -43,7 +42,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
     path = written(tmp_path / "file", machine.hello, messages)
     with Recording(path) as recording:
-        passage = Passage(recording, 450 * SAMPLE_NS)
+        passage = Playback(recording, 450 * SAMPLE_NS)
         passage.sample()
     assert [row.online for row in passage.session.topology] == [True, True, True, False]
     assert passage.session.online.tolist() == [True, True, True, False]
@@ -57,7 +56,7 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     until = [message for message in messages if message.time_ns <= at_ns]
     was = played(Session(hello, History(hello)), until)
     with Recording(path) as recording:
-        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        search = Seeker(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
         passage = asyncio.run(search.go(None, at_ns))
         here, whole = passage.session.history, was.history
         assert here is not None
@@ -86,7 +85,7 @@ def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_p
     machine = Machine(cores=1)
     messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
     with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
-        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        search = Seeker(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
         here = asyncio.run(search.go(None, S))
         assert asyncio.run(search.go(here, 60 * S)) is here
         assert asyncio.run(search.go(here, 62 * S)) is here
@@ -139,7 +138,7 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             end = next(i for i in later if isinstance(messages[i], wire.Frame)) + 1
             played(was, messages[at:end])
             at = end
-            passage = Passage(recording, time_ns - WARM_NS)
+            passage = Playback(recording, time_ns - WARM_NS)
             coming = [*passage.until(time_ns)]
             played(passage.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns

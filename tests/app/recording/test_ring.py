@@ -16,10 +16,8 @@ from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
 from perftop.model.episode import Episode
 from perftop.recording import ring as black_box
-from perftop.recording.file import GROWING
-from perftop.recording.parts import Parts, recording
+from perftop.recording.file import GROWING, RecordingDirectory, ended, opened, recording
 from perftop.recording.ring import KEPT, Ring
-from perftop.recording.source import ended, opened
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -40,7 +38,7 @@ def feed(box: Ring, since: int, until: int) -> None:
 
 
 def times(path: Path) -> list[int]:
-    with Parts(path) as parts:
+    with RecordingDirectory(path) as parts:
         return [message.time_ns for message in parts.messages()]
 
 
@@ -151,7 +149,7 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     last.write_bytes(data[:-cut])
     found = times(path)
     assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
-    with Parts(path) as parts:
+    with RecordingDirectory(path) as parts:
         assert len(list(parts.messages())) == len(found)
         assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
@@ -195,7 +193,7 @@ def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
         box.write(wire.Note("hotplug", 3 * S, data={"cpu": cpu, "online": False, "row": None}))
     feed(box, 3, 70)
     box.end()
-    with Parts(tmp_path / "box") as parts:
+    with RecordingDirectory(tmp_path / "box") as parts:
         assert [row.online for row in parts.hello.topology] == [True, False]
 
 

@@ -7,7 +7,7 @@ from perftop.model.job_threads import Watching
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
-from perftop.process.job import COUNTED
+from perftop.process.job import RESOURCE_KEYS
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 
@@ -59,7 +59,7 @@ class Command:
             return None
         line: Line = {key: _whole(end.data.get(key)) for key in ("pid", "status")}
         line |= {key: _seconds(end.data.get(key)) for key in _USED}
-        line |= {key: _whole(end.data.get(key)) for key in COUNTED}
+        line |= {key: _whole(end.data.get(key)) for key in RESOURCE_KEYS}
         first_ns, last_ns = (_range(end.data.get(key)) for key in ("first_ns", "last_ns"))
         bounds = None if first_ns is None or last_ns is None else Bounds(first_ns, last_ns)
         line |= run_times(self._session, start.time_ns, end.time_ns, bounds)

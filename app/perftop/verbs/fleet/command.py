@@ -12,7 +12,7 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.output.stat_json import number, text
-from perftop.process.signals import ENDS, heed
+from perftop.process.signals import ENDS, on_signal
 from perftop.session.fleet.fleet import Sight
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS
@@ -82,7 +82,7 @@ async def _lines(source: Source, count: int | None) -> int:
         caught.append(number)
         over.set()
 
-    heed(ENDS, stop)
+    on_signal(ENDS, stop)
     feeding = asyncio.create_task(source.run())
     feeding.add_done_callback(lambda _: over.set())
     told = Told()

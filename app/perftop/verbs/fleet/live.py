@@ -11,8 +11,7 @@ from math import isfinite
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.process import launch, ssh
-from perftop.process.probe_stream import connected
-from perftop.process.side_by_side import Member, listen
+from perftop.process.streams import Member, connected, listen
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
 from perftop.session.fleet.machine import Machine

@@ -11,7 +11,7 @@ from pathlib import Path
 from perftop.base.errors import USAGE, Failed
 from perftop.base.times import clock as time_of_day
 from perftop.recording.codec import Timed
-from perftop.recording.parts import AnyRecording, has_parts, recording
+from perftop.recording.file import AnyRecording, has_parts, recording
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
 from perftop.session.fleet.machine import SPAN_S, Machine

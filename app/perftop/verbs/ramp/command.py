@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.frozen import asdict, frozen
-from perftop.base import new_file
+from perftop.base import files as new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
 from perftop.verbs.ramp import picture, plot, words

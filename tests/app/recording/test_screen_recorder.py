@@ -17,9 +17,9 @@ from textual.pilot import Pilot
 from waiting import until, wait
 
 from perfprobe import wire
-from perftop.recording import background, codec, writer
-from perftop.recording.background import Deck, named
+from perftop.recording import codec, screen_recorder, writer
 from perftop.recording.codec import Timed
+from perftop.recording.screen_recorder import ScreenRecorder, named
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
@@ -39,7 +39,7 @@ class Played:
     def __init__(self, budget: int = 10**8) -> None:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
-        self.deck = Deck(self.session)
+        self.deck = ScreenRecorder(self.session)
         self.told: list[Timed] = []
 
     def apply(self, *messages: Timed) -> None:
@@ -167,10 +167,10 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
         write(fd, data)
 
     monkeypatch.setattr(writer, "write_all", write_all)
-    monkeypatch.setattr(background, "END_S", 0.05)
+    monkeypatch.setattr(screen_recorder, "END_S", 0.05)
     played = Played()
     monkeypatch.setattr(
-        background, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
+        screen_recorder, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
     played.deck.turn(0.0)

@@ -17,107 +17,110 @@ from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.recording.codec import Timed
-from perftop.recording.writer import Tape, size
+from perftop.recording.writer import Writer, size
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
 """Size of messages that may wait for the disk: half a minute of the largest machines."""
-MOST_HOTPLUGS = 4096
-"""Hotplug notes that are kept. A machine that changes more often tells nothing by it."""
-NEWS_S = 10.0
+MAX_HOTPLUGS = 4096
+"""Hotplug notes that are kept. A machine with more changes learns nothing from them."""
+NOTICE_S = 10.0
+"""Time for which a notice is shown."""
 END_S = 2.0
 """Time that the disk may stand still when the user leaves."""
 
 
-class Deck:
+class ScreenRecorder:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._reel: _Reel | None = None
-        self._hotplugs: deque[wire.Note] = deque(maxlen=MOST_HOTPLUGS)
+        self._thread: _RecordingThread | None = None
+        self._hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
         self._notice, self._until_s = "", 0.0
 
     def take(self, message: wire.Message) -> None:
-        """One that the session has applied."""
+        """Takes a message that the session has applied."""
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             self._hotplugs.append(message)
-        if self._reel is not None and isinstance(message, wire.Frame | wire.Note):
-            self._reel.put(message)
+        if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
+            self._thread.put(message)
 
     def turn(self, now_s: float) -> None:
-        """Start, or stop."""
-        reel = self._reel
-        if reel is None or reel.failed:
-            self._reel = reel = self._started()
-            self._tell(f"recording to {reel.path}", now_s)
+        """Starts to record, or stops."""
+        thread = self._thread
+        if thread is None or thread.failed:
+            self._thread = thread = self._started()
+            self._notify(f"recording to {thread.path}", now_s)
         else:
-            reel.put(None)
+            thread.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """How much is recorded (None: nothing is), and what there is to say, for the status
-        line."""
-        reel = self._reel
-        if reel is not None and reel.failed:
-            if self._notice != reel.failed:
-                self._tell(reel.failed, now_s)
-        elif reel is not None and not reel.is_alive():
-            self._tell(f"recorded {reel.told}", now_s)
-            self._reel = None
+        """How much is recorded (None: nothing is), and a notice, for the status line."""
+        thread = self._thread
+        if thread is not None and thread.failed:
+            if self._notice != thread.failed:
+                self._notify(thread.failed, now_s)
+        elif thread is not None and not thread.is_alive():
+            self._notify(f"recorded {thread.told}", now_s)
+            self._thread = None
         notice = self._notice if now_s < self._until_s else ""
-        if self._reel is None:
+        if self._thread is None:
             return None, notice
-        return "" if self._reel.failed else size(self._reel.bytes), notice
+        return "" if self._thread.failed else size(self._thread.bytes), notice
 
     def heard(self) -> None:
-        """The user has read the news."""
+        """Removes the notice, as the user has read it."""
         self._until_s = 0.0
 
     def end(self) -> str:
-        """The app ends. What is to be said of it."""
-        reel, self._reel = self._reel, None
-        if reel is None:
+        """Ends with the app. Returns what the user should know of it."""
+        thread, self._thread = self._thread, None
+        if thread is None:
             return ""
-        reel.put(None)
-        while reel.is_alive():  # there may be much history that is not written yet
-            before = reel.bytes
-            reel.join(END_S)
-            if reel.is_alive() and reel.bytes == before:
-                return f"the recording in {reel.path} may lack its end: the disk does not answer"
-        return reel.failed or f"recorded {reel.told}"
+        thread.put(None)
+        while thread.is_alive():  # there may be much history that is not written yet
+            before = thread.bytes
+            thread.join(END_S)
+            if thread.is_alive() and thread.bytes == before:
+                return f"the recording in {thread.path} may lack its end: the disk does not answer"
+        return thread.failed or f"recorded {thread.told}"
 
-    def _started(self) -> _Reel:
+    def _started(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
         kept = history.frames(0, self._session.now_ns)
-        # What came and went before that: hello tells how it was at the start.
+        # CPUs that went offline or came back before that; hello has them as of its own time.
         before_ns = history.first_ns or 0
         earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
         path = named(hello, self._session.unix(self._session.now_ns))
-        with contextlib.suppress(OSError):  # the directory may be gone; opening the file tells that
+        with contextlib.suppress(OSError):  # without a directory opening the file will fail
             path = Path.cwd() / path
-        reel = _Reel(path, hello, chain(earlier, kept))
-        reel.start()
-        return reel
+        thread = _RecordingThread(path, hello, chain(earlier, kept))
+        thread.start()
+        return thread
 
-    def _tell(self, notice: str, now_s: float) -> None:
-        self._notice, self._until_s = notice, now_s + NEWS_S
+    def _notify(self, notice: str, now_s: float) -> None:
+        self._notice, self._until_s = notice, now_s + NOTICE_S
 
 
-class _Reel(threading.Thread):
+class _RecordingThread(threading.Thread):
+    """Writes the kept messages and then those that it is given."""
+
     def __init__(self, path: Path, hello: wire.Hello, kept: Iterable[Timed]) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
+        """Why it has stopped; '': it has not."""
         self._hello, self._kept = hello, kept
-        self._tape: Tape | None = None
+        self._writer: Writer | None = None
         self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
         self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
 
     @property
     def bytes(self) -> int:
-        return self._tape.bytes if self._tape is not None else 0
+        return self._writer.bytes if self._writer is not None else 0
 
     @property
     def told(self) -> str:
-        return f"{self._tape.told} in {self.path}" if self._tape is not None else ""
+        return f"{self._writer.told} in {self.path}" if self._writer is not None else ""
 
     def put(self, message: Timed | None) -> None:
         """None: that was all."""
@@ -129,11 +132,11 @@ class _Reel(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._tape = tape = Tape(self.path, self._hello)
+            self._writer = writer = Writer(self.path, self._hello)
             messages: Iterable[Timed] = chain(self._kept, iter(self._waiting.get, None))
             for message in messages:
-                tape.write(message)
-            tape.end()
+                writer.write(message)
+            writer.end()
         except Failed as failed:
             self.failed = str(failed)
         except Exception as error:  # noqa: BLE001 - no mistake of ours may reach the screen
@@ -141,6 +144,6 @@ class _Reel(threading.Thread):
 
 
 def named(hello: wire.Hello, unix: float) -> Path:
-    """Name of a recording, from host and time. The host's name is whatever a stream says it is."""
+    """Name of a recording, from time and host, whose name a stream is free to choose."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")
