@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
-from perftop.docs import page, terminal
+from perftop.docs import page
+from perftop.docs import page as terminal
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
 perftop demo         the same on a simulated machine, for two minutes
