@@ -19,8 +19,7 @@ import pytest
 from command import here
 from exported import counted, record
 
-from perftop.base import files as new_file
-from perftop.base import files as own_directory
+from perftop.base import files
 from perftop.base.errors import Failed
 from perftop.process import sockets
 from perftop.recording import episode_index
@@ -282,9 +281,9 @@ def test_a_ring_says_at_its_end_how_much_it_is(shared: Path) -> None:
 
 
 def test_what_replaced_our_file_is_left(shared: Path) -> None:
-    made = new_file.replace(Path("out"), b"ours")
-    new_file.replace(Path("out"), b"of another perftop")
-    own_directory.remove(Path("out"), made)
+    made = files.replace(Path("out"), b"ours")
+    files.replace(Path("out"), b"of another perftop")
+    files.remove(Path("out"), made)
     assert Path("out").exists()
 
 
@@ -339,23 +338,23 @@ def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
         os.symlink("mine", "link")
         os.symlink("file", "mine/out")
         for _ in range(2):
-            with new_file.create(Path("link/out"), force=True) as file:
+            with files.create(Path("link/out"), force=True) as file:
                 file.write(b"x")
         assert Path("mine/file").read_bytes() == b"x"
         Writer(Path("link/tape"), HELLO).end()
         Ring(Path("link/../link/box"), HELLO, S, SMALL).end()
-        new_file.replace(Path("link/text"), b"x")
+        files.replace(Path("link/text"), b"x")
         os.symlink("loop", "loop")
         with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):
-            new_file.create(Path("loop"), force=True)
+            files.create(Path("loop"), force=True)
         with sockets.listening_socket(Path("link/s")):
             assert Path("mine/s").is_socket()
         assert not Path("mine/s").exists()
     for path in ("/dev/null", "/dev/full", "/dev/fd/1", "/proc/self/fd/1"):
-        new_file.create(Path(path), force=True).close()
+        files.create(Path(path), force=True).close()
     with (tmp_path / "theirs").open("wb") as file:  # as `sudo perftop … -o /dev/stdout >FILE`
         os.fchown(file.fileno(), 65534, 65534)
-        with new_file.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
+        with files.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
             again.write(b"x")
     assert (tmp_path / "theirs").read_bytes() == b"x"
 

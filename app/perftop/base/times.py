@@ -20,7 +20,7 @@ def clock(unix: float, step_s: int = 1) -> str:
 
 
 def duration(seconds: float) -> str:
-    """An interval as the command line takes it: 100 ms, 2 s."""
+    """An interval as the user types it: 100 ms, 2 s."""
     return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
 
 
