@@ -1,32 +1,28 @@
-"""A stream over a connection that can break: over ssh, or through a socket whose server may end. A
-broken one is made again, with growing waits, until the reader leaves.
+"""A connection that can break: over ssh, or to a socket whose server may end. Its state, and what
+makes the streams of later connections continue the first: a note for the gap, then frames whose
+counters begin anew.
 
-The stream goes on as if it were one: a note for the gap, then frames whose counters begin anew.
 That needs the same boot of the same machine, so that raw times continue, and, as readers know the
 first hello only, frames that are described alike.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import repeat
 from math import inf, nan
 from typing import Protocol
 
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.errors import Failed
 from perftop.process.job import raw_ns
-from perftop.process.ssh import Broken
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each try; the last one holds for all later ones."""
-PING_S = 2.0
-"""Seconds between two echoes."""
 MAX_UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe answers none."""
 LOST_NS = 30_000_000_000
@@ -37,38 +33,17 @@ RATE_S = 5.0
 SLEPT_NS = 1_000_000_000
 """Wall time may move this far against raw time, by a clock that is set right, and is no sleep."""
 
-Connect = Callable[[], AsyncIterator[list[wire.Message]]]
+
+def waits_s() -> Iterator[float]:
+    """Seconds to wait before each try to reach a machine that does not answer."""
+    yield from WAITS_S
+    yield from repeat(WAITS_S[-1])
 
 
-class Ended(Failed):
-    """The stream does not go on: it is too late, or what is there now is not what it was."""
-
-
-class Restartable(Protocol):
-    """What a link needs of a probe."""
+class Echoing(Protocol):
+    """A probe that can be asked for an echo."""
 
     def echo(self, number: int) -> None: ...
-
-    def start(self) -> None:
-        """Starts it again. Raises Failed."""
-
-    def end(self) -> Failed | None: ...
-
-
-class Retry:
-    """How long to wait before a machine that does not answer is tried again."""
-
-    def __init__(self) -> None:
-        self._tries = 0
-
-    def wait_s(self) -> float:
-        wait_s = WAITS_S[min(self._tries, len(WAITS_S) - 1)]
-        self._tries += 1
-        return wait_s
-
-    def answered(self) -> None:
-        """The machine has answered: its next waits begin with the shortest."""
-        self._tries = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +74,7 @@ class Link:
     """The state of a link, for those who show it. It is used in one loop."""
 
     def __init__(
-        self, place: str, probe: Restartable, clock: Callable[[], float] = time.monotonic
+        self, place: str, probe: Echoing, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.place = place
         self._probe = probe
@@ -117,7 +92,7 @@ class Link:
         self._sent: dict[int, int] = {}
         """Raw time of each echo that has no answer yet, by its number."""
         self._number = 0
-        self._retry = Retry()
+        self._waits_s = waits_s()
 
     @property
     def mute(self) -> bool:
@@ -161,7 +136,7 @@ class Link:
         self._sent.clear()
 
     def back(self) -> None:
-        self._retry.answered()
+        self._waits_s = waits_s()
         self.down, self.down_since_s, self.next_s = "", nan, nan
 
     def end_within(self, seconds: float) -> None:
@@ -170,7 +145,7 @@ class Link:
     def wait_s(self) -> float:
         """How long to wait now for the next try."""
         now_s = self._clock()
-        wait_s = min(self._retry.wait_s(), max(0.0, self.until_s - now_s))
+        wait_s = min(next(self._waits_s), max(0.0, self.until_s - now_s))
         self.next_s = now_s + wait_s
         return wait_s
 
@@ -190,93 +165,6 @@ class Link:
         if sent_ns is not None:
             self._sent = {n: ns for n, ns in self._sent.items() if ns > sent_ns}
             self.echoed = Echo(sent_ns, note.time_ns, raw_ns() - sent_ns)
-
-
-class LinkStream:
-    """Messages of all connections to one probe, as one stream with gaps. Where a later connection
-    does not continue the first (the machine was restarted), its hello is handed over if `anew`;
-    else it is a failure."""
-
-    def __init__(self, probe: Restartable, link: Link, connect: Connect, *, anew: bool) -> None:
-        """`connect`: the messages of the present connection."""
-        self.link = link
-        self._probe, self._connect, self._anew = probe, connect, anew
-        self._joiner = StreamJoiner()
-        self._up = False
-        """Whether the present connection has sent its hello."""
-
-    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
-        pinging = asyncio.create_task(self._ping())
-        try:
-            while True:
-                self._up = False
-                try:
-                    async for messages in self._connect():
-                        if joined := self._joined(messages):
-                            yield joined
-                except Failed as failed:
-                    self._broken(failed)
-                else:
-                    return  # it sent its farewell
-                await self._start()
-        finally:
-            pinging.cancel()
-
-    async def _ping(self) -> None:
-        while True:
-            if self._up:
-                self.link.ping()
-            await asyncio.sleep(PING_S)
-
-    def _joined(self, messages: list[wire.Message]) -> list[wire.Message]:
-        """What goes on of these messages: echoes end here."""
-        joined: list[wire.Message] = []
-        rest: list[wire.Message] = []
-        for message in messages:
-            if isinstance(message, wire.Hello):
-                joined = self._hello(message)
-                self._up = True
-            elif isinstance(message, wire.Note) and message.kind == "echo":
-                self.link.answered(message)
-            else:
-                rest.append(message)
-        return [*joined, *self._joiner.frames(rest)]
-
-    def _hello(self, hello: wire.Hello) -> list[wire.Message]:
-        link, unfit = self.link, ""
-        if self._joiner.hello is not None:
-            why = link.down
-            link.back()
-            unfit = self._joiner.unfit(hello)
-            if not unfit:
-                return self._joiner.gap(hello, why)
-        if unfit and not self._anew:
-            raise Ended(f"{link.place}: {unfit}; what came before is kept")
-        self._joiner = StreamJoiner(hello)
-        return [hello]
-
-    def _broken(self, failed: Failed) -> None:
-        """Raises the failure if trying again is of no use: nothing has ever come, or what came is
-        wrong."""
-        fatal = isinstance(failed, Ended) or (self._up and not isinstance(failed, Broken))
-        if self._joiner.hello is None or fatal:
-            raise failed
-        if self.link.over:
-            raise Ended(f"{failed}; there is no time left to try again")
-        self._up = False
-        self.link.broken(str(failed))
-
-    async def _start(self) -> None:
-        """Waits, and starts the next connection."""
-        while True:
-            await asyncio.to_thread(self._probe.end)
-            await asyncio.sleep(self.link.wait_s())
-            try:
-                self._probe.start()
-            except Failed as failed:
-                self._broken(failed)
-            else:
-                return
 
 
 class StreamJoiner:

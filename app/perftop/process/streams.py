@@ -15,7 +15,7 @@ from typing import Protocol
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import SCHEME, Feed, started
-from perftop.process.link import Link, LinkStream, Retry
+from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
@@ -30,6 +30,8 @@ LATE_S = 0.01
 HELLO_S = 30.0
 """Longest wait for the first message of a machine that is far away: connection, login and start
 take place in it."""
+PING_S = 2.0
+"""Seconds between two echoes of a machine that is far away."""
 SILENT_S = 10.0
 """Longest time between two messages of one of many machines, plus two samples."""
 MAX_STARTING = 8
@@ -147,23 +149,100 @@ def _decode(
     return None
 
 
-class _LinkedStream(LinkStream):
-    """The stream of a probe that is not our child: a new connection each time that one breaks."""
+class StreamEnded(Failed):
+    """The stream does not go on: it is too late, or what is there now is not what it was."""
+
+
+class LinkedStream:
+    """The stream of a probe that is not our child. Where its connection breaks another is made,
+    with growing waits, and continues the stream after a gap. Where that cannot be (the machine was
+    restarted), the new hello is handed over if `anew`; else it is a failure."""
 
     def __init__(self, probe: Feed, place: str, *, anew: bool) -> None:
-        super().__init__(probe, Link(place, probe), self._connected, anew=anew)
-        probe.link = self.link
-        self._feed = probe
+        self.link = probe.link = Link(place, probe)
+        self._probe, self._anew = probe, anew
         self._connection = ProbeStream(probe)
+        self._joiner = StreamJoiner()
+        self._up = False
+        """Whether the present connection has sent its hello."""
 
-    async def _connected(self) -> AsyncIterator[list[wire.Message]]:
-        self._connection.disconnect()
-        self._connection = ProbeStream(self._feed, self.link.count)
-        async for messages in self._connection:
-            yield messages
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        pinging = asyncio.create_task(self._ping())
+        try:
+            while True:
+                self._up = False
+                self._connection.disconnect()
+                self._connection = ProbeStream(self._probe, self.link.count)
+                try:
+                    async for messages in self._connection:
+                        if joined := self._joined(messages):
+                            yield joined
+                except Failed as failed:
+                    self._broken(failed)
+                else:
+                    return  # it sent its farewell
+                await self._reconnect()
+        finally:
+            pinging.cancel()
 
     async def close(self, first: Failed | None = None) -> None:
         await self._connection.close(first)
+
+    async def _ping(self) -> None:
+        while True:
+            if self._up:
+                self.link.ping()
+            await asyncio.sleep(PING_S)
+
+    def _joined(self, messages: list[wire.Message]) -> list[wire.Message]:
+        """The messages as they continue the stream; echoes are the link's own."""
+        joined: list[wire.Message] = []
+        rest: list[wire.Message] = []
+        for message in messages:
+            if isinstance(message, wire.Hello):
+                joined = self._hello(message)
+                self._up = True
+            elif isinstance(message, wire.Note) and message.kind == "echo":
+                self.link.answered(message)
+            else:
+                rest.append(message)
+        return [*joined, *self._joiner.frames(rest)]
+
+    def _hello(self, hello: wire.Hello) -> list[wire.Message]:
+        link = self.link
+        if self._joiner.hello is not None:
+            why = link.down
+            link.back()
+            unfit = self._joiner.unfit(hello)
+            if not unfit:
+                return self._joiner.gap(hello, why)
+            if not self._anew:
+                raise StreamEnded(f"{link.place}: {unfit}; what came before is kept")
+        self._joiner = StreamJoiner(hello)
+        return [hello]
+
+    def _broken(self, failed: Failed) -> None:
+        """Raises the failure if trying again is of no use: nothing has ever come, or what came is
+        wrong."""
+        fatal = isinstance(failed, StreamEnded) or (self._up and not isinstance(failed, Broken))
+        if self._joiner.hello is None or fatal:
+            raise failed
+        if self.link.over:
+            raise StreamEnded(f"{failed}; there is no time left to try again")
+        self._up = False
+        self.link.broken(str(failed))
+
+    async def _reconnect(self) -> None:
+        """Waits, and starts the next connection."""
+        while True:
+            await asyncio.to_thread(self._probe.end)
+            await asyncio.sleep(self.link.wait_s())
+            try:
+                self._probe.start()
+            except Failed as failed:
+                self._broken(failed)
+            else:
+                return
 
 
 @asynccontextmanager
@@ -172,7 +251,7 @@ async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
     registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
     that was restarted."""
     place = probe.place
-    stream = _LinkedStream(probe, place, anew=anew) if place else ProbeStream(probe)
+    stream = LinkedStream(probe, place, anew=anew) if place else ProbeStream(probe)
     async with _closing(stream):
         yield stream
 
@@ -195,7 +274,7 @@ async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def _closing(stream: _LinkedStream | ProbeStream) -> AsyncIterator[None]:
+async def _closing(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
     try:
         yield
     except Failed as failed:
@@ -241,7 +320,7 @@ async def listen(members: Sequence[Member]) -> None:
 
 async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
     """Read the stream, and open it again whenever it has ended."""
-    retry = Retry()
+    waits = waits_s()
     while True:
         turn = _StartTurn(turns)
         try:
@@ -255,8 +334,8 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
         finally:
             turn.release()
         if turn.heard:
-            retry.answered()
-        wait_s = retry.wait_s()
+            waits = waits_s()
+        wait_s = next(waits)
         member.listener.fail(why, wait_s)
         await asyncio.sleep(wait_s)
 

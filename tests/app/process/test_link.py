@@ -17,7 +17,7 @@ from far import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import link, ssh
+from perftop.process import link, ssh, streams
 from perftop.process.launch import Probe
 from perftop.process.link import StreamJoiner
 from perftop.process.streams import attached
@@ -30,7 +30,7 @@ HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
     monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
-    monkeypatch.setattr(link, "PING_S", 0.05)
+    monkeypatch.setattr(streams, "PING_S", 0.05)
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n7", "real")
     return hosts
@@ -210,7 +210,7 @@ def test_a_probe_that_fails_is_no_broken_link(hosts: fake_ssh.Hosts) -> None:
 def test_a_host_that_hangs_is_given_up(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perftop.process.streams.HELLO_S", 0.3)
+    monkeypatch.setattr(streams, "HELLO_S", 0.3)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="nothing has come"):
         read(lambda *_: False)
