@@ -34,17 +34,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Played:
-    """A session with a deck, without a screen."""
+    """A session with a recorder, without a screen."""
 
     def __init__(self, budget: int = 10**8) -> None:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
-        self.deck = ScreenRecorder(self.session)
+        self.recorder = ScreenRecorder(self.session)
         self.told: list[Timed] = []
 
     def apply(self, *messages: Timed) -> None:
         for message, _ in zip(messages, self.session.play(messages), strict=True):
-            self.deck.take(message)
+            self.recorder.take(message)
             self.told.append(message)
 
     def frames(self, first: int, last: int) -> None:
@@ -52,8 +52,8 @@ class Played:
 
     def ended(self) -> str:
         """What is said at last."""
-        wait(lambda: self.deck.news(0.0)[0] is None, "no task of the deck is left")
-        return self.deck.news(0.0)[1]
+        wait(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
+        return self.recorder.news(0.0)[1]
 
 
 def only(directory: Path) -> Path:
@@ -69,10 +69,10 @@ def plain(found: list[Timed]) -> list[tuple[str, int]]:
 def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
     played = Played()
     played.frames(0, 120)
-    played.deck.turn(0.0)
-    assert played.deck.news(0.0)[1] == f"recording to {only_soon(here)}"
+    played.recorder.turn(0.0)
+    assert played.recorder.news(0.0)[1] == f"recording to {only_soon(here)}"
     played.frames(120, 130)
-    played.deck.turn(0.0)
+    played.recorder.turn(0.0)
     said = played.ended()
     path = only(here)
     assert said == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
@@ -98,8 +98,8 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     played.frames(2, 900)
     assert played.session.history is not None
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
-    played.deck.turn(0.0)
-    assert played.deck.end().startswith("recorded ")
+    played.recorder.turn(0.0)
+    assert played.recorder.end().startswith("recorded ")
     found = read(only(here))
     assert plain(found)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
     assert len(found) < 900
@@ -112,9 +112,9 @@ def test_a_second_one_is_another_file(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     for first, last in ((5, 30), (30, 60)):
-        played.deck.turn(0.0)
+        played.recorder.turn(0.0)
         played.frames(first, last)
-        played.deck.turn(0.0)
+        played.recorder.turn(0.0)
         played.ended()
     assert [len(read(path)) for path in sorted(here.iterdir())] == [30, 60]
 
@@ -149,12 +149,12 @@ def test_a_disk_that_fails_is_told_and_costs_one_message(
     monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
     played = Played()
     played.frames(0, 20)
-    played.deck.turn(0.0)
-    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
+    played.recorder.turn(0.0)
+    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     played.frames(20, 25)
     safe = f"0.6 s, 7 frames, {writer.size(only(here).stat().st_size)} are safe in {only(here)}"
-    assert played.deck.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
-    assert played.deck.news(11.0) == ("", "")
+    assert played.recorder.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
+    assert played.recorder.news(11.0) == ("", "")
     assert plain(read(only(here), ended=False)) == plain(played.told[:7])
     monkeypatch.undo()
 
@@ -173,12 +173,12 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
         screen_recorder, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
-    played.deck.turn(0.0)
+    played.recorder.turn(0.0)
     played.frames(5, 15)
-    assert played.deck.news(0.0)[0] == "0 kB"
+    assert played.recorder.news(0.0)[0] == "0 kB"
     played.frames(15, 17)
-    assert played.deck.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
-    assert "the disk does not answer" in played.deck.end()
+    assert played.recorder.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
+    assert "the disk does not answer" in played.recorder.end()
     answers.set()
 
 
@@ -186,9 +186,9 @@ def test_a_directory_that_is_gone(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     here.rmdir()
-    played.deck.turn(0.0)
-    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
-    assert played.deck.news(0.0)[1].startswith("cannot record to h-2023")
+    played.recorder.turn(0.0)
+    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
+    assert played.recorder.news(0.0)[1].startswith("cannot record to h-2023")
     here.mkdir()  # pytest takes it away
 
 
