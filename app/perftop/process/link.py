@@ -1,6 +1,6 @@
 """A connection that can break: over ssh, or to a socket whose server may end. Its state, and what
 makes the streams of later connections continue the first: a note for the gap, then frames whose
-counters begin anew.
+counters begin again.
 
 That needs the same boot of the same machine, so that raw times continue, and, as readers know the
 first hello only, frames that are described alike.
@@ -200,7 +200,7 @@ class StreamJoiner:
         return "" if same and cpus else "its CPUs or its counters are others than before"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
-        """The notes that stand for a later hello that fits."""
+        """The notes that replace a later hello that fits."""
         old = self.hello
         assert old is not None
         self._totals = (self._seq + 1, self._lost, self._late)

@@ -286,7 +286,7 @@ async def _closing(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
         await stream.close()
 
 
-# --- many machines, of which none that hangs, lies or is gone delays the others
+# --- many machines: one that hangs or sends nonsense does not delay the others
 
 
 class Listener(Protocol):

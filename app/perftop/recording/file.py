@@ -409,9 +409,9 @@ def opened(path: Path | None) -> Source:
             raise Failed("no recording on stdin: perftop export FILE, or a pipe into it", USAGE)
         assert isinstance(sys.stdin.buffer, io.BufferedReader)
         return PipedRecording("stdin", sys.stdin.buffer)
-    if path.is_file() or path.is_dir():
-        return recording(path)
     try:
+        if path.is_file() or path.is_dir():
+            return recording(path)
         return PipedRecording(str(path), path.open("rb"))
     except OSError as error:
         raise cannot(f"read {path}", error) from None

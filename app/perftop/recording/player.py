@@ -109,8 +109,8 @@ class Playback:
 
 
 def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
-    """Hello as it would have been at this frame: notes that say which CPUs are online may lie
-    before it."""
+    """Hello as it would have been at this frame: notes on which CPUs are online may come before
+    it."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}
     for block in hello.blocks:
         rows = blocks.get(block.name)
