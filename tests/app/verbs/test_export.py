@@ -214,7 +214,7 @@ def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MOST_S)
     assert done.stdout == export(path, "jsonl")
     assert done.returncode == 4
-    assert done.stderr.decode() == f"perftop: stdin: cut behind byte {len(data)}: it has no end\n"
+    assert done.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
 
 
 def test_one_without_checksums_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +281,7 @@ def test_what_can_be_read_is_handed_over(
     assert told[:same] == whole[:same]
 
 
-@pytest.mark.parametrize(("damage", "text"), [(_cut, ""), (_torn, "damaged behind byte")])
+@pytest.mark.parametrize(("damage", "text"), [(_cut, ""), (_torn, "damaged after byte")])
 def test_what_can_be_read_of_a_damaged_pipe_is_handed_over(
     path: Path, damage: Callable[[bytes], bytes], text: str
 ) -> None:
@@ -318,7 +318,7 @@ def test_what_comes_behind_damage_is_handed_over_too(path: Path) -> None:
 )
 def test_what_is_no_recording_is_refused(path: Path, data: bytes, why: str) -> None:
     path.write_bytes(data)
-    with pytest.raises(Failed, match=f"is no recording: .*{why}") as refused:
+    with pytest.raises(Failed, match=f"is not a perftop recording: .*{why}") as refused:
         export(path)
     assert refused.value.status == 4
     assert not path.with_name("exported").exists()
