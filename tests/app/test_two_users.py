@@ -260,12 +260,12 @@ def test_a_file_is_not_written_where_another_user_says(
 def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes: Path) -> None:
     with nobody():
         os.mkdir("theirs")
-    tape = Writer(shared / "theirs/out", HELLO)
+    writer = Writer(shared / "theirs/out", HELLO)
     with nobody():
         os.rename("theirs", "away")
         os.symlink(homes, "theirs")
-    tape.end()
-    tape.drop()
+    writer.end()
+    writer.drop()
     assert Path("away/out").exists()
 
 
@@ -341,7 +341,7 @@ def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
             with files.create(Path("link/out"), force=True) as file:
                 file.write(b"x")
         assert Path("mine/file").read_bytes() == b"x"
-        Writer(Path("link/tape"), HELLO).end()
+        Writer(Path("link/recording"), HELLO).end()
         Ring(Path("link/../link/box"), HELLO, S, SMALL).end()
         files.replace(Path("link/text"), b"x")
         os.symlink("loop", "loop")

@@ -130,10 +130,10 @@ def test_the_way_is_measured(hosts: fake_ssh.Hosts) -> None:
 
     found = read(enough)
     assert not notes(found, "echo"), "answers are the link's own"
-    way = PROBES[-1].link
-    assert way is not None
-    assert 0 < way.rtt_s < waiting.MOST_S
-    assert way.bytes > 0
+    state = PROBES[-1].link
+    assert state is not None
+    assert 0 < state.rtt_s < waiting.MOST_S
+    assert state.bytes > 0
 
 
 def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
@@ -143,19 +143,19 @@ def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
             hosts.cut("n7")
         return bool(notes(found, "gap"))
 
-    async def mend() -> None:
+    async def repair() -> None:
         await waiting.until(lambda: len(hosts.pids("n7")) >= 4, "three tries")
         hosts.set("n7", "real")
 
     async def both() -> None:
-        mending = asyncio.create_task(mend())
+        repairing = asyncio.create_task(repair())
         async with attached(Probe(ssh.command("n7", OS))) as stream:
             found: list[wire.Message] = []
             async for messages in stream:
                 found += messages
                 if enough(found, PROBES[-1]):
                     break
-        await mending
+        await repairing
         (gap,) = notes(found, "gap")
         assert "Connection refused" in gap.data["why"]
 
@@ -218,41 +218,41 @@ def test_a_host_that_hangs_is_given_up(
 
 def test_an_older_probe_is_not_asked_for_ever() -> None:
     far, now = Far(), [0.0]
-    way = link.Link("n7", far, lambda: now[0])
+    state = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
-        way.ping()
+        state.ping()
     assert len(far.asked) == link.MAX_UNANSWERED
-    assert isnan(way.rtt_s)
-    way.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
-    assert way.echoed is not None
-    way.answered(wire.Note("echo", 6, data={"number": "x"}))
-    assert way.echoed.there_ns == 5
+    assert isnan(state.rtt_s)
+    state.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
+    assert state.echoed is not None
+    state.answered(wire.Note("echo", 6, data={"number": "x"}))
+    assert state.echoed.there_ns == 5
 
 
 def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     far, now_ns = Far(), [1]
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
-    way = link.Link("n7", far, lambda: 0.0)
-    way.ping()
-    way.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
+    state = link.Link("n7", far, lambda: 0.0)
+    state.ping()
+    state.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
     for _ in range(2 * link.MAX_UNANSWERED):
-        way.ping()
+        state.ping()
     assert len(far.asked) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
-    way.ping()
-    way.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
-    assert way.echoed is not None
-    assert way.echoed.sent_ns == now_ns[0]
+    state.ping()
+    state.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
+    assert state.echoed is not None
+    assert state.echoed.sent_ns == now_ns[0]
 
 
 def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     now = [0.0]
-    way = link.Link("n7", Far(), lambda: now[0])
-    assert isnan(way.rate())
+    state = link.Link("n7", Far(), lambda: now[0])
+    assert isnan(state.rate())
     for second in range(1, 20):
         now[0] = second
-        way.count(1000 if second < 10 else 3000)
-        rate = way.rate()
+        state.count(1000 if second < 10 else 3000)
+        rate = state.rate()
     assert rate == pytest.approx(3000)
 
 
@@ -267,11 +267,11 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = link.Link("n7", Far(), lambda: 0.0)
-    assert [way.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
-    way.broken("x")
-    way.back()
-    assert way.wait_s() == 1
+    state = link.Link("n7", Far(), lambda: 0.0)
+    assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
+    state.broken("x")
+    state.back()
+    assert state.wait_s() == 1
 
 
 def test_cpus_that_went_during_the_gap_are_told() -> None:

@@ -16,7 +16,7 @@ from perftop.process import link, streams
 from perftop.process.streams import Member, Stream, listen
 
 
-class Ear:
+class CountingListener:
     def __init__(self) -> None:
         self.messages = 0
         self.fails: list[tuple[str, float]] = []
@@ -68,17 +68,17 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
 
 
-def linked(opener: streams.Opener) -> tuple[Member, Ear]:
-    ear = Ear()
-    return Member(opener, ear, 0.0), ear
+def linked(opener: streams.Opener) -> tuple[Member, CountingListener]:
+    listener = CountingListener()
+    return Member(opener, listener, 0.0), listener
 
 
 async def test_who_hangs_or_refuses_holds_nobody_up() -> None:
     bad = [linked(hangs) for _ in range(20)] + [linked(refuses) for _ in range(20)]
     feed = Feed(Machine())
-    good, ear = linked(feed.open)
+    good, listener = linked(feed.open)
     async with reading([member for member, _ in bad] + [good]):
-        await until(lambda: ear.messages >= 2, "frames of the last machine")
+        await until(lambda: listener.messages >= 2, "frames of the last machine")
         await until(lambda: all(one.fails for _, one in bad), "all others have failed")
     assert "no answer" in bad[0][1].fails[0][0]
     assert bad[20][1].fails[0] == ("connection refused", 0.01)
@@ -87,20 +87,20 @@ async def test_who_hangs_or_refuses_holds_nobody_up() -> None:
 
 async def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
     openers = iter([breaks, refuses, refuses, breaks, refuses])
-    member, ear = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+    member, listener = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
     async with reading([member]):
-        await until(lambda: len(ear.fails) >= 5, "five failures")
-    texts = [why for why, _ in ear.fails[:4]]
+        await until(lambda: len(listener.fails) >= 5, "five failures")
+    texts = [why for why, _ in listener.fails[:4]]
     assert texts == ["cut", "connection refused", "connection refused", "cut"]
-    assert [wait for _, wait in ear.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
+    assert [wait for _, wait in listener.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
 
 
 async def test_who_falls_silent_is_closed() -> None:
     feed = Feed(Machine())
-    member, ear = linked(feed.open)
+    member, listener = linked(feed.open)
     async with reading([member]):
-        await until(lambda: ear.fails, "silence is told")
-        assert ear.fails[0][0] == "it has fallen silent"
+        await until(lambda: listener.fails, "silence is told")
+        assert listener.fails[0][0] == "it has fallen silent"
         assert feed.closed
 
 
@@ -109,8 +109,8 @@ async def test_a_lie_ends_the_stream_of_that_machine() -> None:
         raise wire.WireError("a frame before the hello")
 
     feed = Feed(Machine())
-    member, ear = linked(feed.open)
-    ear.take = lies  # type: ignore[method-assign]
+    member, listener = linked(feed.open)
+    listener.take = lies  # type: ignore[method-assign]
     async with reading([member]):
-        await until(lambda: ear.fails, "the lie is told")
-    assert "cannot be true" in ear.fails[0][0]
+        await until(lambda: listener.fails, "the lie is told")
+    assert "cannot be true" in listener.fails[0][0]
