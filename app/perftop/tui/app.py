@@ -21,7 +21,7 @@ from perftop.process import launch as batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.streams import Stream, attached
-from perftop.recording.screen_recorder import ScreenRecorder
+from perftop.recording.writer import ScreenRecorder
 from perftop.session import episode_navigation, marks
 from perftop.session.history import History
 from perftop.session.interval import Interval

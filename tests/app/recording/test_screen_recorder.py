@@ -17,9 +17,9 @@ from textual.pilot import Pilot
 from waiting import until, wait
 
 from perfprobe import wire
-from perftop.recording import codec, screen_recorder, writer
+from perftop.recording import codec, writer
 from perftop.recording.codec import Timed
-from perftop.recording.screen_recorder import ScreenRecorder, named
+from perftop.recording.writer import ScreenRecorder, named
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
@@ -167,10 +167,10 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
         write(fd, data)
 
     monkeypatch.setattr(writer, "write_all", write_all)
-    monkeypatch.setattr(screen_recorder, "END_S", 0.05)
+    monkeypatch.setattr(writer, "END_S", 0.05)
     played = Played()
     monkeypatch.setattr(
-        screen_recorder, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
+        writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
     played.recorder.turn(0.0)
