@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perftop.base.format import clock, percent, rough, scale
+from perftop.base.format import clock_ghz, percent, rough, scale
 from perftop.base.text import ranges, safe
 from perftop.output import sentences
 from perftop.output.stat_json import Line
@@ -117,9 +117,9 @@ def _clock(session: Session, line: Line) -> str:
         return ""
     ceilings = session.whole().ceiling_hz[session.shown_cores()]
     known = ceilings[np.isfinite(ceilings)]
-    told = f"{clock(measure['mean'])} GHz"
+    told = f"{clock_ghz(measure['mean'])} GHz"
     if len(known):
-        told = f"{clock(measure['mean'])} of {clock(float(known.mean()))} GHz"
+        told = f"{clock_ghz(measure['mean'])} of {clock_ghz(float(known.mean()))} GHz"
     below = line["totals"].get("below_ceiling")
     if below is None or below < NOTICED:
         return told

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.format import percent, rough
+from perftop.base.format import percent, rough, short_duration
 from perftop.base.text import ranges
-from perftop.base.times import brief
 from perftop.model.episode import LOW_CLOCK
 from perftop.model.evidence import Bit, Crowd, Host, Polled, Ran, Took
 
@@ -232,7 +231,7 @@ def _beside(key: str, value: object, limit: object) -> str:
 
 
 def _seconds(value_s: float) -> str:
-    return f"{1e6 * value_s:.0f} us" if value_s < 1e-3 else brief(value_s)
+    return f"{1e6 * value_s:.0f} us" if value_s < 1e-3 else short_duration(value_s)
 
 
 _NAMES = {

@@ -14,8 +14,7 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perftop.base.format import percent, rough
-from perftop.base.times import brief, clock, length
+from perftop.base.format import length, percent, rough, short_duration, time_of_day
 from perftop.model.episode import LOW_CLOCK
 from perftop.model.evidence import Cap, Level, Ran
 from perftop.model.running_tasks import task
@@ -189,7 +188,7 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
         return f"for {so_far} of {whole}"
     runs = any(e.end_ns is None for e in episodes)
     if runs and end_ns - start_ns >= LATELY_NS:
-        return f"since {clock(session.unix(start_ns))}"
+        return f"since {time_of_day(session.unix(start_ns))}"
     return f"for {whole}"
 
 
@@ -310,7 +309,7 @@ def _amounts(episode: Episode) -> dict[str, Part]:
     if isinstance(simd := evidence.get("simd"), Level):
         told["level"] = Part(str(simd.number))
     if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
-        told["climb"] = Part(brief(evidence["steady_s"]), "lost")
+        told["climb"] = Part(short_duration(evidence["steady_s"]), "lost")
         told["first"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
         told["steady"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     return told

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.base.format import clock, percent, plain, prefixed
+from perftop.base.format import clock_ghz, percent, plain, prefixed
 from perftop.model.machine_totals import MEMORY
 from perftop.model.registry import EVENT
 from perftop.model.smt import STATES
@@ -26,7 +26,7 @@ STATE_WIDTH = 8
 Show = Callable[[float], str]
 SHOWS: dict[str, Show] = {
     "ratio": percent,
-    "Hz": clock,
+    "Hz": clock_ghz,
     "GB/s": lambda rate: plain(rate / 1e9),
     "B": prefixed,
 }

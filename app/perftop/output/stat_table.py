@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from perftop.base.format import percent, rough
+from perftop.base.format import percent, rough, when
 from perftop.base.text import safe
-from perftop.base.times import when
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.smt import STATES
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states

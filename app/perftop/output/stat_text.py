@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perftop.base.format import many, percent
+from perftop.base.format import length, many, percent, when
 from perftop.base.text import ranges
-from perftop.base.times import length, when
 from perftop.model.episode import Episode
 from perftop.model.smt import STATES
 from perftop.output import sentences

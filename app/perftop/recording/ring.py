@@ -25,8 +25,7 @@ from pathlib import Path
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
-from perftop.base.format import many
-from perftop.base.times import length
+from perftop.base.format import length, many
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.file import ENDING

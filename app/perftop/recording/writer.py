@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.recording.codec import Recorder, Timed, write_all
 from perftop.session.session import Session
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from perfprobe import wire
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.model.episode import Episode
 
 MOST, MOST_WARNING = 80, 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from perftop.base.times import when
+from perftop.base.format import when
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

@@ -15,8 +15,8 @@ from textual.screen import Screen
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import Failed
+from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.base.times import when
 from perftop.process import launch as batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link

@@ -19,8 +19,8 @@ from textual import work
 
 from perfprobe.frozen import replace
 from perftop.base.errors import Failed, complain
+from perftop.base.format import length, running
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed

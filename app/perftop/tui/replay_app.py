@@ -22,8 +22,8 @@ from textual.worker import Worker
 
 from perfprobe.frozen import replace
 from perftop.base.errors import USAGE, Failed
+from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.base.times import when
 from perftop.recording import episode_index
 from perftop.recording.file import GROWING, UNCHECKED, AnyRecording
 from perftop.recording.file import recording as opened

@@ -15,7 +15,7 @@ from perfprobe import wire
 from perfprobe.frozen import frozen, replace
 from perftop.base import files as new_file
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.times import duration
+from perftop.base.format import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.fields import Field, chosen, with_events
 from perftop.output.export.form import Form, Out

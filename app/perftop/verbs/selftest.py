@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base.format import brief
+from perftop.base.format import round_number
 from perftop.base.text import in_ascii, mark, ranges, wrapped
 
 Answer = dict[str, Any]
@@ -85,7 +85,7 @@ def _number(number: Answer) -> str:
 
 def _short(value: float) -> str:
     """Three digits or more, with a prefix such as M or G where it is large."""
-    return brief(value) if abs(value) >= 1e4 else f"{value:.3g}"
+    return round_number(value) if abs(value) >= 1e4 else f"{value:.3g}"
 
 
 def _of(check: Answer) -> str:

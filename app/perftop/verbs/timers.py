@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perftop.base.format import MISSING
+from perftop.base.format import MISSING, exact
 from perftop.base.text import EIGHTHS, columns, in_ascii, machine, wrapped
-from perftop.base.times import exact
 
 Answer = dict[str, Any]
 INDENT = 20

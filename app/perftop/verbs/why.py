@@ -11,8 +11,8 @@ from typing import TextIO
 from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, cannot_write, complain
+from perftop.base.format import length
 from perftop.base.text import colours, utf8
-from perftop.base.times import length
 from perftop.output import stat_json
 from perftop.output.live_measurement import Measurement
 from perftop.output.run_summary import run_line

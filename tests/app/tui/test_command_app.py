@@ -17,8 +17,7 @@ from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
 from perftop.base import errors
-from perftop.base.format import many
-from perftop.base.times import length
+from perftop.base.format import length, many
 from perftop.process.job_terminal import JobTerminal
 from perftop.tui.command_app import AroundApp
 from perftop.tui.frame.command_output import Output

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite, nan
 
-from perftop.base.format import clock as ghz
-from perftop.base.format import many, percent, plain, prefixed
+from perftop.base.format import clock_ghz as ghz
+from perftop.base.format import length, many, percent, plain, prefixed, time_of_day
 from perftop.base.text import safe
-from perftop.base.times import clock, length
 from perftop.model.registry import PER_KI
 from perftop.output.episode_words import depth, where
 from perftop.output.summary.phase import SHARES, Phase
@@ -84,7 +83,7 @@ def _alone(whole: Phase, rows: Sequence[Row]) -> list[str]:
     """One phase: its percentiles."""
     names = ("mean", *SHARES, "min", "max")
     found = [
-        f"from {clock(whole.start)} for {length(round(whole.elapsed_s * 1e9))}",
+        f"from {time_of_day(whole.start)} for {length(round(whole.elapsed_s * 1e9))}",
         _heading(*names),
     ]
     for key, label, unit, show in rows:
@@ -105,7 +104,7 @@ def _beside(phases: Sequence[Phase], rows: Sequence[Row]) -> list[str]:
     found = [
         f"{'':{LABEL}}" + "".join(f"{safe(one.label, MOST_NAME):>{wide}}" for one in phases),
         _heading(*["mean", "p5"] * len(phases)),
-        f"{'from':<{LABEL}}" + "".join(f"{clock(one.start):>{wide}}" for one in phases),
+        f"{'from':<{LABEL}}" + "".join(f"{time_of_day(one.start):>{wide}}" for one in phases),
     ]
     for key, label, unit, show in rows:
         if any(isfinite(one.mean(key)) for one in phases):
@@ -160,7 +159,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
             name = safe(one.label, MOST_NAME) if i == 0 and phases[1:] else ""
             parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
             if worst is not None:
-                parts.append(f"worst {clock(session.unix(worst.start_ns))}")
+                parts.append(f"worst {time_of_day(session.unix(worst.start_ns))}")
                 parts += [f"on {where(session.topology, worst.cpus, 12)}"]
                 parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
             sign = SIGNS.get(cause.cause[0], " ")

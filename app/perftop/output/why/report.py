@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from perfprobe.frozen import field, frozen
-from perftop.base.format import many
+from perftop.base.format import length, many
 from perftop.base.text import safe
-from perftop.base.times import length
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import OF_BEST
 from perftop.output.episode_words import pieces, worded

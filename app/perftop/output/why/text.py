@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Literal, NamedTuple
 
-from perftop.base.format import many, percent, plain, rough
+from perftop.base.format import length, many, percent, plain, rough, time_of_day
 from perftop.base.text import folded, in_ascii, painted, printable
-from perftop.base.times import clock, length
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
 from perftop.output.why.report import MOST_TOLD, Finding, Report, all_the_time
@@ -159,7 +158,7 @@ def _seen(session: Session, report: Report) -> str:
     parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
     util = session.whole().values.over("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
-    end = clock(session.unix(session.now_ns))
+    end = time_of_day(session.unix(session.now_ns))
     parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")
     good = f"{many(report.samples, 'good sample')}"
     bad = f"{many(report.samples, 'sample')}, {report.suspect} suspect"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw.strips import Line, Run, fit, foreign, shed, spread, width
 from perftop.session.fleet.fleet import Happening, racks
 from perftop.session.fleet.machine import Machine
@@ -37,7 +37,7 @@ def header(look: Look) -> Line:
     pieces: list[tuple[int, list[Run]]] = [
         (i + 1, [(fact, "dim")]) for i, fact in enumerate(look.facts)
     ]
-    time: list[Run] = [(clock(look.now), "text")]
+    time: list[Run] = [(time_of_day(look.now), "text")]
     room = look.width - width(left) - 3
     return spread(left, [*shed([*pieces, (0, time)], room, 3), (" ", "text")], look.width), "calm"
 
@@ -123,7 +123,7 @@ def _place(look: Look, names: Sequence[str]) -> str:
 def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
     """Who does not answer, since when, and why."""
     one = min(gone, key=lambda m: m.silent_since)
-    since = f"since {clock(one.silent_since)}"
+    since = f"since {time_of_day(one.silent_since)}"
     if len(gone) == 1:
         runs: list[Run] = [(f"{foreign(one.name)} does not answer {since}", "alarm")]
         return _with([(f"{words.SILENT} ", "alarm"), *runs],

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, nan
 
-from perftop.base.format import MISSING
-from perftop.base.times import clock
+from perftop.base.format import MISSING, time_of_day
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.output.episode_words import cause as cause_words
@@ -117,7 +116,7 @@ def behind(key: str, numbers: Mapping[str, float]) -> str:
 
 def times(now: float, span_s: float, room: int) -> str:
     """The times at the start, in the middle and at the end of an axis of `room` cells."""
-    first, middle, last = (clock(now - span_s * part, 60) for part in (1, 0.5, 0))
+    first, middle, last = (time_of_day(now - span_s * part, 60) for part in (1, 0.5, 0))
     gap = max(1, (room - 15) // 2)
     return f"{first}{' ' * gap}{middle}{' ' * (room - 15 - gap)}{last}"
 
@@ -161,7 +160,7 @@ def where(happening: Happening, of: int) -> str:
 
 def since(start: float, now: float) -> str:
     """When it began: to the second of late, else to the minute."""
-    return clock(start, 1 if now - start < 60 else 60)
+    return time_of_day(start, 1 if now - start < 60 else 60)
 
 
 def span(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import bars, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.session.fleet.fleet import Happening
@@ -80,7 +80,8 @@ def _event(look: Look, each: Happening, width: int, *, brief: bool) -> list[Run]
         names = "" if len(each.machines) == 1 else foreign(" · " + ", ".join(each.machines[:8]))
         what = f"{fit(name, wide)} {cause}{', ' * bool(deep)}{deep}{names}"
     left: list[Run] = [
-        (f"{clock(each.start)} ", style), (words.sign(each.kind), "alarm" if runs_now else "dim"),
+        (f"{time_of_day(each.start)} ", style),
+        (words.sign(each.kind), "alarm" if runs_now else "dim"),
         (f" {fit(what, room)}", style),
     ]  # fmt: skip
     return spread(left, [(length, style)], width)

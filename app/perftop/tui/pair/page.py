@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.times import place, when
+from perftop.base.format import place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread

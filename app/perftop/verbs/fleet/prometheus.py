@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 
 from perftop.base.errors import Failed
+from perftop.base.format import time_of_day
 from perftop.base.text import safe
-from perftop.base.times import clock as time_of_day
 from perftop.process.prometheus import Server
 from perftop.session.fleet import scraped
 from perftop.session.fleet.fleet import Fleet

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.times import clock as time_of_day
+from perftop.base.format import time_of_day
 from perftop.recording.codec import Timed
 from perftop.recording.file import AnyRecording, has_parts, recording
 from perftop.session.fleet.fleet import Fleet

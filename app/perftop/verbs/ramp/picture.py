@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from perftop.base.times import rounded
+from perftop.base.format import rounded
 from perftop.draw import charts
 from perftop.verbs.ramp.climb import Climb
 from perftop.verbs.ramp.runs import Ramp

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.format import rounded
 from perftop.base.text import in_ascii, painted
-from perftop.base.times import rounded
 from perftop.draw import charts
 from perftop.draw.moving import rows_of
 from perftop.verbs.ramp.climb import Climb

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perftop.base.format import many, rough
+from perftop.base.format import many, rough, rounded
 from perftop.base.text import wrapped
-from perftop.base.times import rounded
 from perftop.verbs.ramp.climb import HOLD_S
 from perftop.verbs.ramp.runs import Ramp, Spread
 from perftop.verbs.ramp.trace import Gap, counted
