@@ -23,6 +23,7 @@ from itertools import chain
 from pathlib import Path
 
 from perfprobe import wire
+from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
 from perftop.base.format import length, many
@@ -237,7 +238,7 @@ class Ring:
                 for part in wanted:
                     self._share(part, kept)
         except OSError as error:
-            self.news.append(f"cannot keep it: {error.strerror or error}")
+            self.news.append(str(errors.cannot("keep it", error)))
             return None
         self.news.append(f"kept in {kept.path}")
         return kept.path.name
