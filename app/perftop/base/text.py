@@ -169,7 +169,7 @@ def columns(counts: Sequence[int], signs: str) -> str:
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint to append to a message; '' if no known word is similar."""
     import difflib  # seldom needed
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.text import meant
+from perftop.base.text import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +178,7 @@ def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     if verb.startswith("-") or verb in verbs:
         return
     program = shutil.which(verb) is not None
-    near = "" if program else meant(verb, [*verbs, *GENERAL])
+    near = "" if program else did_you_mean(verb, [*verbs, *GENERAL])
     text = f"there is no verb {verb!r}{near or '; `perftop --help` lists them'}"
     if program or (arguments[1:] and not near):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
@@ -197,7 +197,7 @@ def check_rest(verb: str, left: list[str], verbs: Mapping[str, argparse.Argument
     elif first.startswith("-"):
         known = {name: _options_of(parser) for name, parser in verbs.items()}
         others = [name for name in dict.fromkeys((*RUN, *verbs)) if first in known.get(name, ())]
-        near = meant(first, known.get(verb, ())) if first.startswith("--") else ""
+        near = did_you_mean(first, known.get(verb, ())) if first.startswith("--") else ""
         text += f"; {first} is for {', '.join(others[:3])}" if others else near
     elif verb == "record" and not left[1:]:
         text += f"; where to write: perftop record -o {shlex.quote(first)}"

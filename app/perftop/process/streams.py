@@ -246,7 +246,7 @@ class LinkedStream:
 
 
 @asynccontextmanager
-async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
+async def open_stream(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
     """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
     registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
     that was restarted."""
@@ -257,7 +257,7 @@ async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def connected(
+async def open_connection(
     argv: Sequence[str], count: Callable[[int], None] = lambda _: None
 ) -> AsyncIterator[Stream]:
     """One connection, for readers that try again themselves: it ends when it breaks. `count` is
@@ -269,7 +269,7 @@ async def connected(
 
 @asynccontextmanager
 async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    async with attached(started(argv)) as stream:
+    async with open_stream(started(argv)) as stream:
         yield stream
 
 

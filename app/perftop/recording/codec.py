@@ -121,14 +121,14 @@ class Reader:
 
     def __init__(self) -> None:
         self.decoder = wire.Decoder()
-        self.ended = False
+        self.has_end = False
         """Whether the last message was one with which a stream or a recording ends."""
         self._unpacking: Unpacking | None = None
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
         for message in self.decoder.feed(data):
             index = isinstance(message, wire.Note) and message.kind == INDEX
-            self.ended = index or isinstance(message, wire.Bye)
+            self.has_end = index or isinstance(message, wire.Bye)
             if isinstance(message, wire.Hello):
                 self._unpacking = Unpacking(message)
             if isinstance(message, wire.Packed):

@@ -220,8 +220,8 @@ class Recording:
             self._damages[at] = f"damaged at byte {at}: {error}"
         else:
             fields = _fields(last)
-            ended = fields.get("type") == "bye" or fields.get("kind") == INDEX
-            if at == self._size and not ended and not self.growing:
+            has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
+            if at == self._size and not has_end and not self.growing:
                 self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 
@@ -286,7 +286,7 @@ class RecordingDirectory:
         self._current = self._parts[0]
 
     def _opened(self) -> Iterator[Recording]:
-        opened = 0
+        count = 0
         for path in sorted(self.path.glob(f"*{ENDING}"))[-MAX_PARTS:]:
             try:
                 part = Recording(path)
@@ -294,9 +294,9 @@ class RecordingDirectory:
                 if path.exists():  # a ring that goes on drops its oldest part
                     self._failures.append(str(failed))
             else:
-                opened += 1
+                count += 1
                 yield part
-        if not opened:
+        if not count:
             why = self._failures[0] if self._failures else "it is a directory without parts"
             raise _no_recording(self.path, why)
 
@@ -394,14 +394,14 @@ class PipedRecording:
         else:
             if self._reader.decoder.cut:
                 self.damage = f"cut after byte {self.at}: the last message is not all there"
-            elif not self._reader.ended:
+            elif not self._reader.has_end:
                 self.damage = f"cut after byte {self.at}: it has no end"
 
 
 Source = AnyRecording | PipedRecording
 
 
-def opened(path: Path | None) -> Source:
+def open_source(path: Path | None) -> Source:
     """The recording or stream of a file, a directory or a pipe; None: of stdin. Raises Failed where
     there is nothing to read."""
     if path is None:
@@ -417,7 +417,7 @@ def opened(path: Path | None) -> Source:
         raise cannot(f"read {path}", error) from None
 
 
-def ended(name: object, source: Source) -> int:
+def report_damage(name: object, source: Source) -> int:
     """Reports what was wrong with a source that was read, and whether it is still being written.
     Returns the exit status."""
     if source.growing:
@@ -428,7 +428,7 @@ def ended(name: object, source: Source) -> int:
     return DAMAGED
 
 
-def same(source: Path | None, path: Path) -> bool:
+def is_same_file(source: Path | None, path: Path) -> bool:
     """Whether the source is the file there."""
     with contextlib.suppress(OSError):
         read = os.fstat(sys.stdin.fileno()) if source is None else source.stat()

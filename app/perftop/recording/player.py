@@ -150,7 +150,7 @@ class PlayClock:
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
 
 
-def reach(recording: AnyRecording) -> tuple[int, int]:
+def frame_range(recording: AnyRecording) -> tuple[int, int]:
     """Raw ns of the first frame and of the last message. Raises Failed where there is no sample to
     show."""
     first: list[int] = []

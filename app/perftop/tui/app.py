@@ -20,7 +20,7 @@ from perftop.base.text import utf8
 from perftop.process import launch as batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link
-from perftop.process.streams import Stream, attached
+from perftop.process.streams import Stream, open_stream
 from perftop.recording.writer import ScreenRecorder
 from perftop.session import episode_navigation, marks
 from perftop.session.history import History
@@ -327,7 +327,7 @@ def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) ->
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     greeting = first_run.hint(keys.captions(config.keys))
     app = PerfTopApp(
-        lambda: attached(probe, anew=True), interval_ns, config, pace=probe.pace,
+        lambda: open_stream(probe, anew=True), interval_ns, config, pace=probe.pace,
         link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,
     )  # fmt: skip
     return show(app, mouse=mouse)

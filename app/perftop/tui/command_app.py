@@ -25,7 +25,7 @@ from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
 from perftop.process.signals import on_signal
-from perftop.process.streams import REST_S, ProbeStream, attached
+from perftop.process.streams import REST_S, ProbeStream, open_stream
 from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
@@ -291,7 +291,12 @@ def run(
     run, or if the stream or the app failed."""
     plain = not utf8()
     app = AroundApp(
-        console, lambda: attached(probe), interval_ns, config, link=lambda: probe.link, ascii_=plain
+        console,
+        lambda: open_stream(probe),
+        interval_ns,
+        config,
+        link=lambda: probe.link,
+        ascii_=plain,
     )
     asyncio.run(_run(app, mouse=mouse))
     done, failure = app.ran, app.failure

@@ -27,7 +27,15 @@ from perftop.base.text import utf8
 from perftop.recording import episode_index
 from perftop.recording.file import GROWING, UNCHECKED, AnyRecording
 from perftop.recording.file import recording as opened
-from perftop.recording.player import BATCH_S, BREATH_S, END_NS, Playback, PlayClock, Seeker, reach
+from perftop.recording.player import (
+    BATCH_S,
+    BREATH_S,
+    END_NS,
+    Playback,
+    PlayClock,
+    Seeker,
+    frame_range,
+)
 from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import MOST_TOGETHER
@@ -53,7 +61,7 @@ class ReplayApp(PerfTopApp):
         interval_ns = max(interval_ns, recording.hello.sample_ns)
         super().__init__(None, interval_ns, config, ascii_=ascii_, clock=clock)
         self._recording = recording
-        self._reach_ns = reach(recording)
+        self._reach_ns = frame_range(recording)
         self._passage: Playback | None = None
         self._pace = PlayClock()
         self._playing = asyncio.Event()

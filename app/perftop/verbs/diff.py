@@ -15,7 +15,7 @@ from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import NUMBERS, of_event
 from perftop.output.compare.reading import Foreign, Reading, from_lines
 from perftop.output.compare.recorded import Recorded
-from perftop.recording.file import GROWING, opened
+from perftop.recording.file import GROWING, open_source
 
 MOST_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
@@ -97,7 +97,7 @@ def _read(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
 
 
 def _recorded(path: Path, damaged: list[str], *, by_mark: bool) -> list[Reading]:
-    with opened(path) as source:
+    with open_source(path) as source:
         recorded = Recorded(source.hello, by_mark=by_mark)
         found = recorded.readings(source.messages())
     if not found:

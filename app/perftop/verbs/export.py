@@ -23,7 +23,7 @@ from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
 from perftop.output.export.table import Delimited
-from perftop.recording.file import UNCHECKED, Source, ended, opened, same
+from perftop.recording.file import UNCHECKED, Source, is_same_file, open_source, report_damage
 from perftop.session import filter as filters
 from perftop.session.session import MOST_TOGETHER, Session
 
@@ -55,7 +55,7 @@ def run(options: Options) -> int:
     measures = chosen(options.metrics)
     if options.form == "parquet":
         pyarrow()
-    with opened(options.source) as source:
+    with open_source(options.source) as source:
         every_ns = _every_ns(options.every_ns, source.hello)
         session = Session(source.hello)
         cpus = None if options.cpus is None else _selected(session, options.cpus)
@@ -80,7 +80,7 @@ def run(options: Options) -> int:
     name = options.source or "stdin"
     if not source.checked:
         complain(f"{name}: {UNCHECKED}")
-    return ended(name, source)
+    return report_damage(name, source)
 
 
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
@@ -118,7 +118,7 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
         if options.form == "parquet" and sys.stdout.isatty():
             raise Failed("parquet cannot go to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
-    if same(options.source, path):
+    if is_same_file(options.source, path):
         raise Failed(f"{path} is the input: it cannot be the output as well", USAGE)
     return new_file.create(path, force=options.force)
 

@@ -10,7 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
+from perftop.base.text import colours, did_you_mean, full_terminal, in_ascii, utf8
 from perftop.docs import page
 from perftop.docs import page as terminal
 
@@ -49,7 +49,7 @@ def _unknown(topic: str, verbs: Mapping[str, ArgumentParser]) -> str:
     text = f"there is no page {topic!r}"
     if named := [each for each in page.topics() if page.names_word(page.read(each), topic)]:
         return f"{text}; {', '.join(named)} tell of it" if named[1:] else f"{text}; see {named[0]}"
-    near = meant(topic, [*page.topics(), *verbs])
+    near = did_you_mean(topic, [*page.topics(), *verbs])
     return text + (near or f"; there are {', '.join(page.topics())}")
 
 

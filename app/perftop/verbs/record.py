@@ -15,7 +15,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, meant, utf8
+from perftop.base.text import did_you_mean, in_ascii, utf8
 from perftop.model.episode import KINDS
 from perftop.output.live_measurement import Beside
 from perftop.output.sentences import CAUSES
@@ -298,7 +298,7 @@ def kinds(text: str | None) -> tuple[str, ...]:
     known = [*KINDS, *CAUSES]
     for name in names:
         if name not in known:
-            near = meant(name, known)
+            near = did_you_mean(name, known)
             raise Failed(f"--on: no episode is {name!r}{near}; there are {', '.join(KINDS)}", USAGE)
     return names
 

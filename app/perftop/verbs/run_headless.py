@@ -20,7 +20,7 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.process.command_window import HANDLED_SIGNALS, CommandWindow
 from perftop.process.launch import started
 from perftop.process.signals import ENDS, ignore, on_signal
-from perftop.process.streams import ProbeStream, Stream, attached
+from perftop.process.streams import ProbeStream, Stream, open_stream
 
 ENDING = ".perftop"
 MOST_NAME = 64
@@ -84,7 +84,7 @@ async def _one(work: Work, argv: list[str], most_s: float, tasks: list[asyncio.T
     bracket = work.bracket
     try:
         probe = started(argv)
-        async with attached(probe) as stream:
+        async with open_stream(probe) as stream:
             if probe.link is not None:
                 probe.link.end_within(most_s)
             if bracket is not None:

@@ -15,7 +15,7 @@ from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.summary import text
 from perftop.output.summary.phase import Phase, json_line, phase
-from perftop.recording.file import ended, opened
+from perftop.recording.file import open_source, report_damage
 from perftop.session import marks
 from perftop.session.session import MOST_TOGETHER, Session
 
@@ -53,7 +53,7 @@ def run(
     as_json: bool = False,
 ) -> int:  # fmt: skip
     """Runs the verb; returns the exit status. Raises Failed."""
-    with opened(file) as source:
+    with open_source(file) as source:
         whole, divided = Session(source.hello), Session(source.hello)
         span = _span(since, until, source.hello)
         for session in (whole, divided):
@@ -68,7 +68,7 @@ def run(
     if by_mark and not phases.found:
         raise Failed(f"{file}: it has no mark with a sample behind it", USAGE)
     _print(whole, phases.found, as_json=as_json)
-    return ended(file, source)
+    return report_damage(file, source)
 
 
 def _play(

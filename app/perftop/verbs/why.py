@@ -21,7 +21,7 @@ from perftop.output.why.report import report
 from perftop.process.command_window import CommandWindow
 from perftop.process.job import Job
 from perftop.process.streams import REST_S, Stream
-from perftop.recording.file import ended, opened
+from perftop.recording.file import open_source, report_damage
 from perftop.session.session import Session
 from perftop.verbs.run_headless import attend, destination
 
@@ -137,8 +137,8 @@ def run(options: Options) -> int:
 
 
 def _read(why: Why, path: Path) -> int:
-    with opened(None if str(path) == "-" else path) as source:
+    with open_source(None if str(path) == "-" else path) as source:
         why.begin(source.hello)
         why.take(source.messages())
     why.finish()
-    return ended(path, source) or (0 if why.told else USAGE)
+    return report_damage(path, source) or (0 if why.told else USAGE)

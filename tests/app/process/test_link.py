@@ -20,7 +20,7 @@ from perftop.base.errors import Failed
 from perftop.process import link, ssh, streams
 from perftop.process.launch import Probe
 from perftop.process.link import StreamJoiner
-from perftop.process.streams import attached
+from perftop.process.streams import open_stream
 from perftop.session.session import Session
 
 OS = ("stream", "--source", "os", "--sample", "0.05")
@@ -43,7 +43,7 @@ def read(
     found: list[wire.Message] = []
 
     async def take() -> None:
-        async with attached(Probe(ssh.command("n7", OS)), anew=anew) as stream:
+        async with open_stream(Probe(ssh.command("n7", OS)), anew=anew) as stream:
             async for messages in stream:
                 found.extend(messages)
                 if enough(found, PROBES[-1]):
@@ -149,7 +149,7 @@ def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
 
     async def both() -> None:
         repairing = asyncio.create_task(repair())
-        async with attached(Probe(ssh.command("n7", OS))) as stream:
+        async with open_stream(Probe(ssh.command("n7", OS))) as stream:
             found: list[wire.Message] = []
             async for messages in stream:
                 found += messages

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_NS, Playback, Seeker, reach
+from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import History, edges
 from perftop.session.session import Session
@@ -131,7 +131,7 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
     was = Session(hello, History(hello))
     at = 0
     with Recording(path) as recording:
-        assert reach(recording) == (begin_ns, max(m.time_ns for m in messages))
+        assert frame_range(recording) == (begin_ns, max(m.time_ns for m in messages))
         for second in seconds:
             time_ns = begin_ns + second * S
             later = (i for i, m in enumerate(messages) if m.time_ns >= time_ns)

@@ -16,7 +16,13 @@ from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
 from perftop.model.episode import Episode
 from perftop.recording import ring as black_box
-from perftop.recording.file import GROWING, RecordingDirectory, ended, opened, recording
+from perftop.recording.file import (
+    GROWING,
+    RecordingDirectory,
+    open_source,
+    recording,
+    report_damage,
+)
 from perftop.recording.ring import KEPT, Ring
 from perftop.session.session import Session
 
@@ -155,7 +161,7 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
         assert (parts.damage or "").endswith(f" ({last.name})")
     last.write_bytes(data[:3])  # not even its hello is there
     assert times(path)[-1] == 60 * S - SAMPLE
-    with opened(path) as source:
+    with open_source(path) as source:
         assert len(list(source.messages())) == 600
         assert (source.damage or "").startswith("not whole: ")
 
@@ -168,9 +174,9 @@ def test_while_it_is_written_nothing_is_said_to_lack(
     feed(box, 0, 5)
     (path / "000000.part").symlink_to("gone")  # as one that goes after it was listed
     for growing in (True, False):
-        with opened(path) as source:
+        with open_source(path) as source:
             assert len(list(source.messages())) == 50
-        assert ended("box", source) == 0
+        assert report_damage("box", source) == 0
         assert capsys.readouterr().err == (f"perftop: box: {GROWING}\n" if growing else "")
         if growing:
             box.end()

@@ -11,7 +11,7 @@ from math import isfinite
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.process import launch, ssh
-from perftop.process.streams import Member, connected, listen
+from perftop.process.streams import Member, listen, open_connection
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
 from perftop.session.fleet.machine import Machine
@@ -74,7 +74,7 @@ class LiveSource:
     async def run(self) -> None:
         await listen(
             [
-                Member(partial(connected, ear.argv, self._count), ear, self.every_s)
+                Member(partial(open_connection, ear.argv, self._count), ear, self.every_s)
                 for ear in self._ears
             ]
         )
