@@ -179,6 +179,22 @@ def test_a_disk_that_does_not_read_is_told() -> None:
         Recording(Path("/proc/self/mem"))
 
 
+class BrokenDisk:
+    def seek(self, _: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    def close(self) -> None: ...
+
+
+def test_a_disk_that_fails_later_is_damage(tmp_path: Path) -> None:
+    with opened(tmp_path, recorded(HELLO, FOUND, end=True).data) as recording:
+        recording._file.close()
+        recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
+        assert list(recording.messages()) == []
+        at = recording._begin
+        assert recording.damage == f"unreadable after byte {at}: Input/output error"
+
+
 def first_is_missing(blocks: array[int]) -> None:
     del blocks[:2]
 
