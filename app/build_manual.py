@@ -1,5 +1,5 @@
 """The build_py of perftop: also writes man pages and completion scripts, which the wheel installs
-below share/, and says what the source archive holds. `[tool.setuptools.cmdclass]` names it."""
+below share/, and lists what the source archive holds. `[tool.setuptools.cmdclass]` names it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETIONS = {
     "fish": "share/fish/vendor_completions.d/perftop.fish",
 }
 ARCHIVED = (".ci", ".github", "app", "probe", "screenshots", "tests")
-"""What a stranger needs to build, test and change perftop, beside the files at the top."""
+"""Folders that are needed to build, test and change perftop, beside the files at the top."""
 MADE = {".pyc", ".so"}
 """Endings of files that are made and not kept."""
 

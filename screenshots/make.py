@@ -31,8 +31,8 @@ import fleets
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perftop.process.link import Way
-from perftop.process.probe_stream import Stream
+from perftop.process.link import LinkState
+from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.session.fleet.fleet import Fleet
@@ -68,7 +68,7 @@ class Picture:
     """Many machines; the scenario says where they are."""
     facts: tuple[str, ...] = ()
     """What they cost."""
-    way: Way | None = None
+    way: LinkState | None = None
     """The link to the machine, which is far away."""
 
 
@@ -98,7 +98,11 @@ PICTURES = [
         replayed=True,
     ),
     Picture(
-        "remote", "throttle,cpus=32,packages=2", 33, (160, 44), way=Way("n007", 0.0184, 11_600.0)
+        "remote",
+        "throttle,cpus=32,packages=2",
+        33,
+        (160, 44),
+        way=LinkState("n007", 0.0184, 11_600.0),
     ),
     Picture(
         "fleet",

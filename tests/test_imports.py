@@ -174,7 +174,7 @@ def test_the_first_picture_waits_for_no_library() -> None:
     """It stands while numpy and Textual are imported."""
     found = loaded(
         "import perftop.cli, perftop.tui.config, perftop.tui.first_picture\n"
-        "import perftop.process.batches, perftop.process.launch"
+        "import perftop.process.launch"
     )
     assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
 

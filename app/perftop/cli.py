@@ -13,8 +13,8 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
-from perftop.base.text import meant
+from perftop.base.errors import USAGE, Failed, cannot_write, complain, discard
+from perftop.base.text import did_you_mean
 from perftop.verbs import (
     diff,
     doctor,
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except OSError as error:
         discard(sys.stdout.fileno())
-        complain(str(unwritten("stdout", error)))
+        complain(str(cannot_write("stdout", error)))
         return 1
     return status
 
@@ -175,7 +175,7 @@ def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     if verb.startswith("-") or verb in verbs:
         return
     program = shutil.which(verb) is not None
-    near = "" if program else meant(verb, [*verbs, *GENERAL])
+    near = "" if program else did_you_mean(verb, [*verbs, *GENERAL])
     text = f"unknown command {verb!r}{near or '; see perftop --help'}"
     if program or (arguments[1:] and not near):
         text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
@@ -195,7 +195,7 @@ def _unexpected(
         takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
         if takers:
             return f"{text}; {first} is for {', '.join(takers[:3])}"
-        near = meant(first, by_verb.get(verb, ())) if first.startswith("--") else ""
+        near = did_you_mean(first, by_verb.get(verb, ())) if first.startswith("--") else ""
         return text + (near or f"; see perftop {verb} --help")
     if verb == "record" and not left[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"

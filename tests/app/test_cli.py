@@ -193,7 +193,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(options, "probe_command", command)
     monkeypatch.setattr(job, "Job", lambda *_, **__: contextlib.nullcontext(waiting))
     console = SimpleNamespace(job=waiting)
-    monkeypatch.setattr(job_terminal, "Console", lambda *_: contextlib.nullcontext(console))
+    monkeypatch.setattr(job_terminal, "JobTerminal", lambda *_: contextlib.nullcontext(console))
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     at_terminal(monkeypatch)
     return asked

@@ -19,12 +19,12 @@ import pytest
 from command import here
 from exported import counted, record
 
-from perftop.base import new_file, own_directory
+from perftop.base import files
 from perftop.base.errors import Failed
-from perftop.process import unix_socket
-from perftop.recording import index_cache
+from perftop.process import sockets
+from perftop.recording import episode_index
 from perftop.recording.ring import KEPT, Ring
-from perftop.recording.writer import Tape
+from perftop.recording.writer import Writer
 from perftop.verbs.exporter import FILE_S, Exporter
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
@@ -167,7 +167,7 @@ def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) ->
     fill(box)
     assert box.news == []
     assert " MB" not in box.told
-    box._most_bytes = 1000
+    box._max_bytes = 1000
     fill(box, 40)
     assert sorted(os.listdir(kept)) == [
         "20250101-000000-steal.perftop", "20250101-000001-steal.perftop",
@@ -260,12 +260,12 @@ def test_a_file_is_not_written_where_another_user_says(
 def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes: Path) -> None:
     with nobody():
         os.mkdir("theirs")
-    tape = Tape(shared / "theirs/out", HELLO)
+    writer = Writer(shared / "theirs/out", HELLO)
     with nobody():
         os.rename("theirs", "away")
         os.symlink(homes, "theirs")
-    tape.end()
-    tape.drop()
+    writer.end()
+    writer.drop()
     assert Path("away/out").exists()
 
 
@@ -281,9 +281,9 @@ def test_a_ring_says_at_its_end_how_much_it_is(shared: Path) -> None:
 
 
 def test_what_replaced_our_file_is_left(shared: Path) -> None:
-    made = new_file.replace(Path("out"), b"ours")
-    new_file.replace(Path("out"), b"of another perftop")
-    own_directory.remove(Path("out"), made)
+    made = files.replace(Path("out"), b"ours")
+    files.replace(Path("out"), b"of another perftop")
+    files.remove(Path("out"), made)
     assert Path("out").exists()
 
 
@@ -320,12 +320,12 @@ def test_a_cache_that_is_not_ours_is_left(
     with nobody():
         os.makedirs("cache/perftop")
         os.symlink(homes, "cache/perftop/episodes")
-    index_cache.keep(recording, index_cache.name(recording), b"found")
-    assert index_cache.read(recording) is None
+    episode_index.keep(recording, episode_index.cache_name(recording), b"found")
+    assert episode_index.cached_index(recording) is None
     os.unlink("cache/perftop/episodes")
     os.mkdir("cache/perftop/episodes", 0o700)
-    index_cache.keep(recording, index_cache.name(recording), b"found")
-    assert index_cache.read(recording) == b"found"
+    episode_index.keep(recording, episode_index.cache_name(recording), b"found")
+    assert episode_index.cached_index(recording) == b"found"
 
 
 # --- what goes on working
@@ -338,23 +338,23 @@ def test_ways_of_ones_own_go_on_working(shared: Path, tmp_path: Path) -> None:
         os.symlink("mine", "link")
         os.symlink("file", "mine/out")
         for _ in range(2):
-            with new_file.create(Path("link/out"), force=True) as file:
+            with files.create(Path("link/out"), force=True) as file:
                 file.write(b"x")
         assert Path("mine/file").read_bytes() == b"x"
-        Tape(Path("link/tape"), HELLO).end()
+        Writer(Path("link/recording"), HELLO).end()
         Ring(Path("link/../link/box"), HELLO, S, SMALL).end()
-        new_file.replace(Path("link/text"), b"x")
+        files.replace(Path("link/text"), b"x")
         os.symlink("loop", "loop")
         with pytest.raises(Failed, match=r"^cannot write loop: more than 40 links on the way"):
-            new_file.create(Path("loop"), force=True)
-        with unix_socket.at_path(Path("link/s")):
+            files.create(Path("loop"), force=True)
+        with sockets.listening_socket(Path("link/s")):
             assert Path("mine/s").is_socket()
         assert not Path("mine/s").exists()
     for path in ("/dev/null", "/dev/full", "/dev/fd/1", "/proc/self/fd/1"):
-        new_file.create(Path(path), force=True).close()
+        files.create(Path(path), force=True).close()
     with (tmp_path / "theirs").open("wb") as file:  # as `sudo perftop … -o /dev/stdout >FILE`
         os.fchown(file.fileno(), 65534, 65534)
-        with new_file.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
+        with files.create(Path(f"/dev/fd/{file.fileno()}"), force=True) as again:
             again.write(b"x")
     assert (tmp_path / "theirs").read_bytes() == b"x"
 
@@ -367,14 +367,14 @@ def after_bind(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]]
     """Lets the other user act between bind and what follows."""
 
     def arrange(act: Callable[[], None]) -> None:
-        bound = unix_socket.bound
+        bound = sockets.start_listening
 
         def and_then(*arguments: object) -> None:
             bound(*arguments)  # type: ignore[arg-type]
             with nobody():
                 act()
 
-        monkeypatch.setattr(unix_socket, "bound", and_then)
+        monkeypatch.setattr(sockets, "start_listening", and_then)
 
     return arrange
 
@@ -408,11 +408,11 @@ def test_a_socket_is_nobody_elses_to_replace(
     path = shared / "at/s"
     if said is not None:
         raises = pytest.raises(Failed, match=f"^cannot listen on unix:{path}: .*{said}")
-        with raises, unix_socket.at_path(path, GROUP):
+        with raises, sockets.listening_socket(path, GROUP):
             pass
         assert not attempts
         return
-    with unix_socket.at_path(path, GROUP):
+    with sockets.listening_socket(path, GROUP):
         assert attempts
         found = path.lstat()
         assert stat.S_ISSOCK(found.st_mode)
@@ -434,7 +434,7 @@ def test_a_directory_above_a_socket_may_be_swapped(
     (homes.parent / "elsewhere").mkdir()
     (homes.parent / "elsewhere/s").write_text("precious", encoding="ascii")
     after_bind(swap)
-    with unix_socket.at_path(shared / "theirs/run/s", GROUP):
+    with sockets.listening_socket(shared / "theirs/run/s", GROUP):
         assert Path("theirs/away/s").stat().st_gid == GROUP
     assert not Path("theirs/away/s").exists()
     found = (homes.parent / "elsewhere/s").stat()
@@ -451,7 +451,7 @@ def test_a_directory_above_a_socket_is_swapped_before_bind(
         os.mkdir("theirs")
     os.mkdir("theirs/run")
     os.chmod("theirs/run", 0o1777)  # noqa: S103 - as /tmp is
-    bound = unix_socket.bound
+    bound = sockets.start_listening
 
     def swapped(*arguments: object) -> None:
         with nobody(), socket.socket(socket.AF_UNIX) as theirs:
@@ -463,8 +463,8 @@ def test_a_directory_above_a_socket_is_swapped_before_bind(
             os.link(homes / "out", "theirs/away/s")
         bound(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(unix_socket, "bound", swapped)
+    monkeypatch.setattr(sockets, "start_listening", swapped)
     raises = pytest.raises(Failed, match="another user replaced its directory")
-    with raises, unix_socket.at_path(shared / "theirs/run/s", GROUP):
+    with raises, sockets.listening_socket(shared / "theirs/run/s", GROUP):
         pass
     assert Path("theirs/away/s").stat().st_gid != GROUP

@@ -25,7 +25,7 @@ def played(cpus: int, report: int) -> None:
     """The app in this process, on a simulated machine whose every frame is noted as it arrives."""
     from perfprobe import wire
     from perfprobe.sources.sim.source import open_sim
-    from perftop.process.probe_stream import Stream
+    from perftop.process.streams import Stream
     from perftop.tui.app import PerfTopApp
 
     async def stream() -> AsyncIterator[list[wire.Message]]:

@@ -23,7 +23,7 @@ from waiting import wait  # noqa: E402
 
 from perfprobe import wire  # noqa: E402
 from perftop.process.launch import probe_command  # noqa: E402
-from perftop.process.probe_stream import spawn  # noqa: E402
+from perftop.process.streams import spawn  # noqa: E402
 
 MOST_BYTES = {"os": 4_000, "sim:smt-mix,cpus=2,packages=1": 4_000, "sim:smt-mix,cpus=256": 60_000}
 READERS = (1, 51)

@@ -16,7 +16,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.model.delta import Doubt
-from perftop.recording.source import opened
+from perftop.recording.file import open_source
 from perftop.session.session import MAX_BATCH, Session
 
 SAMPLE_NS = 100_000_000
@@ -63,5 +63,5 @@ if __name__ == "__main__":
     for scenario in SCENARIOS:
         report(scenario, *simulated(scenario, cpus, seconds))
     for name in ("platinum-8160", "recording-1"):
-        with opened(DATA / name) as source:
+        with open_source(DATA / name) as source:
             report(name, source.hello, iter(source.messages()))

@@ -36,7 +36,7 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording.codec import BLOCK
 from perftop.recording.file import Recording
-from perftop.recording.player import END_NS, Passage, reach
+from perftop.recording.player import END_NS, Playback, frame_range
 from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history import edges
 from perftop.verbs import export
@@ -174,8 +174,8 @@ def exported(path: Path, form: str) -> None:
 
 def replayed(path: Path, share: float) -> None:
     with Recording(path) as recording:
-        first_ns, last_ns = reach(recording)
-        passage = Passage(recording, int(first_ns + share * (last_ns - first_ns)))
+        first_ns, last_ns = frame_range(recording)
+        passage = Playback(recording, int(first_ns + share * (last_ns - first_ns)))
         session = passage.session
         for i, message in enumerate(passage.until(END_NS)):
             session.apply(message)

@@ -33,7 +33,7 @@ from textual.strip import Strip
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop import cli
-from perftop.process.probe_stream import Stream
+from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp

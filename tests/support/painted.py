@@ -18,7 +18,7 @@ from textual.geometry import Size
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.process.probe_stream import Stream
+from perftop.process.streams import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
 

@@ -15,5 +15,5 @@ Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def distinct(values: Ints) -> list[int]:
-    """Ascending. np.unique would import numpy.ma for it: 30 ms and 2 MB."""
+    """The distinct values, ascending. np.unique would import numpy.ma: 30 ms and 2 MB."""
     return sorted({*values.tolist()})

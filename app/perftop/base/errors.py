@@ -24,15 +24,25 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
         self.status = status
 
 
-def unwritten(name: str, error: OSError) -> Failed:
-    """What an error means that came up while `name` was written."""
-    if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
+def cannot(action: str, error: OSError) -> Failed:
+    """The failure of an action, such as `write stdout`, by an error of the system."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:  # this has nothing to do with the file
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
-    return Failed(f"cannot write {name}: {error.strerror or error}")
+    return Failed(f"cannot {action}: {error.strerror or error}")
+
+
+def cannot_write(name: object, error: OSError) -> Failed:
+    return cannot(f"write {name}", error)
+
+
+def unhandled(error: OSError) -> Failed:
+    """The failure by an error that nobody expected. It names the file that it is about, but for
+    writes to an open file, which here is stdout."""
+    return cannot("write stdout" if error.filename is None else f"use {error.filename}", error)
 
 
 def complain(text: str) -> None:
-    """Write lines to stderr. If nobody takes them the exit status still tells."""
+    """Print lines to stderr. If stderr is closed, the exit status still reports the failure."""
     try:
         for line in text.splitlines():
             print(f"perftop: {printable(line)}", file=sys.stderr, flush=True)
@@ -41,7 +51,7 @@ def complain(text: str) -> None:
 
 
 def discard(fd: int) -> None:
-    """Let what is still to be written there come to nothing: flushing it later must not fail."""
+    """Replace a descriptor by /dev/null, so that flushing what is still buffered cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, fd)
@@ -60,4 +70,4 @@ def report(error: BaseException) -> str:
             file.writelines(lines)
     except OSError:
         return f"internal error, and no report could be written: {lines[-1].strip()}"
-    return f"internal error: {lines[-1].strip()[:200]}; the report lies in {Path(name)}"
+    return f"internal error: {lines[-1].strip()[:200]}; the report is in {Path(name)}"

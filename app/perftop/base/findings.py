@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from perftop.base.user_directory import own_content, user_directory
+from perftop.base.files import own_content, replace, user_directory
 
 FORMAT = "perftop selftest 1"
 """Value of the file's `format` key; a file with any other value is ignored."""
 MAX_FILE = 1 << 16
+"""Bytes of the file; a larger one is ignored."""
 
 
 def file() -> Path:
@@ -28,17 +29,15 @@ def keep(answer: Mapping[str, Any]) -> None:
     """Replace the file by the counters that are wrong now. Raises OSError."""
     import json
 
-    from perftop.base import new_file
-
     if answer["boot_id"] is None:
         return
-    path, wrong = file(), [*answer["wrong"], *_standing(answer)]
+    path, wrong = file(), [*answer["wrong"], *_still_wrong(answer)]
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = {key: answer[key] for key in ("boot_id", "time")}
-    new_file.replace(path, json.dumps({"format": FORMAT, **about, "wrong": wrong}).encode())
+    replace(path, json.dumps({"format": FORMAT, **about, "wrong": wrong}).encode())
 
 
-def _standing(answer: Mapping[str, Any]) -> list[str]:
+def _still_wrong(answer: Mapping[str, Any]) -> list[str]:
     """Counters found wrong earlier on this boot and not found right by this answer. A disturbed
     test, or a source without the counter, clears nothing."""
     right: dict[str, bool] = {}
@@ -48,7 +47,7 @@ def _standing(answer: Mapping[str, Any]) -> list[str]:
     for row in answer.get("instruments", ()):
         for name in row["counters"]:
             right[name] = row["verdict"] == "works" and right.get(name, True)
-    before = _wrong(answer["boot_id"])
+    before = _found_wrong(answer["boot_id"])
     return [name for name in before if not right.get(name) and name not in answer["wrong"]]
 
 
@@ -56,23 +55,20 @@ def _standing(answer: Mapping[str, Any]) -> list[str]:
 def verdict(boot_id: str | None) -> str | None:
     """A line that names the counters that selftests of that boot found wrong; None if there are
     none. Cached, so findings made while the screen is open show at its next start."""
-    wrong = _wrong(boot_id) if boot_id is not None else []
+    wrong = _found_wrong(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
 
-def _wrong(boot_id: str) -> list[str]:
-    kept = _read()
-    wrong = kept.get("wrong") if kept is not None and kept.get("boot_id") == boot_id else None
-    whole = isinstance(wrong, list) and all(isinstance(n, str) for n in wrong)
-    return wrong if whole and wrong else []
-
-
-def _read() -> dict[str, Any] | None:
-    """Content of the file if it is a regular file, owned by us, in the format of `keep`."""
+def _found_wrong(boot_id: str) -> list[str]:
+    """Counters in the file, if it is a file of ours in the format of `keep`, of this boot."""
     import json
 
     with suppress(ValueError, RecursionError):
         found = json.loads(own_content(file(), MAX_FILE) or b"")
-        if isinstance(found, dict) and found.get("format") == FORMAT:
-            return found
-    return None
+        if isinstance(found, dict) and (found.get("format"), found.get("boot_id")) == (
+            FORMAT, boot_id,
+        ):  # fmt: skip
+            wrong = found.get("wrong")
+            if isinstance(wrong, list) and all(isinstance(name, str) for name in wrong):
+                return wrong
+    return []

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, variance
-
-from perfprobe.frozen import frozen
 
 LEVEL = 0.95
 """Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
 APART = 3.0
-"""Distance from the median, in MAD scaled to a standard deviation, from which a value is apart."""
+"""Distance from the median, in MAD scaled to a standard deviation, of an outlier."""
 TO_SD = 1.4826
 """Standard deviations of normal noise in a MAD."""
 LEAST_APART = 0.005
-"""Share of the median below which nothing is apart, however close together the others are."""
+"""Distance from the median, as a share of it, below which no value is an outlier, however close
+together the others are."""
 MOST_BLOCKS, FEWEST_BLOCKS = 32, 8
 CORRELATED = 0.7
-"""Most correlation of neighbouring blocks, times the root of their number. A quarter of all pure
+"""Maximum correlation of neighbouring blocks, times the root of their number. A quarter of all pure
 noise has more, which makes its error less well known, but not wrong."""
 FEWEST = 4
-"""Values of which one can be apart."""
+"""Minimum number of values among which there can be an outlier."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """The mean of a population, from a sample."""
 
@@ -53,7 +53,7 @@ class Estimate:
         return not math.isnan(self.error)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Difference:
     """The difference of two means: the second less the first."""
 
@@ -95,7 +95,7 @@ def estimate_of_course(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
 def _pulls(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
-    """How far each block lies above or below the whole, weighted with its size."""
+    """Distance of each block above or below the whole, weighted with its size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     found = [
@@ -127,12 +127,12 @@ def difference(a: Estimate, b: Estimate) -> Difference | None:
 
 
 def least_difference(sd: float, count: float) -> float:
-    """Difference of two means of so many values each that is more than the noise."""
+    """Smallest difference of two means, of `count` values each, that is more than noise."""
     return t_quantile(0.5 + LEVEL / 2, 2 * count - 2) * sd * math.sqrt(2 / count)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Chances corrected by Holm for the number of differences that are looked at together."""
+    """Chances corrected by Holm for the number of differences that are tested together."""
     found, least = [0.0] * len(chances), 0.0
     for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - place) * chances[at]))
@@ -141,7 +141,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def apart(values: Sequence[float]) -> list[int]:
-    """Places of the values that lie APART from the median, ascending."""
+    """Positions of the outliers, ascending."""
     if len(values) < FEWEST:
         return []
     middle = median(values)

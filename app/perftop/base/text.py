@@ -35,8 +35,8 @@ _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 def _shows(sign: str) -> bool:
-    """Whether a terminal draws this character as itself, in a cell of its own. Controls, marks of
-    direction and characters without width do not."""
+    """Whether a terminal draws this character as itself, in a cell of its own. It does not draw
+    controls, marks of direction and characters without width."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
@@ -49,8 +49,8 @@ def printable(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Untrusted text for a data format: the same characters, but for the ends of lines, are written
-    as in JSON, \\u001b."""
+    """Untrusted text for a data format: characters that `printable` replaces, but for the ends of
+    lines, are written as in JSON, \\u001b."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(sign if sign == "\n" or _shows(sign) else _escape(sign) for sign in text)
@@ -67,16 +67,14 @@ def safe(text: str, most: int) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-NARROWEST = 40
-"""Cells: minimum width of wrapped lines; a narrower terminal wraps them itself."""
-
-
+MIN_WIDTH = 40
+"""Minimum width of wrapped lines, in cells; a narrower terminal wraps them itself."""
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![A-Za-z]))")
 """The space between a number and its unit."""
 
 
 def folded(text: str, width: int, **options: Any) -> list[str]:
-    """`textwrap.wrap`, which does not part a number and its unit."""
+    """`textwrap.wrap`, but a number and its unit stay together."""
     lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
     return [line.replace("\u00a0", " ") for line in lines]
 
@@ -85,7 +83,7 @@ def wrapped(text: str, width: int, indent: int) -> list[str]:
     """The text in lines of `width` cells, all but the first of them indented. Words stay whole,
     because many are options, names of events or parts of commands."""
     return folded(
-        text, max(width, 2 * indent, NARROWEST), subsequent_indent=" " * indent,
+        text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
@@ -119,7 +117,7 @@ def colours(stream: TextIO) -> bool:
 
 
 def painted(text: str, code: str) -> str:
-    """The text in a look of the terminal's own, by its SGR code; without one, as it is."""
+    """The text with an SGR code of the terminal; without a code, unchanged."""
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
@@ -165,15 +163,15 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def columns(counts: Sequence[int], signs: str) -> str:
-    """A character for each count: the highest has the last of the signs, none the first, and one
-    more than none is seen."""
+    """A chart in one line, with a sign for each count: the last sign for the highest count, the
+    first for 0, and for a 1 never the first."""
     highest, last = max(counts, default=0), len(signs) - 1
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """Words to add to an answer; '' if nothing is like it."""
-    import difflib  # few ask
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to append to a message; '' if no known word is similar."""
+    import difflib  # seldom needed
 
     near = difflib.get_close_matches(word.partition("=")[0], list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,5 +1,5 @@
 """What the parser of perftop accepts, as completion and man pages need it: verbs, their options,
-and what a value may be. Names that the parser does not know (metrics, scenarios, kinds of episodes)
+and possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes)
 come from tables of the pages, which are tested against the code and can be read without numpy."""
 
 from __future__ import annotations
@@ -7,42 +7,37 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from perfprobe.frozen import frozen
 from perftop.docs.page import cells, read, topics
 
 Kind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
-"""`list`: words with commas in between; `events`: so, with those of this machine's PMU."""
+"""Kinds of values. `list`: words with commas in between; `events`: the same, with those of this
+machine's PMU."""
 
 
-@frozen
-class Values:
-    """What may be typed as a value."""
-
-    kind: Kind = "none"
-    words: tuple[str, ...] = ()
-
-
-@frozen
+@dataclass(frozen=True, slots=True)
 class Option:
     names: tuple[str, ...]
+    """None for a positional, which has its metavar in the usage."""
     metavar: str
     """'' for one without a value."""
     help: str
-    values: Values
+    kind: Kind
+    """Kind of its value."""
+    words: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Verb:
     name: str
     help: str
     parser: argparse.ArgumentParser
     options: tuple[Option, ...]
     positionals: tuple[Option, ...]
-    """Their names are what stands in the usage."""
 
 
 def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
@@ -83,7 +78,7 @@ _KNOWN: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "demo SCENARIO[,KEY=VALUE…]": ("words", lambda: names("sim", "scenario")),
     "help TOPIC": ("words", topics),
 }
-"""By option, or by verb and name of a positional."""
+"""Values by option, or by verb and name of a positional."""
 
 
 def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
@@ -92,29 +87,31 @@ def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
     for action in parser._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             continue
-        shown = "" if action.nargs == 0 else _metavar(action)
+        if action.nargs == 0:
+            metavar = ""
+        elif action.choices is not None:
+            metavar = "|".join(map(str, action.choices))
+        else:
+            metavar = str(action.metavar or action.dest.upper())
         found = Option(
-            tuple(action.option_strings), shown, action.help or "", _values(name, action, shown)
+            tuple(action.option_strings),
+            metavar,
+            action.help or "",
+            *_values(name, action, metavar),
         )
         (options if action.option_strings else positionals).append(found)
     return Verb(name, text, parser, tuple(options), tuple(positionals))
 
 
-def _metavar(action: argparse.Action) -> str:
-    if action.choices is not None:
-        return "|".join(map(str, action.choices))
-    return str(action.metavar or action.dest.upper())
-
-
-def _values(verb: str, action: argparse.Action, metavar: str) -> Values:
+def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tuple[str, ...]]:
     if not metavar:
-        return Values()
+        return "none", ()
     if action.choices is not None:
-        return Values("words", tuple(map(str, action.choices)))
+        return "words", tuple(map(str, action.choices))
     key = max(action.option_strings, key=len, default=metavar)
     if (found := _KNOWN.get(key) or _KNOWN.get(f"{verb} {key}")) is not None:
         kind, words = found
-        return Values(kind, tuple(words()))
+        return kind, tuple(words())
     if "FILE" in metavar or metavar in {"OUT", "A", "B", "PATH", "unix:PATH"}:
-        return Values("files")
-    return Values("directories" if metavar == "DIR" else "none")
+        return "files", ()
+    return "directories" if metavar == "DIR" else "none", ()

@@ -27,29 +27,24 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
         found[f"perftop-{verb.name}.1"] = _verb(verb, pages)
     for page in pages:
         found[f"perftop-{page.topic}.7"] = _topic(page)
-    return {
-        name: _ascii("\n".join(["'\\\" t", _head(name, version, date), *_tidy(lines), ""]))
-        for name, lines in found.items()
-    }
+    return {name: _whole(name, lines, version, date) for name, lines in found.items()}
+
+
+def _whole(name: str, lines: list[str], version: str, date: str) -> str:
+    """The page with its head, in ASCII: other characters are named by their numbers, so that its
+    readers need to know no encoding."""
+    title, _, section = name.rpartition(".")
+    head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
+    text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_tidy(lines), ""])
+    return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
 
 
 def _tidy(lines: list[str]) -> Iterator[str]:
-    """Without requests for a gap where there is one already."""
+    """The lines without requests for a gap where there is one already."""
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
     for before, line, after in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
         if line != ".PP" or not (before.startswith(gap) or after.startswith((".TP", ".TS", ".IP"))):
             yield line
-
-
-def _ascii(text: str) -> str:
-    """Other characters by their numbers: without them no encoding has to be known."""
-    return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
-
-
-def _head(name: str, version: str, date: str) -> str:
-    title, _, section = name.rpartition(".")
-    heading = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
-    return f"{heading}\n.nh\n.ad l"
 
 
 def _main(main: Verb, rest: list[Verb], pages: list[Page]) -> list[str]:
@@ -69,7 +64,12 @@ def _main(main: Verb, rest: list[Verb], pages: list[Page]) -> list[str]:
 
 
 def _verb(verb: Verb, pages: list[Page]) -> list[str]:
-    named = [page for page in pages if any(_names(verb.name, block) for block in page.blocks)]
+    word = re.compile(rf"\bperftop {verb.name}\b")
+    named = [
+        page
+        for page in pages
+        if any(word.search(line) for block in page.blocks for line in block.lines)
+    ]
     lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
     lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
     lines += _text(verb.parser.epilog, apart=True)
@@ -77,10 +77,6 @@ def _verb(verb: Verb, pages: list[Page]) -> list[str]:
     also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
     lines += [".SH SEE ALSO", *(f".BR {each}{',' * (each != also[-1])}" for each in also)]
     return lines
-
-
-def _names(verb: str, block: Block) -> bool:
-    return any(re.search(rf"\bperftop {verb}\b", line) for line in block.lines)
 
 
 def _topic(page: Page) -> list[str]:

@@ -1,24 +1,33 @@
-"""The pages of `perftop help`: files of Markdown beside this module, read into blocks.
+"""The pages of `perftop help`: files of Markdown beside this module, read into blocks and drawn for
+a terminal or a pipe.
 
-It understands what the pages use: headings, paragraphs, lists, tables, code between fences, and
+Only what the pages use is understood: headings, paragraphs, lists, tables, code between fences, and
 within a line `code`, **strong** and [links](of.md). Pictures are left out: a terminal shows none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
-from perfprobe.frozen import frozen
+from perftop.base.text import in_ascii
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _ENDS = re.compile(r"#+ |- |\||```|!\[|$")
 """Beginnings of lines that end a paragraph."""
+MARGIN, GAP = 2, 2
+"""Columns before text and between columns of a table."""
+MAX_WIDTH, UNLIMITED = 96, 10_000
+"""Columns of a page, and of a line that is never broken."""
+BOLD, CODE, END = "\x1b[1m", "\x1b[34m", "\x1b[0m"
+_JOINED = "\xa0"
+"""Stands for blanks at which no line may end: within code, and before a percent sign."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Block:
     kind: Kind
     lines: tuple[str, ...]
@@ -27,7 +36,7 @@ class Block:
     """From 1, for headings."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Page:
     topic: str
     title: str
@@ -43,37 +52,38 @@ def topics() -> list[str]:
 def read(topic: str) -> Page:
     text = (resources.files(__package__) / f"{topic}.md").read_text(encoding="utf-8")
     first, *rest = blocks(text)
-    while rest[-1].kind == "heading":  # nothing but pictures below it
+    while rest[-1].kind == "heading":  # there are only pictures below it
         rest.pop()
     return Page(topic, first.lines[0], tuple(rest))
 
 
 def names_word(page: Page, word: str) -> bool:
+    """Whether the page has this word, or its plural."""
     text = "\n".join(line for block in page.blocks for line in block.lines).lower()
     return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
 
 
 def blocks(text: str) -> Iterator[Block]:
-    lines = text.splitlines()
+    found = text.splitlines()
     at = 0
-    while at < len(lines):
-        line = lines[at]
+    while at < len(found):
+        line = found[at]
         end = at + 1
         if line.startswith("```"):
-            end = lines.index("```", end) + 1
-            yield Block("code", tuple(lines[at + 1 : end - 1]))
+            end = found.index("```", end) + 1
+            yield Block("code", tuple(found[at + 1 : end - 1]))
         elif line.startswith("#"):
             marks, _, words = line.partition(" ")
             yield Block("heading", (words,), len(marks))
         elif line.startswith("|"):
-            while end < len(lines) and lines[end].startswith("|"):
+            while end < len(found) and found[end].startswith("|"):
                 end += 1
-            yield Block("table", tuple(row for row in lines[at:end] if not row.startswith("|--")))
+            yield Block("table", tuple(row for row in found[at:end] if not row.startswith("|--")))
         elif line and not line.startswith("!["):
-            while end < len(lines) and not _ENDS.match(lines[end]):
+            while end < len(found) and not _ENDS.match(found[end]):
                 end += 1
             item = line.startswith("- ")
-            words = " ".join(each.strip() for each in lines[at:end]).removeprefix("- ")
+            words = " ".join(each.strip() for each in found[at:end]).removeprefix("- ")
             yield Block("item" if item else "paragraph", (words,))
         at = end
 
@@ -87,3 +97,98 @@ def cells(row: str) -> list[str]:
 def linkless(text: str) -> str:
     """The text with links as their words."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+# --- drawing
+
+
+def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
+    """`colour`: with sequences for a terminal. `unicode`: without it the text is ASCII."""
+    room = max(40, min(width, MAX_WIDTH)) - MARGIN
+    found = [_strong(page.title, colour=colour)]
+    before = ""
+    for block in page.blocks:
+        if (block.kind, before) != ("item", "item"):
+            found.append("")
+        found += _block_lines(block, room, colour=colour)
+        before = block.kind
+    return found if unicode else [in_ascii(line) for line in found]
+
+
+def _block_lines(block: Block, room: int, *, colour: bool) -> list[str]:
+    text = block.lines[0]
+    if block.kind == "heading":
+        return [_strong(text, colour=colour)]
+    if block.kind == "code":
+        return [(" " * (MARGIN + 2) + line).rstrip() for line in block.lines]
+    margin = " " * MARGIN
+    if block.kind == "table":
+        return [margin + line for line in _table([cells(row) for row in block.lines], room, colour)]
+    first, later = ("- ", "  ") if block.kind == "item" else ("", "")
+    filled = _filled(text, room - len(first), colour=colour)
+    return [margin + (later if at else first) + line for at, line in enumerate(filled)]
+
+
+def _strong(text: str, *, colour: bool) -> str:
+    plain = text.replace("`", "")
+    return f"{BOLD}{plain}{END}" if colour else plain
+
+
+def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
+    """The rows, each in as many lines as its highest cell needs. Where they have no room the widest
+    columns shrink first, none below its longest word."""
+    rows = rows if any(rows[0]) else rows[1:]
+    widths, least = (
+        [
+            max(max(map(_shown, _filled(cell, most, colour=colour))) for cell in column)
+            for column in zip(*rows, strict=True)
+        ]
+        for most in (UNLIMITED, 1)
+    )
+    while sum(widths) > room - GAP * (len(widths) - 1):
+        spare = [width if width > low else 0 for width, low in zip(widths, least, strict=True)]
+        if not any(spare):
+            break
+        widths[spare.index(max(spare))] -= 1
+    found = []
+    for at, row in enumerate(rows):
+        filled = [_filled(cell, w, colour=colour) for cell, w in zip(row, widths, strict=True)]
+        for line in range(max(map(len, filled))):
+            parts = [cell[line] if line < len(cell) else "" for cell in filled]
+            padded = (
+                part + " " * (w - _shown(part)) for part, w in zip(parts, widths, strict=True)
+            )
+            found.append((" " * GAP).join(padded).rstrip())
+        if at == 0:
+            found.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
+    return found
+
+
+def _filled(text: str, width: int, *, colour: bool) -> list[str]:
+    """Lines of at most `width` columns, unless a word is longer."""
+    text = re.sub("([0-9]) %", rf"\1{_JOINED}%", linkless(text))
+    text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _JOINED), text)
+    text = re.sub(r"\*\*[^*]*\*\*|\*[^*]*\*", lambda strong: _emphasis(strong[0], colour), text)
+    found: list[str] = []
+    used = 0
+    for word in text.split(" "):
+        shown = re.sub(r"`([^`]*)`", rf"{CODE}\1{END}", word) if colour else word
+        shown = shown.replace(_JOINED, " ")
+        length = _shown(shown)
+        if found and used + 1 + length <= width:
+            found[-1] += f" {shown}"
+            used += 1 + length
+        else:
+            found.append(shown)
+            used = length
+    return found
+
+
+def _emphasis(text: str, colour: bool) -> str:
+    words = text.strip("*").split(" ")
+    return " ".join(f"{BOLD}{word}{END}" if colour else word for word in words)
+
+
+def _shown(text: str) -> int:
+    """Columns of the text on a terminal."""
+    return len(re.sub(r"\x1b\[[0-9]*m", "", text))

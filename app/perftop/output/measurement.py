@@ -12,7 +12,7 @@ from perftop.model.episode import Episode
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line, number
-from perftop.process.command_window import Bracket, Start, is_here
+from perftop.process.command_window import CommandStart, CommandWindow, is_here
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
@@ -24,11 +24,11 @@ class Measurement:
     them."""
 
     def __init__(
-        self, job: Job | None = None, start: Start | None = None, rest_s: float = 0.0
+        self, job: Job | None = None, start: CommandStart | None = None, rest_s: float = 0.0
     ) -> None:
         """`start`: of the job, where several machines are measured around it. `rest_s`: seconds for
         which nobody waits for a sample while the command runs."""
-        self.bracket = None if job is None else Bracket(job, start, rest_s)
+        self.bracket = None if job is None else CommandWindow(job, start, rest_s)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -86,9 +86,9 @@ class Measurement:
 class CommandMeasurement(Measurement):
     """The measurement of a command in a session that goes on afterwards."""
 
-    bracket: Bracket
+    bracket: CommandWindow
 
-    def __init__(self, job: Job, start: Start | None = None, rest_s: float = 0.0) -> None:
+    def __init__(self, job: Job, start: CommandStart | None = None, rest_s: float = 0.0) -> None:
         super().__init__(job, start, rest_s)
         self.job = job
         self.summary: list[str] = []

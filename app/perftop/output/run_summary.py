@@ -14,7 +14,7 @@ from perftop.model.smt import STATES
 from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
 from perftop.output.why_report import run_beside
-from perftop.process.command_window import Bounds, Bracket
+from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Interval
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
@@ -29,7 +29,7 @@ OURS = "perftop", "perfprobe"
 # --- the command
 
 
-def run_line(session: Session, bracket: Bracket) -> Line | None:
+def run_line(session: Session, bracket: CommandWindow) -> Line | None:
     """The command's run, or None without one. All first samples lie before its start, all last
     samples after its end."""
     run = bracket.run

@@ -15,9 +15,8 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perftop.base.format import percent, rough
+from perftop.base.format import length, percent, rough, short_duration, time_of_day
 from perftop.base.text import ranges
-from perftop.base.times import brief, clock, length
 from perftop.model.episode import (
     Bit,
     Cap,
@@ -301,7 +300,7 @@ def _fields(
     if isinstance(simd := evidence.get("simd"), Level):
         fields["{level}"] = Part(str(simd.number))
     if {"first_hz", "steady_hz", "steady_s"} <= evidence.keys():
-        fields["{climb}"] = Part(brief(evidence["steady_s"]), "lost")
+        fields["{climb}"] = Part(short_duration(evidence["steady_s"]), "lost")
         fields["{first}"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
         fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     if "label" in evidence:
@@ -346,7 +345,7 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
         return f"for {so_far} of {whole}"
     runs = any(e.end_ns is None for e in episodes)
     if runs and end_ns - start_ns >= YOUNG_NS:
-        return f"since {clock(session.unix(start_ns))}"
+        return f"since {time_of_day(session.unix(start_ns))}"
     return f"for {whole}"
 
 
@@ -568,6 +567,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_c": lambda value: f"{value:.0f} °C",
     "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
-    "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else brief(value),
+    "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else short_duration(value),
 }
 """Values as text, by the end of the key; the first end that fits is used."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-from perftop.base.format import GHZ, percent, prefixed, rough
+from perftop.base.format import GHZ, percent, prefixed, rough, when
 from perftop.base.text import safe
-from perftop.base.times import when
 from perftop.draw.columns import Column, line, plain
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number

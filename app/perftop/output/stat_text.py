@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perftop.base.format import clock, many, percent, rough, scale
+from perftop.base.format import clock_ghz, length, many, percent, rough, scale, when
 from perftop.base.text import ranges, safe
-from perftop.base.times import length, when
 from perftop.draw.columns import Column
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, cause_of
@@ -283,15 +282,15 @@ def _clock(session: Session, line: Line) -> str:
         return ""
     ceilings = session.whole().ceiling_hz[session.shown_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
-    of = f" of {clock(float(ceilings.mean()))}" if len(ceilings) else ""
+    of = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0
     if below < MIN_WAIT:
-        return f"{clock(measure['mean'])}{of} GHz"
+        return f"{clock_ghz(measure['mean'])}{of} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
     unknown = cause_of("unknown").subject
     why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return f"{clock(measure['mean'])}{of} GHz, below it {rough(below)} of the time{why}"
+    return f"{clock_ghz(measure['mean'])}{of} GHz, below it {rough(below)} of the time{why}"
 
 
 def _used(line: Line) -> list[str]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
-from perftop.base.format import GHZ, many, percent
+from perftop.base.format import GHZ, length, many, percent, time_of_day
 from perftop.base.text import safe
-from perftop.base.times import clock, length
 from perftop.draw.columns import Column
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
@@ -129,7 +128,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         names = ("mean", *PERCENTILES, "min", "max")
         placed = _placed(CELL_WIDTH, *names)
         lasted = length(round(whole.elapsed_s * 1e9))
-        table = [f"from {clock(whole.start)} for {lasted}", table_line(placed, ["", *names])]
+        table = [f"from {time_of_day(whole.start)} for {lasted}", table_line(placed, ["", *names])]
         for one in numbers:
             cells = [shown(one, whole.value(one.key, name)) for name in names]
             table.append(table_line(placed, [_label(one), *cells]))
@@ -172,7 +171,7 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
     found = [
         table_line(wide, ["", *(safe(one.label, MAX_NAME) for one in phases)]),
         table_line(placed, ["", *["mean", "p5"] * len(phases)]),
-        table_line(wide, ["from", *(clock(one.start) for one in phases)]),
+        table_line(wide, ["from", *(time_of_day(one.start) for one in phases)]),
     ]
     for one in numbers:
         cells = [
@@ -215,7 +214,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
         for i, (cause, worst) in enumerate(one.worst):
             parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
             if worst is not None:
-                parts.append(f"worst {clock(session.unix(worst.start_ns))}")
+                parts.append(f"worst {time_of_day(session.unix(worst.start_ns))}")
                 parts += [f"on {where(session.topology, worst.cpus, 12)}"]
                 parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
             sign = KINDS[cause.cause[0]].sign if cause.cause[0] in KINDS else " "

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import many, percent, rough
+from perftop.base.format import length, many, percent, rough
 from perftop.base.text import ranges, safe
-from perftop.base.times import length
 from perftop.model.episode import Cap, Episode
 from perftop.model.kinds import CAPS, KINDS, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Literal, NamedTuple
 
-from perftop.base.format import many, percent, plain, rough
+from perftop.base.format import length, many, percent, plain, rough, time_of_day
 from perftop.base.text import folded, in_ascii, painted, printable
-from perftop.base.times import clock, length
 from perftop.model.kinds import KINDS
 from perftop.output.stat_json import Line, number
 from perftop.output.why_report import MAX_CAUSES, WHOLE, Finding, Report
@@ -203,7 +202,7 @@ def _seen(session: Session, report: Report) -> str:
     parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
     util = session.whole().values.over("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
-    end = clock(session.unix(session.now_ns))
+    end = time_of_day(session.unix(session.now_ns))
     parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")
     bad = f"{many(report.samples, 'sample')}, {report.suspect} suspect"
     parts.append(bad if report.suspect else many(report.samples, "good sample"))

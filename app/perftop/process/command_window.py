@@ -1,4 +1,5 @@
-"""The window around a command: each CPU is read before it starts and again after its end.
+"""The measurement around a command: each CPU is read before the command starts and again after it
+has ended. The run is noted in the stream.
 
 The span between the first and the last sample of a CPU then holds the whole run. Only hello and
 frames are needed, so any stream will do. A simulated machine has its own time: there only the order
@@ -14,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
 from perftop.process.link import Link
@@ -33,19 +34,19 @@ PATIENCE_NS = 1_000_000_000
 """Minimum time to wait as well: under load a CPU may miss many short samples."""
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 """Signals that only we get. The terminal sends the others to the command as well."""
-HEEDED = (signal.SIGINT, signal.SIGQUIT, *PASSED_ON)
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *PASSED_ON)
 ECHO_NS = 500_000_000
 """Time after the command's end in which a signal still counts as the command's: the terminal sent
 it to both, and the command may end before we handle it."""
-_BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
-
-
 LAST_S = 30.0
 """Longest time after the end of a run for which a broken link is tried again."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MAX_ARGV = 4096
+"""Characters of a command line that are kept."""
+_BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Ranges of raw times that hold the first and the last samples of all CPUs, by the clock of
     the machine that was read."""
@@ -59,17 +60,17 @@ class Bounds:
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
-class Start:
+class CommandStart:
     """The one run of a job that several machines are measured around: it starts when all windows
     are open, or have been given up."""
 
     def __init__(self, job: Job, windows: int = 1) -> None:
         self.job = job
         self.links: list[Link] = []
-        """The ways to machines far away."""
+        """Connections to machines far away."""
         self.rests: list[tuple[Callable[[float], None], float]] = []
-        """Who is told to rest while the command runs, and for how many seconds between two
-        reads."""
+        """For each stream that rests while the command runs: what sets its pause between two reads,
+        and the seconds of the pause."""
         self.stopped = False
         """Whether the command must not start any more."""
         self._silent = self._unopened = windows
@@ -97,32 +98,44 @@ class Start:
                 rest(seconds)
 
     def _over(self, _: object) -> None:
-        """Now samples are waited for, but a link that is broken not without end."""
+        """From now on the windows wait for samples, but not for ever for a broken link."""
         for rest, _ in self.rests:
             rest(0.0)
         for link in self.links:
             link.end_within(LAST_S)
 
 
-class Bracket:
+class CommandWindow:
     """The window of one machine around a job: the job starts after its first reads, and it closes
     after the last."""
 
-    def __init__(self, job: Job, start: Start | None = None, rest_s: float = 0.0) -> None:
+    def __init__(self, job: Job, start: CommandStart | None = None, rest_s: float = 0.0) -> None:
         """`start`: shared with other machines; None: there are none. `rest_s`: seconds for which
         nobody waits for a sample while the command runs."""
         self.job, self._rest_s = job, rest_s
-        self._start = start or Start(job)
+        self._start = start or CommandStart(job)
         self.link: Link | None = None
-        """The way to a machine far away; None: it is here."""
+        """The connection to a machine far away; None: it is here."""
         self.far = False
-        """Whether only the order of what comes and goes ties its clock to ours."""
+        """Whether only the order of messages ties its clock to ours."""
         self._heard = self._opened = self._after_echo = False
         self._frames = 0
         """Frames of this phase: before the start, or after the end."""
         self.closed = False
         self.missed: list[int] = []
         """CPUs without a sample at either end: they were offline or could not be read."""
+
+    def reached(self, link: Link | None) -> None:
+        """Sets the connection to the machine. Called before the first message."""
+        self.link = link
+        if link is not None:
+            self._start.links.append(link)
+
+    def reads(self, rest: Callable[[float], None]) -> None:
+        """Sets what makes the stream of this machine pause so many seconds between two reads; 0: it
+        reads whenever something comes. Called before the first message."""
+        if self._rest_s:
+            self._start.rests.append((rest, self._rest_s))
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
@@ -140,34 +153,13 @@ class Bracket:
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
         self._last_ns = self._first_ns.copy()
 
-    @property
-    def _running(self) -> asyncio.Task[Run] | None:
-        return self._start.running
-
-    @property
-    def run(self) -> Run | None:
-        """The run, once the command has ended; None before."""
-        task = self._running
-        over = task is not None and task.done() and not task.cancelled()
-        return task.result() if task is not None and over else None
-
-    @property
-    def bounds(self) -> Bounds | None:
-        if not self.closed or self._simulated or (self.far and not self._after_echo):
-            return None
-        both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
-        if not both.any():
-            return None
-        first, last = self._first_ns[both], self._last_ns[both]
-        return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
-
     def admit(self, frame: wire.Frame) -> bool:
         """Take a frame before the session applies it. False: it was read before we were ready to
         start the command, and would only lengthen the measured time."""
         if not self._heard:
             self._heard = True
             self._start.heard()
-        if self._running is not None or self._frames:
+        if self._start.running is not None or self._frames:
             return True
         return self._start.all_heard and (not self.ours or frame.time_ns >= self._ready_ns)
 
@@ -191,42 +183,20 @@ class Bracket:
             self._start.heard()
         self._open(given_up=True)
 
-    def stop(self) -> None:
-        """The command must not start any more."""
-        self._start.stopped = True
-
     def _open(self, *, given_up: bool) -> None:
         if not self._opened:
             self._opened = True
             self._start.opened(given_up=given_up)
 
-    def _ended(self, frame: wire.Frame, run: Run) -> bool:
-        link = self.link
-        if not self.far or link is None or self._simulated:
-            return self._all(self._last_ns, frame, run.end_ns)
-        if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
-            self._after_echo = True
-            return self._all(self._last_ns, frame, link.echoed.there_ns)
-        link.ping()
-        return link.mute and self._all(self._last_ns, frame)
+    def stop(self) -> None:
+        """Called when the command must not start any more."""
+        self._start.stopped = True
 
-    def reached(self, link: Link | None) -> None:
-        """Sets the way to the machine. Called before the first message."""
-        self.link = link
-        if link is not None:
-            self._start.links.append(link)
-
-    def reads(self, rest: Callable[[float], None]) -> None:
-        """Sets how the stream of this machine is told to be read only once in so many seconds; 0:
-        whenever something comes. Called before the first message."""
-        if self._rest_s:
-            self._start.rests.append((rest, self._rest_s))
-
-    def heed(self, number: int) -> bool:
+    def on_signal(self, number: int) -> bool:
         """Handle a signal. False: the command is not running, so the signal is for us."""
-        if self._running is None:
+        if self._start.running is None:
             return False
-        if self._running.done():
+        if self._start.running.done():
             run = self.run
             return run is not None and number not in PASSED_ON and raw_ns() - run.end_ns < ECHO_NS
         if number in PASSED_ON:
@@ -235,7 +205,35 @@ class Bracket:
 
     async def ended(self) -> Run | None:
         """Wait for the command's end, also if the measurement failed. None: it never started."""
-        return None if self._running is None else await self._running
+        return None if self._start.running is None else await self._start.running
+
+    @property
+    def run(self) -> Run | None:
+        """The run, once the command has ended; None before."""
+        task = self._start.running
+        over = task is not None and task.done() and not task.cancelled()
+        return task.result() if task is not None and over else None
+
+    @property
+    def bounds(self) -> Bounds | None:
+        if not self.closed or self._simulated or (self.far and not self._after_echo):
+            return None
+        both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
+        if not both.any():
+            return None
+        first, last = self._first_ns[both], self._last_ns[both]
+        return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
+
+    def _ended(self, frame: wire.Frame, run: Run) -> bool:
+        """Note the CPUs that the frame read after the end; return whether all were."""
+        link = self.link
+        if not self.far or link is None or self._simulated:
+            return self._all(self._last_ns, frame, run.end_ns)
+        if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
+            self._after_echo = True
+            return self._all(self._last_ns, frame, link.echoed.there_ns)
+        link.ping()
+        return link.mute and self._all(self._last_ns, frame)
 
     def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Note the CPUs that the frame read; return whether no CPU is left to wait for."""
@@ -249,8 +247,7 @@ class Bracket:
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
-        read = self._read(head[:, 4], off) & since
-        new = read & np.isnan(times_ns)
+        new = self._read(head[:, 4], off) & since & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         waits = self._wanted & ~off & np.isnan(times_ns)
         waited_ns = frame.time_ns - self._since_ns
@@ -267,8 +264,73 @@ class Bracket:
 
 
 def is_here(hello: wire.Hello) -> bool:
-    """Whether the kernel that was read is the one that we run on. Where a boot has no name, what
-    runs far away is taken for another."""
+    """Whether the kernel that was read is the one that we run on. Where a boot has no ID, a machine
+    far away is taken for another."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
     return False
+
+
+class RunNotes:
+    """The notes of the start and the end of a run, each once."""
+
+    def __init__(self, job: Job, window: CommandWindow) -> None:
+        self._job, self._window = job, window
+        self._started = self._over = False
+        self._start_ns = 0
+
+    def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
+        """The notes that are due. `now_ns`: time of the newest frame, the only time that a
+        simulated machine has. `over`: nothing more will become known of the run."""
+        job, window = self._job, self._window
+        if job.start_ns > 0 and not self._started:
+            self._started = True
+            data: dict[str, object] = {"pid": job.pid, "argv": argv_text(job.argv)}
+            self._start_ns = job.start_ns if window.ours else now_ns
+            yield wire.Note("run-start", self._start_ns, "recorder", data)
+        if over and self._started and not self._over and (run := window.run) is not None:
+            self._over = True
+            far_ns = self._start_ns + run.end_ns - run.start_ns
+            at_ns = run.end_ns if window.ours else far_ns if window.far else now_ns
+            bounds = window.bounds
+            data = {
+                **run.told(),
+                "first_ns": bounds and bounds.first_ns,  # ranges of the CPUs' first and last reads
+                "last_ns": bounds and bounds.last_ns,
+                "missed": window.missed,
+            }
+            yield wire.Note("run-end", at_ns, "recorder", data)
+
+
+def argv_text(argv: Sequence[str]) -> list[str]:
+    """The command line as valid text, cut to MAX_ARGV characters."""
+    words: list[str] = []
+    left = MAX_ARGV
+    for word in argv:
+        if len(word) > left:
+            return [*words, word[:left].encode(errors="replace").decode() + "…"]
+        words.append(word.encode(errors="replace").decode())
+        left -= len(word) + 1
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a user adds to a measurement: labels, the command, and the interval to report at. It
+    goes into the hello, so that recordings and all that is made of them have it."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str] = ()
+    interval_ns: int | None = None
+
+    def on(self, hello: wire.Hello) -> wire.Hello:
+        """The hello with it, which goes before what the stream already has of the kind."""
+        return replace(
+            hello,
+            labels=hello.labels | dict(self.labels),
+            command=argv_text(self.command) or hello.command,
+            interval_ns=self.interval_ns or hello.interval_ns,
+        )
+
+
+UNNAMED = Identity()

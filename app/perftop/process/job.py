@@ -1,7 +1,7 @@
 """A command that we run: it is forked, held at a gate until we are ready, started and waited for.
 
 It is forked before there are threads or an event loop. The measurement starts while it waits at the
-gate. What our fork used until it became the command is taken off.
+gate. What our fork used until it became the command is subtracted.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ import termios
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn, Self
-
-from perfprobe.frozen import frozen
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 RESIDENT = "/proc/self/statm"
-_OURS = (signal.SIGPIPE, signal.SIGXFSZ)
+"""File with the memory of this process."""
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; they are reset, because the command would inherit that."""
+PEAK_MARGIN = 1.1
+"""Factor above our own memory from which the peak is the command's."""
+CHECK_S = 1.0
+"""Seconds between two checks whether we were stopped ourselves, and may have missed the end."""
+_STARTED = struct.Struct("=q2d3q")
+"""What the fork writes just before it becomes the command: raw time, and what it has used so far,
+in the order of `_used`."""
+RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
+"""Fields of a run beside its times."""
 
 
-SLACK = 1.1
-LOOK_S = 1.0
-"""Seconds between two looks whether we have been stopped ourselves, and saw nothing of the end."""
-_BEGUN = struct.Struct("=q2d3q")
-"""What the fork tells just before it becomes the command: raw time, and what it has used so far, in
-the order of `_used`."""
-COUNTED = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""What is told of a run beside its times."""
-
-
-@frozen
+@dataclass(frozen=True, slots=True)
 class Run:
     """The result of a run."""
 
@@ -51,9 +50,9 @@ class Run:
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """The end may have been so long before `end_ns`, because we were stopped; mostly 0."""
+    """How long before `end_ns` the end may have been, because we were stopped; mostly 0."""
     user_s: float
-    """User time with that of all children that it waited for, as in `time`."""
+    """User time, including that of all children that it waited for, as in `time`."""
     sys_s: float
     switches: int | None = None
     """How often it gave up a CPU or lost it; this and the following as `user_s`."""
@@ -68,7 +67,7 @@ class Run:
         return (self.end_ns - self.start_ns) / 1e9
 
     def told(self) -> dict[str, int | float | None]:
-        """The part of it that goes into lines of JSON and into notes."""
+        """The fields that go into lines of JSON and into notes."""
         return {
             "pid": self.pid,
             "status": self.status,
@@ -76,7 +75,7 @@ class Run:
             "late_s": self.late_s,
             "user_s": self.user_s,
             "sys_s": self.sys_s,
-            **{name: getattr(self, name) for name in COUNTED},
+            **{name: getattr(self, name) for name in RESOURCE_KEYS},
         }
 
 
@@ -89,27 +88,27 @@ class Job:
         self, argv: Sequence[str], terminal: int | None = None, *, apart: bool = False
     ) -> None:
         """`terminal`: file descriptor of a terminal for the command; None: it shares ours. `apart`:
-        what it writes to stdout goes to stderr, because stdout has what is measured."""
+        what it writes to stdout goes to stderr, because stdout is for the measurement."""
         self.argv = list(argv)
         gate, self._gate = os.pipe()
-        self._trouble, trouble = os.pipe()
+        self._reports, reports = os.pipe()
         self.start_ns = 0
-        """Raw time of the start; 0: it waits at the gate."""
+        """Raw time of the start; 0: it still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._before: list[float] = [0.0] * 5
-        """What our fork had used by then, as `_used`."""
+        """What our fork had used before the start, as `_used`."""
         self._end_ns, self._late_s = 0, 0.0
         self._watcher: threading.Thread | None = None
-        """Notes when it ends. The event loop may be held up then, by a slow terminal."""
+        """Notes the time of its end, when a slow terminal may hold up the event loop."""
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
             if apart:
                 with contextlib.suppress(OSError):  # there may be no stderr
                     os.dup2(2, 1)
-            _wait_and_run(self.argv, gate, trouble, terminal)
+            _wait_and_run(self.argv, gate, reports, terminal)
         os.close(gate)
-        os.close(trouble)
+        os.close(reports)
 
     def __enter__(self) -> Self:
         return self
@@ -124,8 +123,8 @@ class Job:
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
-        if told := os.read(self._trouble, _BEGUN.size):
-            self.start_ns, *self._before = _BEGUN.unpack(told)
+        if started := os.read(self._reports, _STARTED.size):
+            self.start_ns, *self._before = _STARTED.unpack(started)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
@@ -133,11 +132,11 @@ class Job:
         seen_ns, poll = self.start_ns, select.poll()
         handle = os.pidfd_open(self.pid)
         poll.register(handle, select.POLLIN)
-        while not poll.poll(1000 * LOOK_S):
+        while not poll.poll(1000 * CHECK_S):
             seen_ns = raw_ns()
         self._end_ns = raw_ns()
         unseen_s = (self._end_ns - seen_ns) / 1e9
-        self._late_s = unseen_s if unseen_s > 2 * LOOK_S else 0.0
+        self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
         os.close(handle)
 
     async def ended(self) -> Run:
@@ -169,15 +168,15 @@ class Job:
             self._watcher.join()
         _, waited, used = os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(waited)
-        said = os.read(self._trouble, 16)
-        os.close(self._trouble)
-        failed = os.strerror(int(said)) if said else None
+        number = os.read(self._reports, 16)
+        os.close(self._reports)
+        failed = os.strerror(int(number)) if number else None
         status = code if code >= 0 else 128 - code
         own = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
-        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own[:2])  # the kernel tells µs
+        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own[:2])  # the kernel counts µs
         switches, faults, disk_faults = map(int, own[2:])
         peak_bytes = used.ru_maxrss * 1024
-        peak = peak_bytes if peak_bytes > SLACK * self._forked_bytes else None
+        peak = peak_bytes if peak_bytes > PEAK_MARGIN * self._forked_bytes else None
         return Run(
             self.pid, status, failed, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
             switches, faults, disk_faults, peak,
@@ -192,7 +191,7 @@ def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
 
 
 def _resident_bytes() -> int:
-    """The most that it may be where /proc does not tell."""
+    """Memory of this process; its maximum so far, where /proc does not have it."""
     try:
         with open(RESIDENT, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -200,7 +199,7 @@ def _resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None) -> NoReturn:
+def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None) -> NoReturn:
     """The child process. No code of the parent may run here, least of all its exit handlers."""
     status = NOT_EXECUTABLE
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -208,22 +207,22 @@ def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None
     try:
         if terminal is not None:
             _move_to(terminal)
-        for number in _OURS:
+        for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
         programs = _programs(argv[0])
         if os.read(gate, 1):
             used = _used(resource.getrusage(resource.RUSAGE_SELF))
-            os.write(trouble, _BEGUN.pack(raw_ns(), *used))
+            os.write(reports, _STARTED.pack(raw_ns(), *used))
             _become(programs, argv)
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
-        os.write(trouble, str(error.errno).encode())
+        os.write(reports, str(error.errno).encode())
     finally:
         os._exit(status)
 
 
 def _programs(name: str) -> list[str]:
-    """Where the program is, by the rules of execvp; several, as some may not be executable."""
+    """Paths of the program, by the rules of execvp; several, as some may not be executable."""
     if "/" in name:
         return [name]
     found = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
@@ -231,7 +230,7 @@ def _programs(name: str) -> list[str]:
 
 
 def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
-    """Raises OSError: why none of them could be executed."""
+    """Executes the first that can be. Raises the OSError of the last one."""
     why = OSError(errno.ENOENT, "")
     for program in programs:
         try:

@@ -1,5 +1,5 @@
-"""A command on a terminal of its own. We read what it prints. We send keys through the terminal,
-which turns some of them into signals."""
+"""Terminals without a screen of ours: the one that a command runs on, the lines that it printed
+there, and keys that are typed on our own while a verb runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import select
 import struct
+import sys
 import termios
-from collections.abc import Callable, Sequence
-from typing import Self
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Self
 
 from perftop.base.errors import Failed
 from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
-AT_ONCE_BYTES = 1 << 17
+TURN_BYTES = 1 << 17
 """Bytes read in one turn, before the event loop continues."""
 PAUSE_S = 0.004
 """Pause between two such turns: it slows a program that prints without end, as any terminal does,
@@ -27,11 +31,23 @@ LAST_MS, LAST_BYTES = 100, 1 << 18
 the command left behind."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
 """Keys that a terminal turns into signals for its foreground processes."""
+MAX_LINES = 2000
+MAX_BYTES = 1 << 20
+"""Limits of the output that is kept."""
+LINE_BYTES = 1 << 16
+"""Bytes kept of one line; the rest is left out."""
+MAX_REWRITES = 8
+"""Rewrites kept of one line, which a program uses to show progress; earlier ones are overwritten
+anyway."""
+COLOUR_BYTES = 128
+"""Maximum length of the colour sequences that are in force."""
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
-class Console:
-    """A terminal with its `job`, which is held at its gate. It must be made before there are
-    threads."""
+class JobTerminal:
+    """A pseudo-terminal with its `job`, which is held at its gate. We read what it prints, and send
+    keys through the terminal, which turns some of them into signals. It must be made before there
+    are threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -44,7 +60,7 @@ class Console:
         self.job = Job(argv, theirs)
         os.close(theirs)
         self.closed = False
-        """No process is left that could print."""
+        """Whether no process is left that could print."""
         self._following: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
 
@@ -69,6 +85,23 @@ class Console:
         with contextlib.suppress(OSError):  # nobody reads, and the buffer is full
             os.write(self._ours, keys)
 
+    def read(self) -> bytes:
+        """What was printed since the last read, up to about TURN_BYTES."""
+        parts, size = [], 0
+        while size < TURN_BYTES:
+            try:
+                data = os.read(self._ours, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:  # a terminal without processes gives an error
+                self.closed = True
+                break
+            if not data:
+                break
+            parts.append(data)
+            size += len(data)
+        return b"".join(parts)
+
     # --- while there is a screen
 
     def follow(self, take: Callable[[bytes], None]) -> None:
@@ -87,28 +120,11 @@ class Console:
         loop.remove_reader(self._ours)
         take(self.read())
         if not self.closed:
-            loop.call_later(PAUSE_S, self._again, take)
+            loop.call_later(PAUSE_S, self._next_turn, take)
 
-    def _again(self, take: Callable[[bytes], None]) -> None:
+    def _next_turn(self, take: Callable[[bytes], None]) -> None:
         if self._following is not None:
             self.follow(take)
-
-    def read(self) -> bytes:
-        """What was printed since the last read, up to about AT_ONCE_BYTES."""
-        parts, size = [], 0
-        while size < AT_ONCE_BYTES and (data := self._piece()):
-            parts.append(data)
-            size += len(data)
-        return b"".join(parts)
-
-    def _piece(self) -> bytes:
-        try:
-            return os.read(self._ours, READ_BYTES)
-        except BlockingIOError:
-            return b""
-        except OSError:  # a terminal without processes gives an error
-            self.closed = True
-            return b""
 
     # --- when there is none
 
@@ -129,16 +145,132 @@ class Console:
             to = _written(to, data)
 
     def finish(self) -> None:
-        """Tell `copy` that the command has ended."""
+        """End `copy`, as the command has ended."""
         os.write(self._finish, b"\n")
 
 
 def _written(to: int, data: bytes) -> int:
-    """Write data; return the descriptor for the next write, -1 after a failure. The command must
-    not notice a failure."""
+    """Write data; return the descriptor for the next write, -1 after a failure, which must not
+    reach the command."""
     try:
         while data and to >= 0:
             data = data[os.write(to, data) :]
     except OSError:
         return -1
     return to
+
+
+class Line(NamedTuple):
+    pen: bytes
+    """Colour sequences in force at its beginning."""
+    raw: bytes
+
+
+class Printout:
+    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. How a
+    line looks is computed only when it is shown."""
+
+    def __init__(self) -> None:
+        self._lines: deque[Line] = deque()
+        self._bytes = 0
+        self._open, self._pen = b"", b""
+        """The line that has no end yet, and the colour sequences at its beginning."""
+        self._new: deque[bytes] = deque()
+        self._new_bytes = 0
+        self._skipped = 0
+        """Number of lines that were dropped before they were split off."""
+        self.left_out = 0
+        """Number of lines that were dropped; so the number of the first line kept."""
+
+    @property
+    def ended(self) -> int:
+        """Number of lines kept that will not change any more."""
+        return len(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines) + bool(self._open)
+
+    def __getitem__(self, at: int) -> Line:
+        return self._lines[at] if at < len(self._lines) else Line(self._pen, self._open)
+
+    def take(self, data: bytes) -> None:
+        """Keep data unsplit: most of a flood is never shown."""
+        self._new.append(data)
+        self._new_bytes += len(data)
+        while self._new_bytes - len(self._new[0]) > MAX_BYTES:
+            dropped = self._new.popleft()
+            self._new_bytes -= len(dropped)
+            self._skipped += dropped.count(b"\n")
+
+    def settle(self) -> None:
+        """Split what has come since the last time into lines."""
+        if self._skipped:
+            self.left_out += self._skipped + len(self._lines)
+            self._lines.clear()
+            self._bytes = self._skipped = 0
+            self._open = self._pen = b""
+        lines = (self._open + b"".join(self._new)).rsplit(b"\n", MAX_LINES)
+        self._new.clear()
+        self._new_bytes = 0
+        if len(lines) > MAX_LINES:  # these lines were never shown
+            self.left_out += lines[0].count(b"\n") + 1
+            del lines[0]
+        *ended, rest = lines
+        for line in ended:
+            raw = _cut(line.rstrip(b"\r"))
+            self._lines.append(Line(self._pen, raw))
+            self._bytes += len(raw)
+            if b"\x1b" in raw:
+                self._pen = _colours_after(self._pen, raw)
+        self._open = _cut(rest)
+        while len(self._lines) > MAX_LINES or self._bytes > MAX_BYTES:
+            self._bytes -= len(self._lines.popleft().raw)
+            self.left_out += 1
+
+
+def _cut(raw: bytes) -> bytes:
+    if raw.count(b"\r") > MAX_REWRITES:
+        raw = b"\r".join(raw.rsplit(b"\r", MAX_REWRITES)[1:])
+    return raw[:LINE_BYTES]
+
+
+def _colours_after(pen: bytes, raw: bytes) -> bytes:
+    """The colour sequences in force after a line."""
+    for found in _COLOUR.findall(raw):
+        codes = found[2:-1]
+        if codes in {b"", b"0"}:
+            pen = b""
+        elif codes.startswith(b"0;") or len(pen) + len(found) > COLOUR_BYTES:
+            pen = found
+        else:
+            pen += found
+    return pen
+
+
+@contextlib.contextmanager
+def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
+    """Within the block `take` gets each key at once, without Enter. Nothing is read in the
+    background, or where stdin is no terminal."""
+    try:
+        fd = sys.stdin.fileno()
+        ours = os.tcgetpgrp(fd) == os.getpgrp()
+        before = termios.tcgetattr(fd)
+    except (AttributeError, ValueError, OSError, termios.error):
+        ours = False
+    if not ours:
+        yield
+        return
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            take(os.read(fd, 1).decode(errors="replace"))
+
+    loop = asyncio.get_running_loop()
+    tty.setcbreak(fd, termios.TCSANOW)
+    loop.add_reader(fd, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(fd)
+        with contextlib.suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)

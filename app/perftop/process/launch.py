@@ -1,5 +1,5 @@
-"""Starts a probe and waits for its end. The module imports quickly, so that the probe starts while
-the app is still being imported.
+"""Starts a probe, here, over ssh, or one that is served at a socket, and waits for its end. The
+module imports quickly, so that the probe starts while the app is still being imported.
 
 A probe that programs registers restores them before it ends. So we always wait for it, also when a
 signal ends us, and raise Failed for registers that it could not restore.
@@ -7,8 +7,10 @@ signal ends us, and raise Failed for registers that it could not restore.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -16,24 +18,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from perftop.base.errors import UNAVAILABLE, Failed
+from perfprobe.native import batches
+from perftop.base.errors import UNAVAILABLE, USAGE, Failed, cannot
 from perftop.process import ssh
 from perftop.process.signals import Exits
-from perftop.process.socket_probe import SCHEME, SocketProbe
 
 if TYPE_CHECKING:
     from perftop.process.link import Link
 
-QUIETLY = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""What a probe is told: no warnings on its stderr, no threads of numpy in a simulation."""
+ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
+"""Of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
 GRACE_S = 2.0
 """Longest wait for a probe that has no registers to restore; then it is killed."""
 RESTORE_S = 60.0
 """Longest wait for a probe that restores registers. It is never killed."""
-LISTEN_S = 0.5
+STDERR_S = 0.5
 """Longest wait for stderr after the probe's end, in case a descendant keeps it open."""
+SCHEME = "unix:"
+"""Start of the address of a stream that is served at a socket."""
+CONNECT_S = 5.0
+"""Longest wait for a connection to a socket."""
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
@@ -53,6 +59,15 @@ def authorize() -> None:
         raise Failed(f"{refused}; without --sudo you see what you may read", UNAVAILABLE)
 
 
+def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
+    """Length in ns of the longest batch of samples that a probe may write at once for a reader that
+    shows these spans, which are whole samples. A span that ended inside a batch would be shown
+    late."""
+    samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
+    most = batches.most(sample_ns)
+    return sample_ns * max(n for n in range(1, most + 1) if samples % n == 0)
+
+
 class Probe:
     """A running probe. A thread reads its stderr, so that its last lines are known at its end, with
     or without an event loop."""
@@ -62,35 +77,41 @@ class Probe:
         self.host = ssh.host(argv)
         """The machine that it runs on, as ssh knows it; None: this one."""
         self._programs = "msr" in ssh.words(argv)
-        self.told = False
-        """A caller has already raised how it ended."""
+        """Whether it programs registers."""
+        self.failure_raised = False
+        """Whether a caller has already raised how it ended."""
         self.place = self.host
-        """What the way to it is called; None: there is none, it runs here."""
+        """Name of the connection to it; None: there is none, it runs here."""
         self.link: Link | None = None
-        """The state of the way to it, while its stream is read; None: it runs here."""
+        """The state of the connection, while its stream is read; None: it runs here."""
         self._batch_ns: int | None = None
-        self.again()
+        self.start()
 
-    def again(self) -> None:
-        """Starts it; anew if it has ended. It has its own process group, so that the terminal's
+    def start(self) -> None:
+        """Starts it, also after it has ended. It has its own process group, so that the terminal's
         signals reach only us. It ends when its stdin closes, so it never outlives us."""
-        pipe, self._words = subprocess.PIPE, b""
+        pipe, self._stderr = subprocess.PIPE, b""
         with _starting(self._argv):
             self.process = subprocess.Popen(
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
-                env=os.environ | QUIETLY,
+                env=os.environ | ENVIRONMENT,
             )  # fmt: skip
         stderr = self.process.stderr
         assert stderr is not None
-        self._listener = threading.Thread(target=self._listen, args=(stderr,), daemon=True)
-        self._listener.start()
+        self._reader = threading.Thread(target=self._read, args=(stderr,), daemon=True)
+        self._reader.start()
         if self._batch_ns is not None:
             self.pace(self._batch_ns)
 
-    def _listen(self, stderr: IO[bytes]) -> None:
+    def _read(self, stderr: IO[bytes]) -> None:
         with stderr, suppress(OSError):
             while data := stderr.read(STDERR_BYTES):
-                self._words = (self._words + data)[-STDERR_BYTES:]
+                self._stderr = (self._stderr + data)[-STDERR_BYTES:]
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
 
     def pace(self, batch_ns: int) -> None:
         """Ask for frames once in this time, counted from the last that it wrote; it bounds the time
@@ -104,15 +125,8 @@ class Probe:
 
     def _order(self, line: bytes) -> None:
         if self.process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has ended, or is told to
+            with suppress(OSError, ValueError):  # it has ended, or its stdin is closed
                 self.process.stdin.write(line)
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    # --- how it ended
 
     def ended(self, cut: int = 0) -> Failed:
         """Why a stream ended without a farewell; `cut`: bytes of an unfinished message."""
@@ -120,42 +134,8 @@ class Probe:
             self.process.wait(GRACE_S)
         return self._failure(f", {cut} bytes into a message" if cut else "")
 
-    def _failure(self, tail: str = "") -> Failed:
-        self._listener.join(LISTEN_S)
-        code = self.process.returncode
-        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
-        lines = self._words.decode(errors="replace").strip().splitlines()
-        if (far := ssh.failure(self._argv, code, lines)) is not None:
-            return self._doubted(far)
-        there = f"{self.host}: " if self.host else ""
-        if lines and code is not None and code > 0 and not killed:
-            return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
-        how = f"ended by signal {killed}" if killed else "ended"
-        left = f"; its registers stay programmed · {self._mend()}" if killed else ""
-        left = left if self._programs else ""
-        status = code if code is not None and code > 0 and not killed else 1
-        return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
-
-    def _doubted(self, far: Failed) -> Failed:
-        """A failure of the way to a probe, which may have programmed registers there."""
-        if self._programs and isinstance(far, ssh.Broken):
-            asked = f"perftop doctor --host {self.host}"
-            return ssh.Broken(f"{far}; {asked} tells whether its registers are free", far.status)
-        return far
-
-    def _mend(self) -> str:
-        """The command that restores what such a probe left behind when it was killed."""
-        words = ssh.words(self._argv)
-        more = [f"--host {self.host}"] if self.host else []
-        more += ["--sudo"] if words[0] == "sudo" else []
-        if "--sysroot" in words:
-            more += ["--sysroot", words[words.index("--sysroot") + 1]]
-        return " ".join(["to restore it: perftop stat --source msr -n 1", *more])
-
-    # --- ending it
-
     def end(self) -> Failed | None:
-        """Tell it to end and wait for that. Returns a failure if registers are not restored. It may
+        """Ask it to end and wait for that. Returns a failure if registers are not restored. It may
         be called again, and from any thread."""
         process = self.process
         if process.stdin is not None:
@@ -166,15 +146,100 @@ class Probe:
         except subprocess.TimeoutExpired:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still giving registers back"
-                return Failed(f"{text}; perftop doctor tells whether it has")
+                return Failed(f"{text}; to check later: perftop doctor")
             with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.kill()
                 process.wait()
-        bad = self._programs and process.returncode and not self.told
+        bad = self._programs and process.returncode and not self.failure_raised
         return self._failure() if bad else None
+
+    def _failure(self, tail: str = "") -> Failed:
+        self._reader.join(STDERR_S)
+        code = self.process.returncode
+        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
+        lines = self._stderr.decode(errors="replace").strip().splitlines()
+        if (failed := ssh.failure(self._argv, code, lines)) is not None:
+            if self._programs and isinstance(failed, ssh.Broken):
+                hint = f"to check its registers: perftop doctor --host {self.host}"
+                return ssh.Broken(f"{failed}; {hint}", failed.status)
+            return failed
+        there = f"{self.host}: " if self.host else ""
+        if lines and code is not None and code > 0 and not killed:
+            return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
+        how = f"ended by signal {killed}" if killed else "ended"
+        left = f"; its registers stay programmed · {self._restoring()}" if killed else ""
+        left = left if self._programs else ""
+        status = code if code is not None and code > 0 and not killed else 1
+        return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
+
+    def _restoring(self) -> str:
+        """The command that restores what such a probe left behind when it was killed."""
+        words = ssh.words(self._argv)
+        more = [f"--host {self.host}"] if self.host else []
+        more += ["--sudo"] if words[0] == "sudo" else []
+        if "--sysroot" in words:
+            more += ["--sysroot", words[words.index("--sysroot") + 1]]
+        return " ".join(["to restore it: perftop stat --source msr -n 1", *more])
+
+
+class SocketProbe:
+    """A stream that is served on this machine, in the place of a probe of our own. Nothing is
+    written to it: it takes no orders."""
+
+    def __init__(self, address: str) -> None:
+        self.place = address
+        self.link: Link | None = None
+        self.failure_raised = False
+        self._path = socket_path(address)
+        self.start()
+
+    def start(self) -> None:
+        """Connects, also after the connection has ended."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(CONNECT_S)
+        try:
+            self._socket.connect(self._path)
+        except OSError as error:
+            self._socket.close()
+            match error:
+                case FileNotFoundError():
+                    why = "there is no such socket; to make one: perftop serve --socket PATH"
+                case ConnectionRefusedError():
+                    why = "nobody serves there any more; to do it: perftop serve --socket PATH"
+                case PermissionError():
+                    why = "no right to read it; its server can admit a group: serve --group NAME"
+                case _:
+                    why = error.strerror or str(error)
+            raise Failed(f"{self.place}: {why}", UNAVAILABLE) from None
+
+    @property
+    def stdout(self) -> socket.socket:
+        return self._socket
+
+    def pace(self, batch_ns: int) -> None:
+        """Ignored, as the stream has other readers, too."""
+
+    def echo(self, number: int) -> None: ...
+
+    def ended(self, cut: int = 0) -> Failed:
+        inside = f", {cut} bytes into a message" if cut else ""
+        text = f"the server has ended, has all readers it takes, or lets only others in{inside}"
+        return ssh.Broken(f"{self.place}: {text}", UNAVAILABLE)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
 
 
 Feed = Probe | SocketProbe
+
+
+def socket_path(address: str) -> str:
+    """The path in `unix:PATH`. Raises Failed."""
+    path = address.removeprefix(SCHEME)
+    if not address.startswith(SCHEME) or not path or "\0" in path:
+        raise Failed(f"{address}: is no address; readers are served at unix:PATH", USAGE)
+    return path
 
 
 def started(argv: Sequence[str]) -> Feed:
@@ -198,7 +263,7 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
         finally:
             exits.over()
             failed = probe.end()
-            if failed is not None and not probe.told:
+            if failed is not None and not probe.failure_raised:
                 raise failed
 
 
@@ -226,19 +291,19 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
                 process.terminate()
             _, errors = process.communicate()
             if process.returncode == 1 and errors:
-                raise _refused(argv, process.returncode, errors) from None
+                raise _no_answer(argv, process.returncode, errors) from None
             raise
     with suppress(ValueError):
         answer: dict[str, Any] = json.loads(out)
         return answer
-    raise _refused(argv, process.returncode, errors)
+    raise _no_answer(argv, process.returncode, errors)
 
 
-def _refused(argv: Sequence[str], code: int, errors: bytes) -> Failed:
+def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
     """The failure of a probe without an answer, from the last line of its stderr."""
     lines = errors.decode(errors="replace").strip().splitlines()
-    if (far := ssh.failure(argv, code, lines)) is not None:
-        return far
+    if (failed := ssh.failure(argv, code, lines)) is not None:
+        return failed
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
     there = f"{name}: " if (name := ssh.host(argv)) else ""
     return Failed(there + why.removeprefix("perfprobe: "), max(1, code))
@@ -249,4 +314,4 @@ def _starting(argv: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Failed(f"cannot run the probe: {argv[0]}: {error.strerror or error}") from None
+        raise cannot(f"run the probe: {argv[0]}", error) from None

@@ -1,45 +1,60 @@
-"""Signals that ask perftop to end.
+"""Signals that ask perftop to end, and writes that do not outlast such a signal.
 
 A probe has to be waited for, because it restores registers. So a signal that comes while a probe is
 being started waits until that is done, a signal that comes while it runs starts the end once, and
 one that comes later is ignored: the end is under way. asyncio's own handlers cannot do this. When
 they are removed, and a loop that closes removes them, the signal is deadly again for a moment.
+
+A pipe that nobody empties is full after 64 KiB, and a plain write waits until there is room. Python
+continues the write after a signal, so the signal would not end perftop, and the probe would keep
+its counters programmed. `put` checks for a signal while it waits.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import stat
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TextIO
+
+from perftop.base.errors import discard
 
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask perftop to end."""
+CHECK_MS = 200
+"""Time between two checks for a signal by a write that waits."""
+GRACE_S = 1.0
+"""Time that a reader has for the rest of the output after a signal."""
 
 
-class Asked:
-    """Since when perftop has been asked to end."""
+class EndRequest:
+    """Since when this process has been asked to end."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
         """By the monotonic clock."""
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         self._since_s = None
 
-    def take(self) -> None:
+    def note(self) -> None:
         self._since_s = self._since_s or time.monotonic()
 
-    def for_s(self) -> float:
+    def age_s(self) -> float:
         return 0.0 if self._since_s is None else time.monotonic() - self._since_s
 
 
-ASKED = Asked()
-"""Signals are the process's own. `heed` begins it anew."""
+END_REQUEST = EndRequest()
+"""Of this process. `on_signal` resets it."""
 
 
-def heed(
+def on_signal(
     numbers: Iterable[int], take: Callable[[Any], None],
     at_once: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
@@ -52,10 +67,10 @@ def heed(
     # a handler, too.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
-    ASKED.begin()
+    END_REQUEST.reset()
 
     def handle(number: int, _: FrameType | None) -> None:
-        ASKED.take()
+        END_REQUEST.note()
         at_once()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))
@@ -65,8 +80,8 @@ def heed(
 
 
 def ignore(numbers: Iterable[int] = ENDS) -> None:
-    """Ignores signals from now on. Called when all that is left is to say how it went: a signal
-    would only hide that."""
+    """Ignores signals from now on. Called when only the outcome is still to be reported, which a
+    signal would only hide."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
@@ -120,3 +135,28 @@ class Exits:
             return
         number, self._came, self._held = self._came, None, True
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def write_text(out: TextIO, text: str) -> None:
+    """Writes the text, at once. What nobody reads by GRACE_S after a signal is lost, and so is all
+    that is written there afterwards."""
+    try:
+        fd = out.fileno()
+    except (OSError, ValueError):  # it is no file
+        fd = -1
+    if fd < 0 or stat.S_ISREG(os.fstat(fd).st_mode):
+        out.write(text)
+        out.flush()
+        return
+    out.flush()
+    data = text.encode(out.encoding, out.errors or "strict")
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    while data:
+        if room.poll(CHECK_MS):  # so much fits without waiting
+            data = data[os.write(fd, data[: select.PIPE_BUF]) :]
+        elif END_REQUEST.age_s() > GRACE_S:
+            discard(fd)
+            if out is not sys.stderr and sys.stderr is not None:
+                write_text(sys.stderr, "perftop: nobody reads the output: the rest of it is lost\n")
+            return

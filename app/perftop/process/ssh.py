@@ -1,9 +1,9 @@
 """The probe of another machine: the argv of ssh that runs it there, and what went wrong when ssh
-ends. It imports nothing of weight, as the first probe starts before anything else is loaded.
+ends. It imports quickly, as the first probe starts before anything else is loaded.
 
 Frames shrink to a third, for some 3 ms of CPU time a second at 256 CPUs.
-ssh asks nothing: no password, no unknown host key, because the screen has the terminal. A link
-that is silent for ALIVE_S seconds three times counts as broken.
+ssh asks for nothing, neither a password nor trust in an unknown host key, because the screen has
+the terminal. A link that is silent for ALIVE_S seconds three times counts as broken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perftop.base.errors import UNAVAILABLE, USAGE, Failed
 
 PROGRAM = "ssh"
 REMOTE = "perfprobe"
-"""The name of the probe there, looked for in the PATH of a shell that is not a login shell."""
+"""Name of the probe there, searched in the PATH of a shell that is not a login shell."""
 CONNECT_S, ALIVE_S = 10, 5
 OPTIONS = (
     "-T", "-x",
@@ -29,8 +29,8 @@ OPTIONS = (
 )  # fmt: skip
 BROKEN = 255
 """Exit status of ssh for its own failures; others are those of the program there."""
-MOST_HOST = 255
-"""Characters of USER@HOST."""
+MAX_HOST = 255
+"""Maximum length of USER@HOST, in characters."""
 
 STEPS = (
     ("name", r"Could not resolve hostname|Name or service not known",
@@ -42,8 +42,8 @@ STEPS = (
     ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
      "is it up, and does its sshd listen? ssh {host} true"),
 )  # fmt: skip
-"""What ssh does in turn, how it says that it failed there, and what helps."""
-UNFOUND = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
+"""Steps of a connection, in turn: name, ssh's words when it fails, and what helps."""
+NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 REFUSED = re.compile(r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)")
 
 
@@ -59,15 +59,15 @@ def command(
 
 
 def check(host: str) -> None:
-    """Raises Failed for what is no name of a machine."""
-    if not host or host.startswith("-") or len(host) > MOST_HOST:
+    """Raises Failed for a name that is none of a machine."""
+    if not host or host.startswith("-") or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)
 
 
 def host(argv: Sequence[str]) -> str | None:
-    """The machine of an argv by `command`; None: it is another's, and runs here."""
+    """The machine of an argv that `command` made; None: the argv is of a program here."""
     ours = argv[: len(OPTIONS) + 1] == [PROGRAM, *OPTIONS]
     return argv[-2] if ours else None
 
@@ -77,40 +77,39 @@ def words(argv: Sequence[str]) -> list[str]:
     return list(argv) if host(argv) is None else shlex.split(argv[-1])
 
 
-def failure(argv: Sequence[str], status: int | None, said: Sequence[str]) -> Failed | None:
+def failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
     """Why the probe there could not be reached or run: the step, ssh's or the shell's words for it,
-    and what helps. `said`: lines of its stderr. None: it ran, and speaks for itself."""
+    and what helps. `lines`: its stderr. None: it ran, and reports its own failures."""
     name = host(argv)
     if name is None or status is None:
         return None
-    last = next((line for line in reversed(said) if line.strip()), "").strip()
+    last = next((line for line in reversed(lines) if line.strip()), "").strip()
     if status == BROKEN or status < 0:
-        return _broken(name, said, last)
+        return _broken(name, lines, last)
     own = shlex.split(argv[-1])
     if own[0] == "sudo" and REFUSED.search(last):
-        mend = f"let sudo there run {own[3]} without a password, or use --host root@{_bare(name)}"
-        return Failed(f"{name}: rights: {last}; {mend}", UNAVAILABLE)
-    if status in {126, 127} or (own[0] == "sudo" and UNFOUND.search(last)):
+        fix = f"let sudo there run {own[3]} without a password, or use --host root@{_bare(name)}"
+        return Failed(f"{name}: rights: {last}; {fix}", UNAVAILABLE)
+    if status in {126, 127} or (own[0] == "sudo" and NOT_FOUND.search(last)):
         if own[0] == "sudo" and status == 127:
             text = f"{name}: no sudo there: {last}; use --host root@{_bare(name)}"
             return Failed(text, UNAVAILABLE)
         probe = own[3] if own[0] == "sudo" else own[0]
-        mend = "install perftop there, or say where it is: --remote PATH"
-        return Failed(f"{name}: no {probe} there: {last or 'not found'}; {mend}", UNAVAILABLE)
+        fix = "install perftop there, or name its place: --remote PATH"
+        return Failed(f"{name}: no {probe} there: {last or 'not found'}; {fix}", UNAVAILABLE)
     return None
 
 
 class Broken(Failed):
-    """The connection has failed or ended. It may be there again later."""
+    """The connection has failed or ended. A later one may succeed."""
 
 
-def _broken(name: str, said: Sequence[str], last: str) -> Broken:
-    for step, pattern, mend in STEPS:
-        if found := next((line for line in said if re.search(pattern, line)), None):
+def _broken(name: str, lines: Sequence[str], last: str) -> Broken:
+    for step, pattern, fix in STEPS:
+        if found := next((line for line in lines if re.search(pattern, line)), None):
             text = found.strip().removeprefix("ssh: ")
-            return Broken(f"{name}: {step}: {text}; {mend.format(host=name)}", UNAVAILABLE)
-    told = f": {last}" if last else ""
-    return Broken(f"{name}: the connection ended{told}", UNAVAILABLE)
+            return Broken(f"{name}: {step}: {text}; {fix.format(host=name)}", UNAVAILABLE)
+    return Broken(f"{name}: the connection ended" + (f": {last}" if last else ""), UNAVAILABLE)
 
 
 def _bare(name: str) -> str:

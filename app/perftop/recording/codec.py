@@ -1,8 +1,8 @@
 """A stream in a file: the wire, its frames packed.
 
 Each message is one write, so that whatever ends us costs the last one at most. A block of messages
-begins with one that needs none before it; what is in between was deflated as one stream, flushed
-after each message. A file that was ended has an index behind all else: where its blocks are.
+begins with one that needs none before it; its messages are deflated as one stream, which is flushed
+after each. A file that was ended has an index after all else: where its blocks are.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
 
 BLOCK = 64
-"""Messages in a block. A jump into the file has to unpack those before it in their block."""
+"""Messages in a block. A jump into the file has to unpack those before it in the same block."""
 LEVEL = 1
 """Compression level. The next one takes two times as long and saves a twentieth."""
 
-Timed = wire.Frame | wire.Note
-_BROKEN = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 MAX_BESIDE = 1 << 22
-"""Bytes of a packed message beside its blocks."""
-
+"""Maximum size of a packed message beside its blocks, in bytes."""
 INDEX = "index"
-"""A note, the last of a file; its data has the offset of each block and its first time, and in the
-last bytes of the file its own offset, from where it can be found."""
+"""Kind of the last note of a file; its data has the offset of each block and its first time, and in
+the last bytes of the file its own offset, by which it is found."""
+Timed = wire.Frame | wire.Note
+_DAMAGE = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 
 
 class Recorder:
-    """Writes from the hello on."""
+    """Writes messages to a recording, from the hello on."""
 
     def __init__(self, write: Callable[[bytes], object], hello: wire.Hello) -> None:
-        """`write`: writes a message at once, unbuffered."""
+        """`write` must write a message at once, unbuffered."""
         self._write, self._layouts = write, Layouts(hello)
         self._block, self._crc = BLOCK, 0
         self._blocks = array("Q")
@@ -43,7 +42,7 @@ class Recorder:
         self._put(hello)
 
     def write(self, message: Timed) -> None:
-        self._last_ns = max(self._last_ns, message.time_ns)  # a mark may be of the past
+        self._last_ns = max(self._last_ns, message.time_ns)  # a mark can name an earlier moment
         first = self._block >= BLOCK
         if first:
             self._block = 0
@@ -68,67 +67,68 @@ class Recorder:
 
 
 class Unpacking:
-    """Packed messages to those that they were, one block after the other."""
+    """Unpacks messages, one block after the other."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
         self._packer: Packer | None = None
-        self._most = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_BESIDE)
+        self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_BESIDE)
 
     def message(self, packed: wire.Packed) -> Timed:
-        """Raises WireError: it is damaged, or what it needs was not there."""
+        """The message that was packed. Raises WireError if it is damaged, or a message before it is
+        missing."""
         if packed.first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
             self._crc = self._time_ns = 0
         if self._packer is None:
             raise wire.WireError("a packed message whose block has no beginning")
         try:
-            data = self._inflate.decompress(packed.data, self._most)
+            data = self._inflate.decompress(packed.data, self._max_bytes)
             if self._inflate.unconsumed_tail:
                 raise wire.WireError("a packed message that is longer than any can be")
             self._crc = zlib.crc32(data, self._crc)
             if self._crc != packed.crc:
                 raise ValueError("its checksum is wrong")
-            found = _checked(self._packer.unpack(data))
+            found = self._packer.unpack(data)
+            _check(found)
             if not max(self._time_ns, found.time_ns) <= packed.time_ns:
                 raise ValueError("its time is wrong")
             self._time_ns = packed.time_ns
-        except _BROKEN as error:
+        except _DAMAGE as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
         return found
 
 
-def _checked(found: Timed) -> Timed:
-    """Packed or not, it comes from outside."""
-    named: tuple[object, ...]
+def _check(found: Timed) -> None:
+    """Raises ValueError or WireError: packed or not, a message comes from outside."""
+    fields: tuple[object, ...]
     if isinstance(found, wire.Frame):
-        named = found.seq, found.time_ns, found.lost, found.late, found.records
-        kinds: tuple[type, ...] = int, int, int, int, dict
+        fields = found.seq, found.time_ns, found.lost, found.late, found.records
+        types: tuple[type, ...] = int, int, int, int, dict
     else:
-        named, kinds = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
-    if tuple(map(type, named)) != kinds:
-        raise ValueError("its fields are not what they should be")
+        fields, types = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
+    if tuple(map(type, fields)) != types:
+        raise ValueError("a field has a wrong type")
     if isinstance(found, wire.Frame):
         wire.check_frame(found)
     else:
         wire.check_note(found)
-    return found
 
 
 class Reader:
-    """Bytes of a stream or a recording to messages, nothing packed among them."""
+    """Turns the bytes of a stream or a recording into messages, of which none is packed."""
 
     def __init__(self) -> None:
         self.decoder = wire.Decoder()
-        self.ended = False
-        """The last message was one with which a stream or a recording ends."""
+        self.has_end = False
+        """Whether the last message was one with which a stream or a recording ends."""
         self._unpacking: Unpacking | None = None
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
         for message in self.decoder.feed(data):
             index = isinstance(message, wire.Note) and message.kind == INDEX
-            self.ended = index or isinstance(message, wire.Bye)
+            self.has_end = index or isinstance(message, wire.Bye)
             if isinstance(message, wire.Hello):
                 self._unpacking = Unpacking(message)
             if isinstance(message, wire.Packed):
@@ -139,7 +139,7 @@ class Reader:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Raises OSError, also where only a part went in."""
+    """Write all of it. Raises OSError, also where a part was written."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -9,41 +9,57 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
 import types
 import typing
 from collections.abc import AsyncGenerator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+import perfprobe
+import perftop
 from perfprobe import wire
+from perftop.base import files
 from perftop.base.errors import Failed
+from perftop.base.files import OwnDirectory
 from perftop.model import episode as evidence
 from perftop.model.episode import Episode
-from perftop.recording import index_cache
-from perftop.recording.parts import AnyRecording
-from perftop.recording.parts import recording as opened
+from perftop.recording.file import AnyRecording
+from perftop.recording.file import recording as opened
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
 KIND, PROGRESS, COMPLETE = "episode", "progress", "complete"
-"""Kinds of notes: an episode, how far the pass has come, and that it is at the end."""
-EVERY_S = 0.2
+"""Kinds of notes: an episode, the time up to which the recording was read, and its end."""
+PROGRESS_S = 0.2
 """Seconds between two notes of progress."""
-LOOK_S = 0.05
-"""Seconds between two looks for more."""
+POLL_S = 0.05
+"""Seconds between two reads of the output of the pass."""
 CHUNK = 1 << 16
-"""Bytes taken at once: some hundred episodes, which is a matter of milliseconds."""
+"""Bytes decoded at once: some hundred episodes, which is a matter of milliseconds."""
 NICENESS = 10
-_TYPES: dict[str, type[Any]] = {
+FORMAT = "1"
+"""Version of cache entries."""
+MAX_BYTES = 1 << 26
+"""Maximum size of an entry; a longer one is not kept."""
+MAX_ENTRIES = 64
+"""Entries kept, the newest."""
+ENDS = 1 << 16
+"""Bytes at both ends of the recording that its entry depends on: its hello and its index."""
+_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
+"""Names of entries, and of those that are not finished."""
+_EVIDENCE: dict[str, type[Any]] = {
     name: cls for name, cls in vars(evidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
-"""All of them, by name."""
+"""Types of evidence, by name."""
 _PLAIN: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 
@@ -51,7 +67,7 @@ _CONFIDENCE = "measured", "inferred", "unknown"
 async def follow(path: Path, hello: wire.Hello, found: RecordingEpisodes) -> AsyncGenerator[None]:
     """Fills `found`, from the cache if that has this recording; yields whenever there is more.
     Raises Failed if not all could be found."""
-    cached = await asyncio.to_thread(index_cache.read, path)
+    cached = await asyncio.to_thread(cached_index, path)
     if cached is not None:
         with contextlib.suppress(wire.WireError):
             decoder = wire.Decoder(hello, checked=True)
@@ -70,12 +86,12 @@ async def follow(path: Path, hello: wire.Hello, found: RecordingEpisodes) -> Asy
         except wire.WireError as error:
             raise Failed(f"episodes of the file are not listed: {error}") from None
     if not found.complete:
-        raise Failed("episodes of the file are not all listed: looking for them has failed")
+        raise Failed("episodes of the file are not all listed: the search for them has failed")
 
 
 @contextlib.contextmanager
 def _pass(path: Path) -> Iterator[int]:
-    """Output of the process, a descriptor. The process is ended if it is not wanted any more."""
+    """Output of the process, a descriptor. The process is killed when the block is left."""
     # -P: a perftop/ in the working directory must not run with our rights.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
     quiet = subprocess.DEVNULL
@@ -89,21 +105,21 @@ def _pass(path: Path) -> Iterator[int]:
 
 
 async def _read(out: int) -> bytes:
-    """b"": that was all."""
+    """The next bytes; b"" at the end."""
     while True:
         try:
             return os.read(out, CHUNK)
         except BlockingIOError:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
 
 def take(decoder: wire.Decoder, data: bytes, found: RecordingEpisodes) -> None:
-    """Raises WireError if these are no bytes of an index."""
+    """Adds the episodes of these bytes. Raises WireError if they are none of an index."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
             raise wire.WireError("no note of an index")
         if message.kind == KIND:
-            found.add(episode(message))
+            found.add(from_note(message))
         else:
             found.until_ns = message.time_ns
             found.complete = message.kind == COMPLETE
@@ -114,41 +130,93 @@ def take(decoder: wire.Decoder, data: bytes, found: RecordingEpisodes) -> None:
 
 def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """All episodes and marks in the order in which they were listed, those that run at the end
-    last; in between how far it has come."""
+    last; in between the progress."""
     session, cursor = Session(recording.hello), 0
     mark = None
-    due_s = time.monotonic() + EVERY_S
+    due_s = time.monotonic() + PROGRESS_S
     for _ in session.play(recording.messages()):
         ended, cursor = session.episodes_since(cursor)
-        yield from map(note, ended)
+        yield from map(to_note, ended)
         if session.marks and session.marks[-1] is not mark:
             mark = session.marks[-1]
-            yield note(mark)
+            yield to_note(mark)
         if time.monotonic() > due_s:
-            due_s = time.monotonic() + EVERY_S
+            due_s = time.monotonic() + PROGRESS_S
             yield wire.Note(PROGRESS, session.now_ns, "perftop")
-    yield from map(note, session.running)
+    yield from map(to_note, session.running)
     yield wire.Note(COMPLETE, session.now_ns, "perftop")
 
 
 def run(path: Path, out: BinaryIO) -> None:
-    """Writes the notes, and keeps them for the next time if there is a place for them."""
-    before, kept = index_cache.name(path), bytearray()
+    """Writes the notes to `out` and to the cache."""
+    before, kept = cache_name(path), bytearray()
     with opened(path) as recording:
         for found in notes(recording):
             data = wire.encode(found)
             out.write(data)
-            if len(kept) <= index_cache.MAX_BYTES:
+            if len(kept) <= MAX_BYTES:
                 kept += data
             if found.kind != KIND:
                 out.flush()
-    index_cache.keep(path, before, kept)
+    keep(path, before, kept)
+
+
+# --- the cache: an entry is named after all that it depends on, so that a changed file or another
+# perftop never finds it
+
+
+def cache_directory() -> Path:
+    return files.user_directory("CACHE", "~/.cache") / "perftop" / "episodes"
+
+
+def cache_name(recording: Path) -> str | None:
+    """Name of the recording's entry; None if it cannot be read, or is a directory."""
+    try:
+        found = recording.stat()
+        known = [FORMAT, perfprobe.__version__, _code(), str(found.st_size), str(found.st_mtime_ns)]
+        digest = hashlib.sha256("\n".join(known).encode())
+        with recording.open("rb") as file:
+            digest.update(file.read(ENDS))
+            file.seek(max(0, found.st_size - ENDS))
+            digest.update(file.read(ENDS))
+    except OSError:
+        return None
+    return digest.hexdigest()[:40]
+
+
+@cache
+def _code() -> str:
+    """When the code that finds episodes was last changed: a checkout keeps its version for long."""
+    sources = Path(perftop.__path__[0]).rglob("*.py")
+    return str(max((file.stat().st_mtime_ns for file in sources), default=0))
+
+
+def cached_index(recording: Path) -> bytes | None:
+    """The entry's content; None: there is none that can be used."""
+    found = cache_name(recording)
+    return None if found is None else files.own_content(cache_directory() / found, MAX_BYTES)
+
+
+def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
+    """Adds an entry, unless the recording has changed since its name was `before`. A cache that
+    cannot be written, or belongs to another user, is no error."""
+    if before is None or len(data) > MAX_BYTES or cache_name(recording) != before:
+        return
+    with contextlib.suppress(OSError):
+        path = cache_directory()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with OwnDirectory.at(path, make=True) as where:
+            files.replace_in(where.fd, before, data, 0o600)
+            # The oldest go, and what processes that died have not finished.
+            times = {name: found.st_mtime_ns for name, found in where.files(_NAMES).items()}
+            for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
+                where.unlink(name)
 
 
 # --- episodes as notes of the wire, so that its checks hold for them too
 
 
-def note(episode: Episode) -> wire.Note:
+def to_note(episode: Episode) -> wire.Note:
     data = {
         "kind": episode.kind,
         "cpus": [int(cpu) for cpu in episode.cpus],
@@ -161,7 +229,7 @@ def note(episode: Episode) -> wire.Note:
     return wire.Note(KIND, int(episode.start_ns), "perftop", data)
 
 
-def episode(note: wire.Note) -> Episode:
+def from_note(note: wire.Note) -> Episode:
     """Raises WireError if the note is none of an episode."""
     try:
         data = note.data
@@ -187,7 +255,7 @@ def episode(note: wire.Note) -> Episode:
 
 
 def _packed(value: Any) -> Any:
-    """A list is packed behind the name of its type; numbers of numpy become plain."""
+    """A list begins with the name of its type; numbers of numpy become plain."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, tuple | list):
@@ -202,19 +270,19 @@ def _unpacked(value: Any) -> Any:
     found = [*map(_unpacked, parts)]
     if name in _PLAIN:
         return _PLAIN[name](found)
-    cls = _TYPES[name]
+    cls = _EVIDENCE[name]
     hints = typing.get_type_hints(cls)
-    if len(found) != len(hints) or not all(map(_is, found, hints.values())):
+    if len(found) != len(hints) or not all(map(_fits, found, hints.values())):
         raise ValueError(name)
     return cls(*found)
 
 
-def _is(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: Any) -> bool:
     """Whether a value fits one of the hints that the types of evidence have."""
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
     if isinstance(hint, types.UnionType):
-        return any(_is(value, option) for option in typing.get_args(hint))
+        return any(_fits(value, option) for option in typing.get_args(hint))
     return isinstance(value, int | float if hint is float else hint)
 
 

@@ -1,40 +1,54 @@
-"""A recording as a file that can be entered anywhere."""
+"""Reads recordings: files that can be entered anywhere, directories of such files, and pipes.
+
+Whatever is wrong with a recording costs the part that is wrong, and is reported in `damage`. Only
+where there is nothing to read at all, opening it raises Failed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.format import many
-from perftop.recording.codec import INDEX, Timed, Unpacking
+from perftop.recording.codec import INDEX, Reader, Timed, Unpacking
 
 WINDOW = 1 << 20
-_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""Bytes of the length of a message, by its first byte."""
+"""Bytes of a file that are read at once."""
+READ_BYTES = 1 << 18
+"""Bytes of a pipe that are read at once."""
 PREFIX = 64
-"""Bytes of a message that say what it is and when it was."""
-UNCHECKED = "not checked: it is older and has no checksum of its beginning"
-"""What is to be said of a recording that is not `checked`."""
-GROWING = "still being written: this is what was in it when it was opened"
-"""What is to be said of a recording that is `growing`."""
+"""Bytes of a message that hold its kind and its time."""
 TAIL = 32
 """Bytes at the end of an index that hold its offset and its checksum."""
+ENDING = ".part"
+MAX_PARTS = 4096
+"""Parts of a directory that are opened, the newest."""
+UNCHECKED = "not checked: it is older and has no checksum of its beginning"
+"""Notice of a recording that is not `checked`."""
+GROWING = "still being written: this is what was in it when it was opened"
+"""Notice of a recording that is `growing`."""
+_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+"""Bytes of the length of a message, by its first byte."""
 
 
 class Recording:
-    """Raises Failed where there is nothing to read at all."""
+    """A recording in a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _opened(path)
-        self.growing = _held(self._file)  # asked before its size, as it may end in between
+        self.growing = _locked(self._file)  # asked before its size, as it may end in between
         """Whether it was still being written when it was opened, so it has no end yet."""
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0
@@ -42,17 +56,23 @@ class Recording:
         """What was skipped, by offset, and why the file ends there, if it was not ended."""
         decoder = wire.Decoder()
         try:
-            self.hello = self._greeting(decoder, path)
+            self.hello = self._greeting(decoder)
             self.checked = decoder.checked
             """Whether damage to its hello and its index would be noticed."""
             self._begin = decoder.offset
             self._blocks = self._indexed() or self._scanned()
         except OSError as error:
             self._file.close()
-            raise _cannot(path, error) from None
+            raise cannot(f"read {path}", error) from None
         except Failed:
             self._file.close()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     @property
     def size(self) -> int:
@@ -66,12 +86,12 @@ class Recording:
 
     @property
     def damage(self) -> str | None:
-        """The first that was come upon, and how many more."""
+        """The first damage that was found, and how much more there is."""
         if not self._damages:
             return None
         more = len(self._damages) - 1
-        told = self._damages[min(self._damages)]
-        return f"{told}; and in {many(more, 'more place')}" if more else told
+        first = self._damages[min(self._damages)]
+        return f"{first}; and in {many(more, 'more place')}" if more else first
 
     @property
     def first_ns(self) -> int:
@@ -86,15 +106,9 @@ class Recording:
                 return max(times)
         return self.hello.raw_ns
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
         """Messages from the block that holds this moment, or from the last one before it. Damage
-        costs the rest of its block, and is told in `damage`."""
+        costs the rest of its block."""
         found = bisect_right(self._blocks[1::2], time_ns) - 1
         at: int | None = self._blocks[2 * max(found, 0)] if self._blocks else self._begin
         while at is not None:
@@ -102,7 +116,7 @@ class Recording:
 
     def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
         """Messages from the block there on. Returns the offset of the block after a damage; None:
-        all was read."""
+        there is none to go on with."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
         try:
             while (length := self._length(at)) is not None:
@@ -117,6 +131,8 @@ class Recording:
         except wire.WireError as error:
             self._damages[at] = f"damaged at byte {at}: {error}"
             return next((block for block in self._blocks[::2] if block > at), None)
+        except OSError as error:
+            self._damages[at] = f"unreadable after byte {at}: {error.strerror or error}"
         return None
 
     def _decoder(self) -> wire.Decoder:
@@ -124,7 +140,7 @@ class Recording:
 
     # --- where messages are
 
-    def _greeting(self, decoder: wire.Decoder, path: Path) -> wire.Hello:
+    def _greeting(self, decoder: wire.Decoder) -> wire.Hello:
         at = 0
         try:
             while (data := self._bytes(at, WINDOW)) and at <= wire.MAX_MESSAGE:
@@ -133,8 +149,8 @@ class Recording:
                     return message
                 at += len(data)
         except wire.WireError as error:
-            raise Failed(f"{path} is no recording: {error}", DAMAGED) from None
-        raise Failed(f"{path} is no recording: it ends before its start", DAMAGED)
+            raise _no_recording(self.path, error) from None
+        raise _no_recording(self.path, "it ends before its start")
 
     def _length(self, at: int) -> int | None:
         """Length of the whole message there; None: there is none."""
@@ -157,7 +173,8 @@ class Recording:
         return self._window[start : start + count]
 
     def _indexed(self) -> array[int] | None:
-        """The file's own index. None: it has none, or one that does not fit it, which is told."""
+        """Offset and first time of each block, by the file's own index. None: it has none, or one
+        that does not fit it, which is damage."""
         end = wire.without_check(self._bytes(max(0, self._size - TAIL), TAIL))
         at = int.from_bytes(end[-8:], "little")
         if not self._begin <= at < self._size:
@@ -179,31 +196,32 @@ class Recording:
         return None
 
     def _fits(self, blocks: array[int], end: int) -> bool:
-        """Whether a block begins wherever the index says, from the first message on."""
+        """Whether the index has the first message, and a block begins at each of its offsets."""
         before = self._begin - 1
         for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
-            if (
-                not before < at < end
-                or _begins(os.pread(self._file.fileno(), PREFIX, at)) != time_ns
-            ):
+            if not before < at < end:
+                return False
+            if _block_time(os.pread(self._file.fileno(), PREFIX, at)) != time_ns:
                 return False
             before = at
         return (blocks[0] if blocks else end) == self._begin
 
     def _scanned(self) -> array[int]:
-        """What an index would say. Tells where the file was cut, or that it has no end."""
+        """What an index would hold. A missing end is damage."""
         blocks, at, last = array("Q"), self._begin, b""
         try:
             while (length := self._length(at)) is not None:
                 last = self._bytes(at, min(length, PREFIX))
-                time_ns = _begins(last)
+                time_ns = _block_time(last)
                 if time_ns is not None:
                     blocks.extend((at, time_ns))
                 at += length
         except wire.WireError as error:
             self._damages[at] = f"damaged at byte {at}: {error}"
         else:
-            if at == self._size and not _ends(last) and not self.growing:
+            fields = _fields(last)
+            has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
+            if at == self._size and not has_end and not self.growing:
                 self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 
@@ -214,10 +232,10 @@ def _opened(path: Path) -> BinaryIO:
             raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
         return path.open("rb")
     except OSError as error:
-        raise _cannot(path, error) from None
+        raise cannot(f"read {path}", error) from None
 
 
-def _held(file: BinaryIO) -> bool:
+def _locked(file: BinaryIO) -> bool:
     """Whether its writer still has its lock, which ends with the writer, however that ends."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -229,25 +247,190 @@ def _held(file: BinaryIO) -> bool:
     return False
 
 
-def _cannot(path: Path, error: OSError) -> Failed:
-    return Failed(f"cannot read {path}: {error.strerror or error}")
+def _no_recording(name: object, why: object) -> Failed:
+    return Failed(f"{name} is not a perftop recording: {why}", DAMAGED)
 
 
 def _fields(prefix: bytes) -> dict[str, object]:
-    """Fields of a message, as far as its first bytes have them."""
+    """Fields of a message, as many as its first bytes hold."""
     width = _WIDTHS.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
-def _begins(prefix: bytes) -> int | None:
-    """The time of a message that needs none before it; None: it does, or has no time."""
+def _block_time(prefix: bytes) -> int | None:
+    """The time of a message with which a block begins, as it needs none before it; None: it is no
+    such message, or has no time."""
     found = _fields(prefix)
     time_ns = found.get("time_ns")
     alone = found.get("type") == "frame" or found.get("first") is True
     return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
 
 
-def _ends(prefix: bytes) -> bool:
-    """Whether a message is one with which a stream or a recording ends."""
-    found = _fields(prefix)
-    return found.get("type") == "bye" or found.get("kind") == INDEX
+class RecordingDirectory:
+    """A recording that is a directory: parts, each a whole recording in a file of its own. A ring
+    on disk is one, and so is what was kept of it. It is read like a `Recording`, also where parts
+    are removed meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._passed = 0
+        """Bytes of the parts before the one that is read."""
+        self._failures: list[str] = []
+        """Why parts could not be opened."""
+        with ExitStack() as stack:
+            self._parts = [stack.enter_context(part) for part in self._opened()]
+            self._files = stack.pop_all()
+        self.hello = self._parts[0].hello
+        self.checked = all(part.checked for part in self._parts)
+        self.growing = any(part.growing for part in self._parts)
+        self._current = self._parts[0]
+
+    def _opened(self) -> Iterator[Recording]:
+        count = 0
+        for path in sorted(self.path.glob(f"*{ENDING}"))[-MAX_PARTS:]:
+            try:
+                part = Recording(path)
+            except Failed as failed:
+                if path.exists():  # a ring that goes on drops its oldest part
+                    self._failures.append(str(failed))
+            else:
+                count += 1
+                yield part
+        if not count:
+            why = self._failures[0] if self._failures else "it is a directory without parts"
+            raise _no_recording(self.path, why)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self._parts)
+
+    @property
+    def at(self) -> int:
+        """Offset up to which it was read, in bytes of all parts."""
+        return self._passed + self._current.at
+
+    @property
+    def damage(self) -> str | None:
+        """The damage of the first part that has some; like that of a file it can follow `the
+        recording is`."""
+        found = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
+        return next(found, f"not whole: {self._failures[0]}" if self._failures else None)
+
+    @property
+    def first_ns(self) -> int:
+        return self._parts[0].first_ns
+
+    @property
+    def last_ns(self) -> int:
+        return max(part.last_ns for part in self._parts[-2:])
+
+    def messages(self, time_ns: int = 0) -> Iterator[Timed]:
+        begins = [part.first_ns for part in self._parts]
+        first = max(0, bisect_right(begins, time_ns) - 1)
+        self._passed = sum(part.size for part in self._parts[:first])
+        for at, part in enumerate(self._parts[first:]):
+            self._current = part
+            yield from part.messages(time_ns if at == 0 else 0)
+            self._passed += part.size
+
+
+AnyRecording = Recording | RecordingDirectory
+
+
+def recording(path: Path) -> AnyRecording:
+    """The recording of a file or a directory. Raises Failed where there is nothing to read."""
+    return RecordingDirectory(path) if path.is_dir() else Recording(path)
+
+
+def has_parts(path: Path) -> bool:
+    return path.is_dir() and any(path.glob(f"*{ENDING}"))
+
+
+class PipedRecording:
+    """A recording or a stream that is read once from its beginning, and to the first damage."""
+
+    def __init__(self, name: str, file: io.BufferedReader) -> None:
+        self.size: int | None = None
+        """Unknown."""
+        self.damage: str | None = None
+        """Why not all of it was read, if something was wrong with it."""
+        self.growing = False  # it is read until its writer ends
+        self._file = file
+        self._reader, self.at = Reader(), 0
+        self._messages = self._read()
+        first = next(self._messages, None)
+        if first is None:
+            self._file.close()
+            raise _no_recording(name, self.damage or "it ends before its start")
+        assert isinstance(first, wire.Hello)
+        self.hello, self.checked = first, self._reader.decoder.checked
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def messages(self) -> Iterator[wire.Message]:
+        """All messages after the hello, once."""
+        return self._messages
+
+    def _read(self) -> Iterator[wire.Message]:
+        try:
+            while data := self._file.read1(READ_BYTES):
+                for message in self._reader.feed(data):
+                    self.at = self._reader.decoder.offset
+                    yield message
+        except wire.WireError as error:
+            self.damage = f"damaged after byte {self.at}: {error}"
+        except OSError as error:
+            self.damage = f"unreadable after byte {self.at}: {error.strerror or error}"
+        else:
+            if self._reader.decoder.cut:
+                self.damage = f"cut after byte {self.at}: the last message is not all there"
+            elif not self._reader.has_end:
+                self.damage = f"cut after byte {self.at}: it has no end"
+
+
+Source = AnyRecording | PipedRecording
+
+
+def open_source(path: Path | None) -> Source:
+    """The recording or stream of a file, a directory or a pipe; None: of stdin. Raises Failed where
+    there is nothing to read."""
+    if path is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise Failed("no recording on stdin: perftop export FILE, or a pipe into it", USAGE)
+        assert isinstance(sys.stdin.buffer, io.BufferedReader)
+        return PipedRecording("stdin", sys.stdin.buffer)
+    try:
+        if path.is_file() or path.is_dir():
+            return recording(path)
+        return PipedRecording(str(path), path.open("rb"))
+    except OSError as error:
+        raise cannot(f"read {path}", error) from None
+
+
+def report_damage(name: object, source: Source) -> int:
+    """Reports what was wrong with a source that was read, and whether it is still being written.
+    Returns the exit status."""
+    if source.growing:
+        complain(f"{name}: {GROWING}")
+    if source.damage is None:
+        return 0
+    complain(f"{name}: {source.damage}")
+    return DAMAGED
+
+
+def is_same_file(source: Path | None, path: Path) -> bool:
+    """Whether the source is the file there."""
+    with contextlib.suppress(OSError):
+        read = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
+        return os.path.samestat(read, path.stat())
+    return False

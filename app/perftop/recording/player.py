@@ -1,66 +1,82 @@
-"""Plays a recording: what lies behind is in a session, what lies ahead is read when it is time for
-it."""
+"""Plays a recording: what was read is in a session, the rest is read when it is time for it; and
+goes to any other moment of it."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
 from perftop.recording.codec import BLOCK, Timed
-from perftop.recording.parts import AnyRecording
+from perftop.recording.file import AnyRecording
+from perftop.session import navigation as episode_navigation
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import BYTES, History
-from perftop.session.session import Session
+from perftop.session.session import MAX_BATCH, Session
+
+if TYPE_CHECKING:
+    from perftop.session.interval import Interval
 
 WARM_NS = 30_000_000_000
 """Time that is read before a moment that is entered: three times what the slowest detector needs.
 So numbers and episodes are those of a session that was there from the start."""
+NEAR_NS = 2 * WARM_NS
+"""Time ahead for which reading on costs less than entering the file again."""
 END_NS = 1 << 63
 """After all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 """Multiples of the recording's own pace; the last one: as fast as it can be read."""
+BATCH_S = 0.05
+"""Time for which a seek reads before keys are handled."""
+BREATH_S = 0.005
+"""Pause between two such batches, for keys and the screen."""
 
 
-class Passage:
-    """Begins with the block of the recording that holds a moment. Passages of one recording do not
+class Playback:
+    """Begins with the block of the recording that holds a moment. Playbacks of one recording do not
     disturb each other."""
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
         room: int = BYTES,
     ) -> None:  # fmt: skip
-        """`found`: what is known of the whole file. `room`: bytes of its history."""
-        self._ahead = recording.messages(time_ns)
-        self.trouble: str | None = None
-        """Why the file cannot be read any further, if that is not what its content says."""
+        """`found`: episodes of the whole file. `room`: bytes of its history."""
+        self._recording = recording
+        ahead = recording.messages(time_ns)
         first: list[Timed] = []
         while len(first) < BLOCK and not (first and isinstance(first[-1], wire.Frame)):
-            if (message := self._read()) is None:
+            if (message := next(ahead, None)) is None:
                 break
             first.append(message)
         self._begin_ns = first[-1].time_ns if first else recording.hello.raw_ns
-        self._ahead = chain(first, self._ahead)
+        self._ahead = chain(first, ahead)
         entered = first and time_ns > recording.first_ns
         hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
         self.session = Session(hello, History(hello, room))
         self.session.file = found
-        self._next = self._read()
+        self._next = next(self._ahead, None)
 
     @property
     def over(self) -> bool:
-        """Whether nothing lies ahead."""
+        """Whether all was read."""
         return self._next is None
 
     @property
+    def trouble(self) -> str | None:
+        """Damage of the recording, where it was read."""
+        return self._recording.damage
+
+    @property
     def cost(self) -> float:
-        """CPU seconds per second that the probe has used, of what lies behind."""
+        """CPU seconds per second that the probe has used, in the part that was read."""
         elapsed_ns = self.session.now_ns - self._begin_ns
         return self.session.probe_cpu_s() / (elapsed_ns / 1e9) if elapsed_ns > 0 else math.nan
 
@@ -77,10 +93,10 @@ class Passage:
         return int(times[max(0, at)]) if len(times) else None
 
     def until(self, time_ns: float) -> Iterator[Timed]:
-        """What lies ahead up to this moment. Whoever takes it applies it to the session."""
+        """The next messages, up to this moment. The caller applies them to the session."""
         while self._next is not None and self._next.time_ns <= time_ns:
             message = self._next
-            self._next = self._read()
+            self._next = next(self._ahead, None)
             yield message
 
     def sample(self) -> None:
@@ -91,15 +107,27 @@ class Passage:
             if self.ends_ns != ends_ns:
                 return
 
-    def _read(self) -> Timed | None:
-        try:
-            return next(self._ahead, None)
-        except OSError as error:
-            self.trouble = f"unreadable from there on: {error.strerror or error}"
-            return None
+
+def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
+    """Hello as it would have been at this frame: notes on which CPUs are online may come before
+    it."""
+    blocks = message.blocks if isinstance(message, wire.Frame) else {}
+    for block in hello.blocks:
+        rows = blocks.get(block.name)
+        if block.scope == "cpu" and rows is not None:
+            words = np.frombuffer(row_heads(rows.head, len(hello.topology)), "<u8")
+            flags = words.reshape(-1, wire.HEAD)[:, 4]
+            offline = flags & np.uint64(wire.ROW_OFFLINE) != 0
+            sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
+            topology = [
+                replace(row, online=bool(here or (row.online and not off)))
+                for row, off, here in zip(hello.topology, offline, sampled, strict=True)
+            ]
+            return replace(hello, topology=topology)
+    return hello
 
 
-class Pace:
+class PlayClock:
     """What time it is in the recording, while it is played."""
 
     def __init__(self) -> None:
@@ -122,7 +150,7 @@ class Pace:
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
 
 
-def reach(recording: AnyRecording) -> tuple[int, int]:
+def frame_range(recording: AnyRecording) -> tuple[int, int]:
     """Raw ns of the first frame and of the last message. Raises Failed where there is no sample to
     show."""
     first: list[int] = []
@@ -137,20 +165,63 @@ def reach(recording: AnyRecording) -> tuple[int, int]:
     return first[0], max(first[1], recording.last_ns)
 
 
-def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
-    """Hello as it would have been at this frame: which CPUs are there was told by notes that may
-    lie before it."""
-    blocks = message.blocks if isinstance(message, wire.Frame) else {}
-    for block in hello.blocks:
-        rows = blocks.get(block.name)
-        if block.scope == "cpu" and rows is not None:
-            words = np.frombuffer(row_heads(rows.head, len(hello.topology)), "<u8")
-            flags = words.reshape(-1, wire.HEAD)[:, 4]
-            gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
-            there = flags & np.uint64(wire.ROW_SAMPLED) != 0
-            topology = [
-                replace(row, online=bool(here or (row.online and not off)))
-                for row, off, here in zip(hello.topology, gone, there, strict=True)
-            ]
-            return replace(hello, topology=topology)
-    return hello
+@dataclass(frozen=True, slots=True)
+class Seeker:
+    """Goes to another moment of a recording. That takes as long as reading does, so the progress is
+    reported, and the task can be cancelled."""
+
+    recording: AnyRecording
+    found: RecordingEpisodes
+    clock: Callable[[], float]
+    progress: Callable[[int], None]
+    """Called with the moment up to which it has read."""
+
+    async def go(self, playback: Playback | None, time_ns: int) -> Playback:
+        """One that has read up to this moment: the given one, if that is near."""
+        ends_ns = None if playback is None else playback.ends_ns
+        if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
+            return playback
+        if playback is None or not 0 <= time_ns - playback.session.now_ns <= NEAR_NS:
+            playback = Playback(self.recording, time_ns - WARM_NS, self.found)
+        await self._read(playback, time_ns)
+        return playback
+
+    async def beside(
+        self, playback: Playback, at: Interval, by: int, cpus: list[int] | None
+    ) -> tuple[Playback, int] | None:
+        """The moment of the next known episode or mark of the file, as seen from an interval, and a
+        playback that has read it; for -1 the one before."""
+        session = playback.session
+        episodes = episode_navigation.reachable(session, cpus)
+        moments = {episode_navigation.moment_of(session, episode, at) for episode in episodes}
+        for time_ns in sorted((ns for ns in moments if (ns - at.time_ns) * by > 0), reverse=by < 0):
+            found = await self.go(playback, time_ns)
+            # Samples are apart: this may be the moment that is shown already.
+            shown_ns = found.shown_ns(time_ns)
+            if shown_ns is not None and (shown_ns - at.time_ns) * by > 0:
+                return found, time_ns
+        return None
+
+    async def deepen(self, playback: Playback, since_ns: int) -> None:
+        """Reads the time before a playback from this moment on, as far as its history has room."""
+        history = playback.session.past
+        if (begin_ns := history.begin_ns) is None:
+            return
+        older = Playback(self.recording, since_ns - WARM_NS, self.found, history.free_bytes)
+        await self._read(older, begin_ns, gently=True)
+        history.prepend(older.session.past)
+
+    async def _read(self, playback: Playback, time_ns: int, *, gently: bool = False) -> None:
+        """Reads up to this moment, and at least to a first sample. `gently`: keys and the screen
+        come first, as nobody waits for it."""
+        end_s = self.clock() + BATCH_S
+        ahead = playback.until(time_ns)
+        while messages := list(islice(ahead, MAX_BATCH)):
+            for _ in playback.session.play(messages):
+                pass
+            if gently or self.clock() > end_s:
+                self.progress(messages[-1].time_ns)
+                await asyncio.sleep(BREATH_S)
+                end_s = self.clock() + BATCH_S
+        if playback.ends_ns is None:
+            playback.sample()

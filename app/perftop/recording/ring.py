@@ -5,8 +5,8 @@
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
 Each part has a hello of its own, as of its start. So whatever ends us, all parts can be read but
-for a message at the end of the last one, and nothing has to be mended before the next start. What a
-run has left in its ring is kept by the next one.
+for a message at the end of the last one, and nothing has to be repaired before the next start. What
+a run has left in its ring is kept by the next one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ import re
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.frozen import replace
+from perftop.base import errors
 from perftop.base.errors import Failed
-from perftop.base.format import many
-from perftop.base.own_directory import OwnDirectory
-from perftop.base.times import length
+from perftop.base.files import OwnDirectory
+from perftop.base.format import length, many
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
-from perftop.recording.parts import ENDING
-from perftop.recording.writer import Tape, cannot, size
+from perftop.recording.file import ENDING
+from perftop.recording.writer import Writer, cannot, size
 from perftop.session.session import Session
 
 KEPT = "kept"
@@ -39,17 +38,18 @@ BY_HAND, BEFORE = "by-hand", "before"
 """Ends of names of what was kept: by the user, which is never removed, and from the last run."""
 PARTS = 30
 """Parts of a ring."""
-SHORTEST_NS, LONGEST_NS = 1_000_000_000, 60_000_000_000
+MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part."""
-LEAST_PARTS = 2
+MIN_PARTS = 2
+"""Parts that stay, however full the ring is."""
 _PART = re.compile(rf"[0-9]{{6,}}{re.escape(ENDING)}")
 _KEPT = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
-"""Names that a ring gives. What has another name, is a link, or belongs to another user is neither
+"""Names that a ring gives. A file with another name, a link, or a file of another user is neither
 counted nor removed."""
 AROUND_NS = 30_000_000_000
-"""Kept before an episode and behind it."""
+"""Time that is kept before an episode and after it."""
 Wanted = tuple[str, int, int]
-"""The kind of an episode, and the raw times between which all is to be kept."""
+"""Kind of an episode, and the raw times between which everything is to be kept."""
 
 
 @dataclass(slots=True)
@@ -68,23 +68,22 @@ class _Keep:
 
 
 class Ring:
-    """Takes messages as a `Tape` does. Raises Failed where it cannot begin or go on."""
+    """Takes messages as a `Writer` does. Raises Failed where it cannot begin or go on."""
 
-    def __init__(self, path: Path, hello: wire.Hello, length_ns: int, most_bytes: int) -> None:
-        """`most_bytes`: of all that is in the directory."""
+    def __init__(self, path: Path, hello: wire.Hello, length_ns: int, max_bytes: int) -> None:
+        """`max_bytes`: of all that is in the directory."""
         self.path, self.open, self.frames = path, True, 0
         self.news: list[str] = []
-        """What there is to tell; readers take it out."""
-        self._hello, self._length_ns, self._most_bytes = hello, length_ns, most_bytes
-        self._part_ns = max(SHORTEST_NS, min(LONGEST_NS, length_ns // PARTS))
+        """Lines for the user, who takes them out."""
+        self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
+        self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PARTS))
         self._topology = {row.cpu: row for row in hello.topology}
         self._parts: deque[_Part] = deque()
         self._keep: _Keep | None = None
-        self._tape: Tape | None = None
+        self._writer: Writer | None = None
         self._number = 0
         self._full = False
-        self._told = ""
-        """How much it was at the end."""
+        self._told_at_end = ""
         try:
             self._directory = _locked(path)
             self._put_aside()
@@ -93,15 +92,15 @@ class Ring:
 
     @property
     def bytes(self) -> int:
-        return 0 if self._tape is None else self._tape.bytes
+        return 0 if self._writer is None else self._writer.bytes
 
     @property
     def told(self) -> str:
-        """How much it is by now; it stands before the name of a place."""
-        if self._told:
-            return self._told
+        """How much it is by now, to be followed by the name of a place."""
+        if self._told_at_end:
+            return self._told_at_end
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
-        whole = size(self._whole())
+        whole = size(self._total_bytes())
         return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
 
     def write(self, message: Timed) -> None:
@@ -119,26 +118,26 @@ class Ring:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.take_hotplug(self._topology, message)
         begins = not self._parts or message.time_ns - self._parts[-1].begin_ns >= self._part_ns
-        if self._tape is None or (begins and isinstance(message, wire.Frame)):
-            self._turn(message.time_ns)
-        assert self._tape is not None
+        if self._writer is None or (begins and isinstance(message, wire.Frame)):
+            self._next_part(message.time_ns)
+        assert self._writer is not None
         self.frames += isinstance(message, wire.Frame)
-        self._tape.write(message)
+        self._writer.write(message)
 
     def end(self) -> None:
-        if self._tape is not None:
-            self._tape.end()
+        if self._writer is not None:
+            self._writer.end()
         self.open = False
-        self._told = self.told
+        self._told_at_end = self.told
         os.close(self._directory.fd)
 
     def keep(self) -> None:
-        """Keeps for good what is there."""
+        """Keeps the present parts for good."""
         self._link(BY_HAND, 0)
 
     def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
-        """Keeps what lies between these raw times, up to a part more at both ends. What overlaps
-        becomes one recording, which is twice as long as the ring at most."""
+        """Keeps everything between these raw times, and up to a part more at both ends. Spans that
+        overlap become one recording, which is at most twice as long as the ring."""
         now_ns, keep = self._now_ns, self._keep
         if until_ns < now_ns:
             return
@@ -156,22 +155,24 @@ class Ring:
 
     @property
     def _now_ns(self) -> int:
-        return self._tape.now_ns if self._tape is not None else self._hello.raw_ns
+        return self._writer.now_ns if self._writer is not None else self._hello.raw_ns
 
-    def _turn(self, now_ns: int) -> None:
-        """Begins the next part, and drops what is too old or too much."""
-        if self._tape is not None:
-            self._tape.end()
+    def _next_part(self, now_ns: int) -> None:
+        """Begins the next part, and drops parts that are too old or too much."""
+        if self._writer is not None:
+            self._writer.end()
         self._number += 1
         name = f"{self._number:06}{ENDING}"
-        greeting = self._greeting(now_ns)
-        self._tape = Tape(self.path / name, greeting, directory=self._directory.fd)
+        hello = self._hello
+        wall_ns, topology = hello.wall_ns + now_ns - hello.raw_ns, list(self._topology.values())
+        hello = replace(hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology)
+        self._writer = Writer(self.path / name, hello, directory=self._directory.fd)
         self._parts.append(_Part(name, now_ns))
         try:
             if self._keep is not None and now_ns <= self._keep.until_ns:
                 with self._directory.below(KEPT) as kept, kept.below(self._keep.name) as to:
                     self._share(name, to)
-            while len(self._parts) > LEAST_PARTS and (
+            while len(self._parts) > MIN_PARTS and (
                 self._parts[1].begin_ns <= now_ns - self._length_ns
             ):
                 self._drop()
@@ -179,29 +180,24 @@ class Ring:
         except OSError as error:
             raise cannot(self.path, error) from None
 
-    def _greeting(self, now_ns: int) -> wire.Hello:
-        hello = self._hello
-        wall_ns = hello.wall_ns + now_ns - hello.raw_ns
-        topology = list(self._topology.values())
-        return replace(hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology)
-
     def _drop(self) -> None:
         self._directory.unlink(self._parts.popleft().name)
 
     def _bound(self) -> None:
-        """Removes what was kept by itself, the oldest first, then the oldest parts."""
-        while self._whole() > self._most_bytes:
+        """Removes what was kept automatically, the oldest first, then the oldest parts."""
+        while self._total_bytes() > self._max_bytes:
             if not self._remove_oldest():
-                if len(self._parts) <= LEAST_PARTS:
+                if len(self._parts) <= MIN_PARTS:
                     break
                 self._drop()
             if not self._full:
                 self._full = True
-                told = f"{size(self._most_bytes)} are full: the oldest goes (--max-size)"
-                self.news.append(told)
+                full = f"{size(self._max_bytes)} are full: the oldest goes (--max-size)"
+                self.news.append(full)
 
     def _remove_oldest(self) -> bool:
-        """Removes the oldest of what was kept by itself; returns whether there was one."""
+        """Removes the oldest recording that was kept automatically; returns whether there was
+        one."""
         current = None if self._keep is None else self._keep.name
         for kept in self._kept():
             name = kept.path.name
@@ -222,7 +218,7 @@ class Ring:
                 with contextlib.suppress(OSError), above.below(name) as kept:
                     yield kept
 
-    def _whole(self) -> int:
+    def _total_bytes(self) -> int:
         """Bytes of all parts, by inode, so that a part that is kept as well counts once."""
         found = {}
         for directory in chain([self._directory], self._kept()):
@@ -234,15 +230,15 @@ class Ring:
 
     def _link(self, name: str, since_ns: int) -> str | None:
         """Makes a recording of the parts since then; returns its name. None: that failed."""
-        behind = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
-        wanted = [part.name for part, end_ns in zip(self._parts, behind, strict=True)
+        ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
+        wanted = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
             with self._named(name) as kept:
                 for part in wanted:
                     self._share(part, kept)
         except OSError as error:
-            self.news.append(f"cannot keep it: {error.strerror or error}")
+            self.news.append(str(errors.cannot("keep it", error)))
             return None
         self.news.append(f"kept in {kept.path}")
         return kept.path.name
@@ -263,7 +259,7 @@ class Ring:
             return kept.below(f"{stem}.perftop", make=True)
 
     def _put_aside(self) -> None:
-        """Keeps what the last run has left."""
+        """Keeps the parts of the last run."""
         left = self._directory.files(_PART)
         if not left:
             return
@@ -274,7 +270,7 @@ class Ring:
 
 
 def _locked(path: Path) -> OwnDirectory:
-    """The directory, made if need be, for us alone. Raises Failed."""
+    """The directory, made if missing, locked against other writers. Raises Failed."""
     directory = _opened(path, make=True)
     try:
         fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -285,13 +281,13 @@ def _locked(path: Path) -> OwnDirectory:
 
 
 def refuse(path: Path) -> None:
-    """Raises Failed where a ring cannot begin: it is written into a directory of its own."""
+    """Raises Failed where a ring cannot begin: it needs a directory of its own."""
     if path.exists() or not path.parent.is_dir():
         os.close(_opened(path).fd)
 
 
 def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
-    """The directory, with nothing in it but what a ring puts there. Raises Failed."""
+    """The directory, if there are only files of a ring in it. Raises Failed."""
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.at(path, make=make))
@@ -312,15 +308,15 @@ def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
 
 
 class Triggers:
-    """`kinds`: kinds or causes of episodes. `longest_ns`: of a longer episode only so much is kept,
-    and its end."""
+    """Chooses what a ring keeps: episodes of these kinds or causes. `longest_ns`: of a longer
+    episode only so much is kept, and its end."""
 
     def __init__(self, kinds: Collection[str], longest_ns: int) -> None:
         self._kinds, self._longest_ns = frozenset(kinds), longest_ns
         self._cursor = 0
 
     def take(self, session: Session) -> Iterator[Wanted]:
-        """What is to be kept by now; the same again as long as an episode runs."""
+        """What is to be kept by now; an episode that runs is in it each time."""
         ended, self._cursor = session.episodes_since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):

@@ -1,30 +1,43 @@
-"""A recording that grows in a file of its own."""
+"""Writes recordings to files: message by message, or beside the screen."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 import stat
-from collections.abc import Callable
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 
 from perfprobe import wire
-from perftop.base import own_directory
+from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.recording.codec import Recorder, Timed, write_all
+from perftop.session.session import Session
 
-MODE = 0o600
-"""Command lines of others are in it."""
+WAITING_BYTES = 64_000_000
+"""Size of messages that may wait for the disk: half a minute of the largest machines."""
+MAX_HOTPLUGS = 4096
+"""Hotplug notes that are kept. A machine with more changes learns nothing from them."""
+NOTICE_S = 10.0
+"""Time for which a notice is shown."""
+END_S = 2.0
+"""Time that the disk may stand still when the user leaves."""
 
 
 def refuse(path: Path, *, force: bool) -> None:
-    """Raises Failed where a recording cannot begin; to be asked before there is anything to record.
+    """Raises Failed where a recording cannot begin; called before there is anything to record.
     Only a file is ever replaced, never a device or a link."""
     if path == Path("-"):
-        text = "a recording is a file: -o NAME; the same for a pipe is what perfprobe stream writes"
+        text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
         raise Failed(text, USAGE)
     try:
         found = path.lstat()
@@ -42,8 +55,8 @@ def refuse(path: Path, *, force: bool) -> None:
         raise Failed(f"cannot record to {path}: {path.parent} is not writable")
 
 
-class Tape:
-    """Once it has raised Failed no more goes in, and what was in is safe."""
+class Writer:
+    """Once it has raised Failed nothing more is written, and what was written is safe."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -55,10 +68,12 @@ class Tape:
         self.frames = 0
         self.open = True
         """Whether it has neither ended nor failed."""
-        self._begin_ns = self._now_ns = hello.raw_ns
+        self.now_ns = hello.raw_ns
+        """Raw time of the newest frame."""
+        self._begin_ns = hello.raw_ns
         try:
             if directory is None:
-                with own_directory.parent(path) as (above, name):
+                with files.parent(path) as (above, name):
                     self._fd = _created(above, name, force=force)
             else:
                 self._fd = _created(directory, path.name, force=force)
@@ -66,7 +81,7 @@ class Tape:
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as `Recording` looks for it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` checks for it
         try:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:
@@ -75,73 +90,62 @@ class Tape:
             raise cannot(path, error) from None
 
     @property
-    def now_ns(self) -> int:
-        """Raw time of the newest frame."""
-        return self._now_ns
-
-    @property
     def bytes(self) -> int:
         return self._recorder.bytes
 
     @property
     def told(self) -> str:
         """How much it is by now."""
-        lasted = length(round(self._now_ns - self._begin_ns, -8))  # no sample comes on the dot
+        lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
 
     def write(self, message: Timed) -> None:
-        self._look()
+        if os.fstat(self._fd).st_nlink == 0:  # nobody could ever read it
+            self.open = False
+            os.close(self._fd)
+            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         self._try(lambda: self._recorder.write(message))
         if isinstance(message, wire.Frame):
             if not self.frames:
                 self._begin_ns = message.time_ns
             self.frames += 1
-            self._now_ns = message.time_ns
+            self.now_ns = message.time_ns
 
     def end(self) -> None:
         self._try(self._recorder.end)
         self.open = False
         try:
             os.close(self._fd)
-        except OSError as error:  # some file systems only now tell that there was no room
+        except OSError as error:  # some file systems only now report that they are full
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
     def drop(self) -> None:
         """Removes the file."""
-        own_directory.remove(self.path, self._made)
-
-    def _look(self) -> None:
-        """Whether anybody can ever read it."""
-        if os.fstat(self._fd).st_nlink == 0:
-            self.open = False
-            os.close(self._fd)
-            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
+        files.remove(self.path, self._made)
 
     def _try(self, write: Callable[[], None]) -> None:
+        """Cuts off what was written of the last message if this one fails."""
         try:
             write()
         except OSError as error:
+            self.open = False
+            text = f"{self.told} are safe in {self.path}"
+            try:
+                os.ftruncate(self._fd, self.bytes)
+                os.close(self._fd)
+            except OSError:
+                text += ", followed by a torn message"
             why = error.strerror or str(error)
-            raise Failed(f"cannot go on recording: {why}; {self._saved()}") from None
-
-    def _saved(self) -> str:
-        """Cut off what was written of the last message."""
-        self.open = False
-        text = f"{self.told} are safe in {self.path}"
-        try:
-            os.ftruncate(self._fd, self.bytes)
-            os.close(self._fd)
-        except OSError:
-            text += ", with a torn message behind them"
-        return text
+            raise Failed(f"cannot go on recording: {why}; {text}") from None
 
 
 def _created(directory: int, name: str, *, force: bool) -> int:
+    """Only its owner may read it, as it has command lines of other users."""
     if force:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(name, flags, MODE, dir_fd=directory)
+    return os.open(name, flags, files.MODE, dir_fd=directory)
 
 
 def size(count: int) -> str:
@@ -152,4 +156,126 @@ def size(count: int) -> str:
 
 
 def cannot(path: Path, error: OSError) -> Failed:
-    return Failed(f"cannot record to {path}: {error.strerror or error}")
+    return errors.cannot(f"record to {path}", error)
+
+
+class ScreenRecorder:
+    """Records what the screen shows, in a thread of its own, so that a slow disk cannot hold up the
+    screen."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._thread: _RecordingThread | None = None
+        self._hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
+        self._notice, self._until_s = "", 0.0
+
+    def take(self, message: wire.Message) -> None:
+        """Takes a message that the session has applied."""
+        if isinstance(message, wire.Note) and message.kind == "hotplug":
+            self._hotplugs.append(message)
+        if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
+            self._thread.put(message)
+
+    def turn(self, now_s: float) -> None:
+        """Starts to record, or stops."""
+        thread = self._thread
+        if thread is None or thread.failed:
+            self._thread = thread = self._started()
+            self._notify(f"recording to {thread.path}", now_s)
+        else:
+            thread.put(None)
+
+    def news(self, now_s: float) -> tuple[str | None, str]:
+        """How much is recorded (None: nothing is), and a notice, for the status line."""
+        thread = self._thread
+        if thread is not None and thread.failed:
+            if self._notice != thread.failed:
+                self._notify(thread.failed, now_s)
+        elif thread is not None and not thread.is_alive():
+            self._notify(f"recorded {thread.told}", now_s)
+            self._thread = None
+        notice = self._notice if now_s < self._until_s else ""
+        if self._thread is None:
+            return None, notice
+        return "" if self._thread.failed else size(self._thread.bytes), notice
+
+    def heard(self) -> None:
+        """Removes the notice, as the user has read it."""
+        self._until_s = 0.0
+
+    def end(self) -> str:
+        """Ends with the app. Returns what the user should know of it."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return ""
+        thread.put(None)
+        while thread.is_alive():  # there may be much history that is not written yet
+            before = thread.bytes
+            thread.join(END_S)
+            if thread.is_alive() and thread.bytes == before:
+                return f"the recording in {thread.path} may lack its end: the disk does not answer"
+        return thread.failed or f"recorded {thread.told}"
+
+    def _started(self) -> _RecordingThread:
+        hello, history = self._session.hello, self._session.past
+        kept = history.frames(0, self._session.now_ns)
+        # CPUs that went offline or came back before that; hello has them as of its own time.
+        before_ns = history.first_ns or 0
+        earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
+        path = named(hello, self._session.unix(self._session.now_ns))
+        with contextlib.suppress(OSError):  # without a directory opening the file will fail
+            path = Path.cwd() / path
+        thread = _RecordingThread(path, hello, chain(earlier, kept))
+        thread.start()
+        return thread
+
+    def _notify(self, notice: str, now_s: float) -> None:
+        self._notice, self._until_s = notice, now_s + NOTICE_S
+
+
+class _RecordingThread(threading.Thread):
+    """Writes the kept messages and then those that it is given."""
+
+    def __init__(self, path: Path, hello: wire.Hello, kept: Iterable[Timed]) -> None:
+        super().__init__(name="recording", daemon=True)
+        self.path = path
+        self.failed = ""
+        """Why it has stopped; '': it has not."""
+        self._hello, self._kept = hello, kept
+        self._writer: Writer | None = None
+        self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
+        self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
+
+    @property
+    def bytes(self) -> int:
+        return self._writer.bytes if self._writer is not None else 0
+
+    @property
+    def told(self) -> str:
+        return f"{self._writer.told} in {self.path}" if self._writer is not None else ""
+
+    def put(self, message: Timed | None) -> None:
+        """None: that was all."""
+        if self.failed:
+            return
+        if message is not None and self._waiting.qsize() >= self._room:
+            self.failed, message = "recording has stopped: the disk accepts no more data", None
+        self._waiting.put(message)
+
+    def run(self) -> None:
+        try:
+            self._writer = writer = Writer(self.path, self._hello)
+            messages: Iterable[Timed] = chain(self._kept, iter(self._waiting.get, None))
+            for message in messages:
+                writer.write(message)
+            writer.end()
+        except Failed as failed:
+            self.failed = str(failed)
+        except Exception as error:  # noqa: BLE001 - no mistake of ours may reach the screen
+            self.failed = f"recording has stopped: {errors.report(error)}"
+
+
+def named(hello: wire.Hello, unix: float) -> Path:
+    """Name of a recording, from time and host, whose name a stream is free to choose."""
+    host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
+    return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

@@ -14,7 +14,7 @@ from itertools import takewhile
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from perftop.base.times import when
+from perftop.base.format import when
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode

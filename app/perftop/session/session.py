@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.arrays import Bools
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
 from perftop.detect.suspects import Suspects

@@ -15,13 +15,13 @@ from textual.screen import Screen
 from perfprobe import wire
 from perfprobe.frozen import replace
 from perftop.base.errors import Failed
+from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.base.times import when
-from perftop.process import batches
+from perftop.process import launch as batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link
-from perftop.process.probe_stream import Stream, attached
-from perftop.recording.background import Deck
+from perftop.process.streams import Stream, open_stream
+from perftop.recording.writer import ScreenRecorder
 from perftop.session import episodes as marks
 from perftop.session import navigation as episode_navigation
 from perftop.session.history import History
@@ -74,7 +74,7 @@ class PerfTopApp(TerminalApp):
         self.status = Status(interval_ns)
         self._usual_ns = interval_ns
         self._session: Session | None = None
-        self._deck: Deck | None = None
+        self._deck: ScreenRecorder | None = None
         self.playhead = Playhead()
         self._greeting = greeting
         self._said, self._until_s = "", 0.0
@@ -124,7 +124,7 @@ class PerfTopApp(TerminalApp):
             text = f"{hello.host} was restarted: its past before that is gone"
             self._say(f"{text} · {said}" if said else text)
         self._session = Session(hello, History(hello))
-        self._deck = Deck(self._session)
+        self._deck = ScreenRecorder(self._session)
 
     def _look_later(self, seconds: float) -> None:
         """Looks at what no message tells in so many seconds, unless a batch comes first: with a
@@ -179,7 +179,7 @@ class PerfTopApp(TerminalApp):
 
     def _set_pace(self, session: Session) -> None:
         """Tells the probe how often to write."""
-        self._tell_pace(batches.longest(session.hello.sample_ns, self.status.interval_ns))
+        self._tell_pace(batches.longest_batch_ns(session.hello.sample_ns, self.status.interval_ns))
 
     def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
         for message in session.play(messages):
@@ -328,7 +328,7 @@ def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) ->
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     greeting = first_run.hint(keys.captions(config.keys))
     app = PerfTopApp(
-        lambda: attached(probe, anew=True), interval_ns, config, pace=probe.pace,
+        lambda: open_stream(probe, anew=True), interval_ns, config, pace=probe.pace,
         link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,
     )  # fmt: skip
     return show(app, mouse=mouse)

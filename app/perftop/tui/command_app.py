@@ -19,14 +19,13 @@ from textual import work
 
 from perfprobe.frozen import replace
 from perftop.base.errors import Failed, complain
+from perftop.base.format import length, running
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
-from perftop.process.job_terminal import INTERRUPT, QUIT, Console
+from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
-from perftop.process.printout import Printout
-from perftop.process.probe_stream import REST_S, ProbeStream, attached
-from perftop.process.signals import heed
+from perftop.process.signals import on_signal
+from perftop.process.streams import REST_S, ProbeStream, open_stream
 from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
@@ -37,7 +36,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
     from perftop.output.measurement import CommandMeasurement
-    from perftop.process.run_notes import RunNotes
+    from perftop.process.command_window import RunNotes
     from perftop.session.session import Session
 
 LOOK_S = 0.1
@@ -54,7 +53,7 @@ STOPPED = 130
 
 class AroundApp(PerfTopApp):
     def __init__(
-        self, tty: Console, opener: Opener, interval_ns: int, config: Config | None = None,
+        self, tty: JobTerminal, opener: Opener, interval_ns: int, config: Config | None = None,
         **more: Any,
     ) -> None:  # fmt: skip
         super().__init__(opener, interval_ns, config, **more)
@@ -96,7 +95,7 @@ class AroundApp(PerfTopApp):
         try:
             async with self._open() as stream:
                 from perftop.output.measurement import CommandMeasurement
-                from perftop.process.run_notes import RunNotes
+                from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, rest_s=self._pause_s)
                 self.measurement.bracket.reached(self._link())
@@ -193,8 +192,8 @@ class AroundApp(PerfTopApp):
             if not self._pass_on(number):
                 following.cancel()
 
-        heed((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
-        heed([signal.SIGWINCH], lambda _: self._fit())
+        on_signal((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
+        on_signal([signal.SIGWINCH], lambda _: self._fit())
         self._fit()
         for number in (signal.SIGTSTP, signal.SIGCONT):  # these handlers were the screen's
             signal.signal(number, signal.SIG_DFL)
@@ -287,14 +286,19 @@ class AroundApp(PerfTopApp):
 
 
 def run(
-    probe: Feed, console: Console, interval_ns: int, config: Config, *,
+    probe: Feed, console: JobTerminal, interval_ns: int, config: Config, *,
     mouse: bool = True,
 ) -> int:  # fmt: skip
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
     plain = not utf8()
     app = AroundApp(
-        console, lambda: attached(probe), interval_ns, config, link=lambda: probe.link, ascii_=plain
+        console,
+        lambda: open_stream(probe),
+        interval_ns,
+        config,
+        link=lambda: probe.link,
+        ascii_=plain,
     )
     asyncio.run(_run(app, mouse=mouse))
     done, failure = app.ran, app.failure

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfprobe.frozen import field, frozen
 from perftop.base.errors import USAGE, Failed
-from perftop.base.user_directory import user_directory
+from perftop.base.files import user_directory
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import UNITS, Units
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perftop.base.user_directory import user_directory
+from perftop.base.files import user_directory
 
 
 def hint(captions: Mapping[str, str]) -> str:

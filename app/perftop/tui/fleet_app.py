@@ -13,8 +13,8 @@ from textual import events, work
 from textual.binding import BindingType
 
 from perftop.base.errors import Failed
+from perftop.base.format import duration
 from perftop.base.text import safe, utf8
-from perftop.base.times import duration
 from perftop.draw.strips import Line
 from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet.machine import FIELDS, TRACED

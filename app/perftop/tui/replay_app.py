@@ -22,14 +22,20 @@ from textual.worker import Worker
 
 from perfprobe.frozen import replace
 from perftop.base.errors import USAGE, Failed
+from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.base.times import when
 from perftop.recording import episode_index
-from perftop.recording.file import GROWING, UNCHECKED
-from perftop.recording.parts import AnyRecording
-from perftop.recording.parts import recording as opened
-from perftop.recording.player import END_NS, Pace, Passage, reach
-from perftop.recording.search import BATCH_S, BREATH_S, Search
+from perftop.recording.file import GROWING, UNCHECKED, AnyRecording
+from perftop.recording.file import recording as opened
+from perftop.recording.player import (
+    BATCH_S,
+    BREATH_S,
+    END_NS,
+    Playback,
+    PlayClock,
+    Seeker,
+    frame_range,
+)
 from perftop.session import episodes as marks
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import MAX_BATCH
@@ -55,9 +61,9 @@ class ReplayApp(PerfTopApp):
         interval_ns = max(interval_ns, recording.hello.sample_ns)
         super().__init__(None, interval_ns, config, ascii_=ascii_, clock=clock)
         self._recording = recording
-        self._reach_ns = reach(recording)
-        self._passage: Passage | None = None
-        self._pace = Pace()
+        self._reach_ns = frame_range(recording)
+        self._passage: Playback | None = None
+        self._pace = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()
         self._sought: Worker[None] | None = None
@@ -67,7 +73,7 @@ class ReplayApp(PerfTopApp):
         self._found = RecordingEpisodes()
         self._looking = True
         """Whether the pass over the file, which finds its episodes, is under way."""
-        self._deepened: tuple[Passage, int] | None = None
+        self._deepened: tuple[Playback, int] | None = None
         """The passage whose past was last read, and the moment that was reached, raw ns."""
         self._named = 0
         """How many marks the user has set; they are not written to the file."""
@@ -296,14 +302,14 @@ class ReplayApp(PerfTopApp):
         else:
             self._say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
-    def _search(self) -> Search:
-        return Search(self._recording, self._found, self._clock, self._come)
+    def _search(self) -> Seeker:
+        return Seeker(self._recording, self._found, self._clock, self._come)
 
     def _come(self, time_ns: int) -> None:
         self._sought_ns = time_ns
         self._tell()
 
-    def _enter(self, passage: Passage, time_ns: int) -> None:
+    def _enter(self, passage: Playback, time_ns: int) -> None:
         """Shows this moment of the passage, if the passage has samples."""
         if passage.ends_ns is None:
             return
@@ -329,8 +335,8 @@ class ReplayApp(PerfTopApp):
             self._deepened = passage, since_ns
             self.run_worker(self._deepening(passage, since_ns), group="deepen", exclusive=True)
 
-    async def _deepening(self, passage: Passage, since_ns: int) -> None:
-        search = Search(self._recording, self._found, self._clock, lambda _: None)
+    async def _deepening(self, passage: Playback, since_ns: int) -> None:
+        search = Seeker(self._recording, self._found, self._clock, lambda _: None)
         await search.deepen(passage, since_ns)
         if passage is self._passage:
             self.screen_stack[0].post_message(Deepened())

@@ -17,7 +17,7 @@ from textual.screen import Screen
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.draw import theme
-from perftop.process.signals import ENDS, heed
+from perftop.process.signals import ENDS, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.page_widget import PageWidget
@@ -58,7 +58,7 @@ class TerminalApp(App[None]):
     # Textual calls these two after those of the same name in a class made from this one.
 
     def on_load(self) -> None:
-        heed(ENDS, self._signalled, self._hurry)
+        on_signal(ENDS, self._signalled, self._hurry)
 
     def on_ready(self) -> None:
         self._up = True

@@ -130,10 +130,9 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
 
 def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import Recorded
-    from perftop.recording.file import GROWING
-    from perftop.recording.source import opened
+    from perftop.recording.file import GROWING, open_source
 
-    with opened(path) as source:
+    with open_source(path) as source:
         found = Recorded(source.hello, by_mark=by_mark).readings(source.messages())
     if not found:
         what = "mark with a sample after it" if by_mark else "two samples"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.format import duration
 from perftop.base.importing import lean
-from perftop.base.times import duration
 from perftop.session.follow import Follower
 from perftop.verbs import options
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.episode import Episode
     from perftop.output.export.form import Form
-    from perftop.recording.source import Source
+    from perftop.recording.file import Source
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
         from perftop.output.export.fields import chosen, with_events
         from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
-        from perftop.recording.file import UNCHECKED
-        from perftop.recording.source import ended, opened
+        from perftop.recording.file import UNCHECKED, open_source, report_damage
 
     forms: dict[str, Callable[..., Form]] = dict(
         zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     fields = chosen(metrics)
     if form_name == "parquet":
         pyarrow()
-    with opened(path) as source:
+    with open_source(path) as source:
         export = Export(_every_ns(args.every, source.hello), args.cpus)
         export.take([source.hello])
         session = export.session
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             raise Failed(text) from None
     if not source.checked:
         complain(f"{path or 'stdin'}: {UNCHECKED}")
-    return ended(path or "stdin", source)
+    return report_damage(path or "stdin", source)
 
 
 class Export(Follower):
@@ -191,14 +190,14 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
 def _target(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
-    from perftop.base import new_file
-    from perftop.recording.source import same
+    from perftop.base import files as new_file
+    from perftop.recording.file import is_same_file
 
     if output is None:
         if form == "parquet" and sys.stdout.isatty():
             raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
-    if same(source, output):
+    if is_same_file(source, output):
         raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
     return new_file.create(output, force=force)
 

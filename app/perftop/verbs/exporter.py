@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
-from perftop.base.errors import USAGE, Failed, complain, unwritten
+from perftop.base.errors import USAGE, Failed, cannot_write, complain
 from perftop.session.follow import Follower
 from perftop.verbs import options
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from perfprobe import wire
     from perftop.output.exporter.page import Detail
-    from perftop.process.probe_stream import Stream
+    from perftop.process.streams import Stream
     from perftop.session.session import Session
 
 SAMPLE_NS = 1_000_000_000
@@ -170,7 +170,7 @@ class Exporter(Follower):
         return False
 
     def on_end(self) -> None:
-        from perftop.base import own_directory
+        from perftop.base import files as own_directory
 
         self._server.close()
         if self._file is not None and self._made is not None:
@@ -200,14 +200,14 @@ class Exporter(Follower):
             complain(f"{address(one)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
-        from perftop.base import new_file
+        from perftop.base import files as new_file
 
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
                 text = self._page.text(openmetrics=False)
                 self._made = new_file.replace(self._file, text, FILE_MODE)
             except OSError as error:
-                raise unwritten(str(self._file), error) from None
+                raise cannot_write(str(self._file), error) from None
             self._written_s = now_s
 
 
@@ -218,14 +218,14 @@ class Exporter(Follower):
 def listening(asked: str | None) -> Iterator[list[socket.socket]]:
     """Sockets that listen, those that are handed over if nothing was asked for. Connections wait in
     them until they are accepted. A unix socket is removed at the end."""
-    from perftop.process.unix_socket import at_path, inherited
+    from perftop.process.sockets import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
-        sockets = inherited() if asked is None else []
+        sockets = inherited_sockets() if asked is None else []
         if not sockets:
             where = DEFAULT_ADDRESS if asked is None else asked
             path = Path(where.removeprefix(UNIX)) if where.startswith(UNIX) else None
-            sockets = [_at(where) if path is None else stack.enter_context(at_path(path))]
+            sockets = [_at(where) if path is None else stack.enter_context(listening_socket(path))]
         for one in sockets:
             stack.enter_context(one)
         yield sockets
@@ -249,7 +249,7 @@ def public(one: socket.socket) -> bool:
 def _at(where: str) -> socket.socket:
     import socket
 
-    from perftop.process.unix_socket import bound, refused
+    from perftop.process.sockets import cannot_listen, start_listening
 
     host, colon, port = where.rpartition(":")
     good = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
@@ -263,7 +263,7 @@ def _at(where: str) -> socket.socket:
         family, kind, protocol, _, bind_to = addresses[0]
         one = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise refused(where, error) from None
+        raise cannot_listen(where, error) from None
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound(one, bind_to, where)
+    start_listening(one, bind_to, where)
     return one

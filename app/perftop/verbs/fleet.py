@@ -108,7 +108,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
     import asyncio
 
     from perftop.output.stat_json import text
-    from perftop.process.signals import ENDS, heed
+    from perftop.process.signals import ENDS, on_signal
     from perftop.session.fleet.fleet import RowChoice
 
     caught: list[int] = []
@@ -118,7 +118,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
         caught.append(number)
         feeding.cancel()
 
-    heed(ENDS, stop)
+    on_signal(ENDS, stop)
     ended: dict[str, float] = {}
     """The end of the newest episode that was printed, by machine."""
     try:

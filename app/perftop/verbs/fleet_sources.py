@@ -14,14 +14,13 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
+from perftop.base.format import time_of_day as time_of_day
 from perftop.base.text import safe
-from perftop.base.times import clock as time_of_day
 from perftop.process import launch, ssh
-from perftop.process.probe_stream import connected
 from perftop.process.prometheus import Server
-from perftop.process.side_by_side import Member, listen
+from perftop.process.streams import Member, listen, open_connection
 from perftop.recording.codec import Timed
-from perftop.recording.parts import AnyRecording, has_parts, recording
+from perftop.recording.file import AnyRecording, has_parts, recording
 from perftop.session.fleet import scraped
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
@@ -72,7 +71,7 @@ class LiveSource:
 
     async def run(self) -> None:
         await listen([
-            Member(partial(connected, feed.argv, self._count), feed, self.every_s)
+            Member(partial(open_connection, feed.argv, self._count), feed, self.every_s)
             for feed in self._feeds
         ])  # fmt: skip
 

@@ -15,16 +15,16 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.base.errors import USAGE, Failed, cannot_write, complain, discard
 from perftop.session.follow import Follower
 
 if TYPE_CHECKING:
     import asyncio
 
     from perfprobe import wire
-    from perftop.process.command_window import Bracket, Start
+    from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
-    from perftop.process.probe_stream import Stream
+    from perftop.process.streams import Stream
     from perftop.session.session import Session
 
 ENDING = ".perftop"
@@ -39,7 +39,7 @@ class Work(Protocol):
     """A job on a stream: mostly a `Follower`."""
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         """The measuring window around the command; None without a command."""
 
     async def consume(self, stream: Stream) -> None: ...
@@ -52,7 +52,7 @@ class Measured(Follower):
     """Follows a stream for a while or around a command, and leaves out what was read before."""
 
     def __init__(
-        self, interval_ns: int | None, job: Job | None, start: Start | None = None,
+        self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
         *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
         """`start`: the job's one run, where several machines are measured around it. `rest_s`:
@@ -64,7 +64,7 @@ class Measured(Follower):
         self.measurement = Measurement(job, start, rest_s)
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         return self.measurement.bracket
 
     @property
@@ -123,12 +123,12 @@ async def _attended(
 ) -> tuple[list[Failed | None], int]:
     import asyncio
 
-    from perftop.process.command_window import HEEDED
+    from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.signals import ENDS, ignore
 
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
-    numbers = HEEDED if bracket else ENDS
+    numbers = HANDLED_SIGNALS if bracket else ENDS
     caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
     try:
         each = [_one(work, argv, max_s, tasks) for work, argv in works]
@@ -148,12 +148,12 @@ async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Ta
     import asyncio
 
     from perftop.process.launch import started
-    from perftop.process.probe_stream import ProbeStream, attached
+    from perftop.process.streams import ProbeStream, open_stream
 
     bracket = work.bracket
     try:
         probe = started(argv)
-        async with attached(probe) as stream:
+        async with open_stream(probe) as stream:
             if probe.link is not None:
                 probe.link.end_within(max_s)
             if bracket is not None:
@@ -191,16 +191,18 @@ def _status(work: Work) -> int:
 
 
 def _handle_signals(
-    handled: Sequence[signal.Signals], tasks: list[asyncio.Task[None]], bracket: Bracket | None
+    handled: Sequence[signal.Signals],
+    tasks: list[asyncio.Task[None]],
+    bracket: CommandWindow | None,
 ) -> list[int]:
     """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
     added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
-    from perftop.process.signals import heed
+    from perftop.process.signals import on_signal
 
     caught: list[int] = []
 
     def stop(number: int) -> None:
-        if bracket is None or not bracket.heed(number):
+        if bracket is None or not bracket.on_signal(number):
             caught.append(number)
             if bracket is not None:
                 bracket.stop()
@@ -208,7 +210,7 @@ def _handle_signals(
                 task.cancel()
 
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heed([n for n in handled if not (nohup and n == signal.SIGHUP)], stop)
+    on_signal([n for n in handled if not (nohup and n == signal.SIGHUP)], stop)
     return caught
 
 
@@ -256,7 +258,7 @@ def destination(
     """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr beside a
     command, which has stdout for itself. The block ends if the reader of a pipe is gone. Raises
     Failed, with the command's `status` unless that is 0."""
-    from perftop.base import new_file
+    from perftop.base import files as new_file
 
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
@@ -273,5 +275,5 @@ def destination(
         discard(out.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
-        failed = unwritten(str(name), error)
+        failed = cannot_write(str(name), error)
         raise Failed(str(failed), status() or failed.status) from None

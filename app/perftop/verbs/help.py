@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
+from perftop.base.text import colours, did_you_mean, full_terminal, in_ascii, utf8
 from perftop.verbs import options
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
@@ -27,7 +27,8 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Shows a page, the options of a verb without a page of its name, or the list of pages."""
-    from perftop.docs import page, terminal
+    from perftop.docs import page
+    from perftop.docs import page as terminal
 
     topic: str | None = args.topic
     verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         text = f"unknown page {topic!r}"
         naming = [name for name in topics if page.names_word(page.read(name), topic)]
-        near = meant(topic, [*topics, *verbs]) or f"; pages: {', '.join(topics)}"
+        near = did_you_mean(topic, [*topics, *verbs]) or f"; pages: {', '.join(topics)}"
         raise Failed(f"{text}; see {', '.join(naming)}" if naming else f"{text}{near}", USAGE)
     _print_paged("\n".join(lines))
     return 0

@@ -78,21 +78,24 @@ def run(args: argparse.Namespace) -> int:
 
     settings, mouse = config.load(args.config), not args.no_mouse
     interval_ns, sample_ns = options.times(args, LIVE_INTERVAL_NS)
-    from perftop.process import batches, launch
+    from perftop.process import launch
+    from perftop.process import launch as batches
 
     if args.command is None:
-        argv = options.stream_command(args, sample_ns, batches.longest(sample_ns, interval_ns))
+        argv = options.stream_command(
+            args, sample_ns, batches.longest_batch_ns(sample_ns, interval_ns)
+        )
         # The app takes longer to import than the probe to start, so both happen side by side.
         with first_picture.shown() as picture, launch.launched(argv) as probe:
             with lean():
                 from perftop.tui import app
             picture.hand_over()
             return app.run(probe, interval_ns, settings, mouse=mouse)
-    from perftop.process.job_terminal import Console
+    from perftop.process.job_terminal import JobTerminal
 
     columns, lines = os.get_terminal_size()
     with (
-        Console(args.command, columns - 1, lines // 4) as console,  # about the final size
+        JobTerminal(args.command, columns - 1, lines // 4) as console,  # about the final size
         launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():

@@ -20,8 +20,7 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.text import full_terminal
 
 if TYPE_CHECKING:
-    from perftop.process.command_window import Start
-    from perftop.process.identity import Identity
+    from perftop.process.command_window import CommandStart, Identity
     from perftop.process.job import Job
 
 STAT_INTERVAL_NS = 1_000_000_000
@@ -232,9 +231,9 @@ def stream_command(
 
 def _check_attached(args: argparse.Namespace, address: str) -> None:
     """Raises Failed if an option asks for what only a probe of our own could do."""
-    from perftop.process import socket_probe
+    from perftop.process import launch as socket_probe
 
-    socket_probe.path_of(address)
+    socket_probe.socket_path(address)
     unset = {"source": "auto"}
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip
@@ -266,14 +265,14 @@ def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
     return Job(args.command, apart=str(getattr(args, "output", "")) == "-")
 
 
-def shared_start(job: Job | None, machines: int) -> Start | None:
+def shared_start(job: Job | None, machines: int) -> CommandStart | None:
     """The start of a command that several machines are measured around."""
-    from perftop.process.command_window import Start
+    from perftop.process.command_window import CommandStart
 
-    return None if job is None else Start(job, machines)
+    return None if job is None else CommandStart(job, machines)
 
 
 def identity_of(args: argparse.Namespace) -> Identity:
-    from perftop.process.identity import Identity
+    from perftop.process.command_window import Identity
 
     return Identity(dict(args.label or ()), args.command or (), args.interval)

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed, unwritten
-from perftop.base.format import many, rough
+from perftop.base.errors import USAGE, Failed, cannot_write
+from perftop.base.format import many, rough, rounded
 from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
-from perftop.base.times import rounded
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
 
@@ -83,7 +82,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
 
 def _check_output(args: argparse.Namespace) -> None:
     """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
-    from perftop.base import new_file
+    from perftop.base import files as new_file
 
     path: Path | None = args.output
     if path is None:
@@ -171,7 +170,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
 
 
 def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
-    from perftop.base import new_file
+    from perftop.base import files as new_file
     from perftop.verbs import ramp_pictures
     from perftop.verbs.ramp_runs import middle, traces
 
@@ -184,7 +183,7 @@ def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None
         with new_file.create(args.output, force=args.force) as file:
             file.write(text.encode())
     except OSError as error:
-        raise unwritten(str(args.output), error) from None
+        raise cannot_write(str(args.output), error) from None
 
 
 def _json(answer: Answer, ramp: Ramp) -> Answer:

@@ -10,8 +10,8 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.format import rounded
 from perftop.base.text import painted
-from perftop.base.times import rounded
 from perftop.draw import charts
 from perftop.draw.moving import rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace

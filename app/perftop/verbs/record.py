@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.base.text import in_ascii, meant, utf8
+from perftop.base.text import did_you_mean, in_ascii, utf8
 from perftop.session.follow import Follower
 from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.process.command_window import Bracket, Start
+    from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
-    from perftop.process.probe_stream import Stream
+    from perftop.process.streams import Stream
     from perftop.recording.ring import Ring
-    from perftop.recording.writer import Tape
+    from perftop.recording.writer import Writer
     from perftop.session.session import Session
 
 BATCH_NS = 200_000_000
@@ -81,7 +81,7 @@ def kinds(text: str | None) -> tuple[str, ...]:
     known = [*KINDS, *CAUSES]
     for name in names:
         if name not in known:
-            near = meant(name, known) or f"; kinds: {', '.join(KINDS)}"
+            near = did_you_mean(name, known) or f"; kinds: {', '.join(KINDS)}"
             raise Failed(f"--on: unknown kind of episode {name!r}{near}", USAGE)
     return names
 
@@ -137,13 +137,13 @@ class Record(Follower):
 
     def __init__(
         self, args: argparse.Namespace, path: Path, job: Job | None = None,
-        start: Start | None = None, name: str | None = None,
+        start: CommandStart | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
         """`start`: the job's one run, where several machines are recorded around it. `name`: of
         the machine, printed before its messages; None: it is the only one."""
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
-        self._tape: Tape | Ring | None = None
+        self._tape: Writer | Ring | None = None
         self._ring: Ring | None = None
         """The tape, if it is one."""
         self._now_ns = 0
@@ -158,7 +158,7 @@ class Record(Follower):
         """Exit status; not 0 if the command could not be recorded to its end."""
 
     @property
-    def bracket(self) -> Bracket | None:
+    def bracket(self) -> CommandWindow | None:
         return None if self._command is None else self._command.measurement.bracket
 
     @property
@@ -168,21 +168,21 @@ class Record(Follower):
     async def consume(self, stream: Stream) -> None:
         import asyncio
 
-        from perftop.process.typed_keys import typed
+        from perftop.process.job_terminal import typed_keys
 
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         progress = loop.create_task(self._show_progress())
         keyed = _is_ring(self._args) and self._command is None
         try:
-            with typed(self._typed) if keyed else contextlib.nullcontext():
+            with typed_keys(self._typed) if keyed else contextlib.nullcontext():
                 await super().consume(stream)
         finally:
             progress.cancel()
 
     def on_hello(self, hello: wire.Hello) -> None:
         from perftop.recording.ring import Ring
-        from perftop.recording.writer import Tape
+        from perftop.recording.writer import Writer
 
         args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
@@ -194,7 +194,7 @@ class Record(Follower):
             ring = Ring(self._path, named, args.ring or RING_NS, args.max_size)
             self._tape = self._ring = ring
         else:
-            self._tape = Tape(self._path, named, force=args.force)
+            self._tape = Writer(self._path, named, force=args.force)
 
     def admits(self, message: wire.Message) -> bool:
         return self._command is None or self._command.measurement.admit(message)
@@ -222,7 +222,7 @@ class Record(Follower):
         return closed
 
     def on_end(self) -> None:
-        from perftop.recording.writer import Tape
+        from perftop.recording.writer import Writer
 
         tape, command = self._tape, self._command
         try:
@@ -230,7 +230,7 @@ class Record(Follower):
                 self._write_marks()
                 self._write_run(over=True)
                 tape.end()
-                if command is not None and command.failed and isinstance(tape, Tape):
+                if command is not None and command.failed and isinstance(tape, Writer):
                     tape.drop()  # the command did not run: nothing to keep
                 else:
                     self._print(f"perftop: recorded {tape.told} in {tape.path}\n")
@@ -328,9 +328,9 @@ class Triggered(Follower):
 class Command(Follower):
     """Measures the command that is recorded, for its summary and for the notes in the file."""
 
-    def __init__(self, job: Job, start: Start | None = None) -> None:
+    def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         from perftop.output.measurement import CommandMeasurement
-        from perftop.process.run_notes import RunNotes
+        from perftop.process.command_window import RunNotes
 
         super().__init__()
         self._job = job

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from perftop.base import findings
-from perftop.base.errors import complain, unwritten
-from perftop.base.format import brief
+from perftop.base.errors import cannot_write, complain
+from perftop.base.format import round_number
 from perftop.base.text import mark, ranges, wrapped
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if args.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
     except OSError as error:
-        why = unwritten(str(error.filename or findings.file()), error)  # a write has no name
+        why = cannot_write(str(error.filename or findings.file()), error)  # a write has no name
         complain(f"the result was not saved, so the screen will not warn: {why}")
     machine.show(answer, draw, as_json=args.json)
     return 1 if answer["wrong"] else 0
@@ -112,7 +112,8 @@ def _number(number: Answer) -> str:
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
     shown = ", ".join(
-        brief(value) if abs(value) >= 1e4 else f"{value:.3g}" for value in values[:MAX_VALUES]
+        round_number(value) if abs(value) >= 1e4 else f"{value:.3g}"
+        for value in values[:MAX_VALUES]
     )
     more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
     expected = f" ({number['nearest']:g} expected)" if "nearest" in number else ""

@@ -17,7 +17,7 @@ from perftop.verbs import options
 if TYPE_CHECKING:
     import socket
 
-    from perftop.process.readers import Readers
+    from perftop.process.sockets import Readers
 
 IDLE_S = 10.0
 """Seconds without a reader after which the probe is ended."""
@@ -35,7 +35,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import asyncio
 
-    from perftop.process import unix_socket
+    from perftop.process import sockets as unix_socket
 
     _, sample_ns = options.times(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
@@ -50,16 +50,16 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     """systemd's socket if it has one for us, else one at the path. Raises Failed."""
-    from perftop.process.unix_socket import at_path, handed_over
+    from perftop.process.sockets import inherited_unix_socket, listening_socket
 
-    given = handed_over()
+    given = inherited_unix_socket()
     if given is not None:
         with given:
             yield given
     elif path is None:
         raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
     else:
-        with at_path(path, group) as made:
+        with listening_socket(path, group) as made:
             yield made
 
 
@@ -68,8 +68,8 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     too."""
     import asyncio
 
-    from perftop.process.readers import Readers
-    from perftop.process.signals import ENDS, heed, ignore
+    from perftop.process.signals import ENDS, ignore, on_signal
+    from perftop.process.sockets import Readers
 
     loop, readers = asyncio.get_running_loop(), Readers()
     relaying = asyncio.ensure_future(_relay(readers, argv))
@@ -77,7 +77,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
     def end(_: object) -> None:
         relaying.cancel()
 
-    heed(ENDS, end)
+    on_signal(ENDS, end)
     listener.setblocking(False)
     loop.add_reader(listener, _admit, listener, readers, group)
     try:
@@ -90,7 +90,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
 
 
 def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None:
-    from perftop.process.unix_socket import may_read
+    from perftop.process.sockets import may_read
 
     with contextlib.suppress(OSError, struct.error):  # it has gone again
         peer, _ = listener.accept()
@@ -108,7 +108,7 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
     errors are seen by the user who started us."""
     import asyncio
 
-    from perftop.process.probe_stream import spawn
+    from perftop.process.streams import spawn
 
     async def read() -> None:
         async for messages in stream:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perftop.model.episode import Episode
     from perftop.output.compare.repeated import Repeat
     from perftop.output.stat_json import Line
-    from perftop.process.command_window import Start
+    from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
     from perftop.session.interval import Interval
     from perftop.session.session import Session
@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if _repeats(args):
         return _run_repeated(args, sample_ns)
     with options.held_job(args) as job:
-        from perftop.process import batches
+        from perftop.process import launch as batches
 
-        batch_ns = batches.longest(sample_ns, interval_ns, args.duration)
+        batch_ns = batches.longest_batch_ns(sample_ns, interval_ns, args.duration)
         each = options.stream_commands(args, sample_ns, batch_ns, job)
         start = options.shared_start(job, len(each))
         with lean():
@@ -89,12 +89,12 @@ class Stat(Measured):
     out: TextIO
 
     def __init__(
-        self, args: argparse.Namespace, job: Job | None = None, start: Start | None = None,
+        self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
         """`name`: of the machine, printed with its lines; None: it is the only one."""
         from perftop.output.export.fields import chosen
-        from perftop.process.probe_stream import REST_S
+        from perftop.process.streams import REST_S
 
         interval_ns, _ = options.times(args)
         lines = job is None or args.interval is not None
@@ -149,9 +149,9 @@ class Stat(Measured):
             self._print_episode(episode)
 
     def on_warning(self, text: str) -> None:
-        from perftop.process.outlet import put
+        from perftop.process.signals import write_text
 
-        put(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
+        write_text(sys.stderr, f"perftop: {self._prefix}{printable(text)}\n")
 
     def on_interval(self, interval: Interval) -> None:
         from perftop.output import stat_json
@@ -198,11 +198,11 @@ class Stat(Measured):
         self._print([stat_json.text(line | origin)])
 
     def _print(self, lines: list[str]) -> None:
-        from perftop.process.outlet import put
+        from perftop.process.signals import write_text
 
         if not self._args.json and self.out in {sys.stdout, sys.stderr} and not utf8():
             lines = [in_ascii(line) for line in lines]
-        put(self.out, "".join(f"{printable(line)}\n" for line in lines))
+        write_text(self.out, "".join(f"{printable(line)}\n" for line in lines))
 
 
 def _columns(metrics: Sequence[str]) -> list[str]:
@@ -270,12 +270,12 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     import signal
 
     from perftop.output.compare.repeated import repeat
-    from perftop.process.command_window import HEEDED
+    from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.job import Job
     from perftop.verbs.headless import STDOUT
 
     single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
-    handlers = {number: signal.getsignal(number) for number in HEEDED}
+    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
     every: list[Repeat] = []
     for at in range(args.warmup + args.repeat):
@@ -289,7 +289,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         printed = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return every, hello, status
-        ended = status - 128 in HEEDED  # by a signal: no other run follows
+        ended = status - 128 in HANDLED_SIGNALS  # by a signal: no other run follows
         if ended and every:
             complain(f"run {at + 1} was ended by signal {status - 128} and is not counted")
             return every, hello, status

@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
         from perftop.output import stat_json
         from perftop.output import summary_text as text
         from perftop.output.summary_text import phase, phase_json
-        from perftop.recording.source import ended, opened
+        from perftop.recording.file import open_source, report_damage
         from perftop.session.session import MAX_BATCH
 
     file: Path = args.file
     by_mark = args.by is not None
-    with opened(file) as source:
+    with open_source(file) as source:
         since_ns, until_ns = _span(args.since, args.until, source.hello)
         whole, phases = Whole(since_ns), Phases(since_ns)
         followers: list[Follower] = [whole, phases] if by_mark else [whole]
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return ended(file, source)
+    return report_damage(file, source)
 
 
 class Whole(Follower):

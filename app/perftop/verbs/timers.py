@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import text
-from perftop.base.format import MISSING
+from perftop.base.format import MISSING, exact
 from perftop.base.text import EIGHTHS, columns, wrapped
-from perftop.base.times import exact
 from perftop.verbs import machine
 from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 

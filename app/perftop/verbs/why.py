@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.format import length
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.base.times import length
 from perftop.verbs import options
 from perftop.verbs.headless import Measured, attend, destination
 
@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
         return _run_on_file(args)
     _, sample_ns = options.times(args)
     with options.held_job(args) as job:
-        from perftop.process import batches
+        from perftop.process import launch as batches
 
         duration_ns = args.duration or USUAL_NS
-        batch_ns = batches.longest(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
+        batch_ns = batches.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
             import asyncio
@@ -64,18 +64,18 @@ def _run_on_file(args: argparse.Namespace) -> int:
     if args.command is not None:
         raise Failed("a recording or a command, not both", USAGE)
     with lean():
-        from perftop.recording.source import ended, opened
+        from perftop.recording.file import open_source, report_damage
     path: Path = args.file
     why = Why(args)
     with destination(args) as why.out:
         try:
-            with opened(None if str(path) == "-" else path) as source:
+            with open_source(None if str(path) == "-" else path) as source:
                 why.take([source.hello])
                 why.take(source.messages())
         except Failed as failed:
             raise Failed(f"{failed}{_meant(path)}", failed.status) from None
         why.on_end()
-    return ended(path, source) or (0 if why.reported else USAGE)
+    return report_damage(path, source) or (0 if why.reported else USAGE)
 
 
 def _meant(path: Path) -> str:
@@ -95,7 +95,7 @@ class Why(Measured):
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
-        from perftop.process.probe_stream import REST_S
+        from perftop.process.streams import REST_S
 
         timed = args.file is None and job is None
         duration_ns = (args.duration or USUAL_NS) if timed else None

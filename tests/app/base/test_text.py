@@ -51,11 +51,11 @@ def test_a_number_keeps_its_unit_where_a_line_ends() -> None:
 
 
 def test_words_stay_whole_where_lines_end() -> None:
-    mend = "to mend: now apt install linux-tools-common"
-    lines = text.wrapped(mend, 10, 4)  # narrower than any terminal
-    assert max(map(len, lines)) <= text.NARROWEST
+    hint = "to fix it: now apt install linux-tools-common"
+    lines = text.wrapped(hint, 10, 4)  # narrower than any terminal
+    assert max(map(len, lines)) <= text.MIN_WIDTH
     assert [line.startswith("    ") for line in lines] == [False, True]
-    assert " ".join(lines).split() == mend.split()
+    assert " ".join(lines).split() == hint.split()
     assert text.wrapped("x" * 50, 40, 10) == ["x" * 50]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perftop import cli
-from perftop.docs import terminal
+from perftop.docs import page as pages
 from perftop.docs.command_line import verbs
 from perftop.docs.page import Page, blocks, cells, read, topics
 
@@ -34,7 +34,7 @@ kept   as it is
 
 def drawn(width: int = 40, *, colour: bool = False) -> list[str]:
     page = Page("topic", "Title", tuple(blocks(TEXT))[1:])
-    return terminal.lines(page, width, colour=colour, unicode=True)
+    return pages.lines(page, width, colour=colour, unicode=True)
 
 
 def test_blocks_of_markdown() -> None:
@@ -73,7 +73,7 @@ def test_lines_of_a_page() -> None:
 
 def test_colour_stands_for_signs() -> None:
     assert drawn(colour=True)[2] == (
-        f"  One {terminal.CODE}a b{terminal.END} and {terminal.BOLD}two{terminal.END}, three."
+        f"  One {pages.CODE}a b{pages.END} and {pages.BOLD}two{pages.END}, three."
     )
 
 
@@ -81,7 +81,7 @@ def test_colour_stands_for_signs() -> None:
 def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
     page = read(topic)
     code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
-    for line in terminal.lines(page, 80, colour=False, unicode=True):
+    for line in pages.lines(page, 80, colour=False, unicode=True):
         assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line
 
 

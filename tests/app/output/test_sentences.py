@@ -11,7 +11,7 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.detect.halts import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
 from perftop.model.episode import (

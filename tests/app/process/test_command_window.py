@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import made
 import pytest
+from far import Far
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.process.command_window import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
-from perftop.process.job import Job, raw_ns
+from perftop.process.command_window import (
+    ECHO_NS,
+    PATIENCE,
+    PATIENCE_NS,
+    CommandStart,
+    CommandWindow,
+)
+from perftop.process.job import Job, Run, raw_ns
+from perftop.process.link import MAX_UNANSWERED, Echo, Link
 
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
 WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
@@ -29,10 +38,10 @@ def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire
 
 
 @asynccontextmanager
-async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[Bracket, Job]]:
+async def around(argv: list[str], **changes: Any) -> AsyncIterator[tuple[CommandWindow, Job]]:
     """With the job held."""
     with Job(argv) as job:
-        bracket = Bracket(job)
+        bracket = CommandWindow(job)
         bracket.begin(made.hello(cores=2, **changes))
         yield bracket, job
 
@@ -52,13 +61,13 @@ async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
 ) -> None:
     async with around(["true"]) as (bracket, _job):
         assert not bracket.take(sample(flags))
-        assert bracket.heed(2) is opens, "from now on signals are the command's"
+        assert bracket.on_signal(2) is opens, "from now on signals are the command's"
 
 
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
     told: list[float] = []
     with Job(["true"]) as job:
-        bracket = Bracket(job, rest_s=0.5)
+        bracket = CommandWindow(job, rest_s=0.5)
         bracket.reads(told.append)
         bracket.begin(TWO_CORES)
         assert told == [], "the command waits for samples"
@@ -82,15 +91,15 @@ async def test_reads_of_several_frames_add_up() -> None:
     async with around(["true"]) as (bracket, _job):
         for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
             bracket.take(sample(flags))
-            assert not bracket.heed(2)
+            assert not bracket.on_signal(2)
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
 
 
 async def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
     async with around(["true"], selected=[1]) as (bracket, _job):
         bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
 
 
 async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
@@ -100,7 +109,7 @@ async def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
         begin_ns = raw_ns()
         times_ns = [*(begin_ns + i for i in range(PATIENCE)), begin_ns + PATIENCE_NS]
         for time_ns in times_ns:
-            assert not bracket.heed(2)
+            assert not bracket.on_signal(2)
             bracket.take(sample(flags, time_ns))
         await bracket.ended()
         for time_ns in times_ns:
@@ -161,14 +170,14 @@ async def test_a_simulated_machine_tells_no_bounds() -> None:
 
 async def test_signals_to_us_alone_are_passed_on() -> None:
     async with around(["sleep", "60"]) as (bracket, _job):
-        assert not bracket.heed(15), "it has not begun: it is for us to end"
+        assert not bracket.on_signal(15), "it has not begun: it is for us to end"
         bracket.take(sample(GOOD))
-        assert bracket.heed(2), "the terminal has sent it to the command too"
-        assert bracket.heed(15)
+        assert bracket.on_signal(2), "the terminal has sent it to the command too"
+        assert bracket.on_signal(15)
         run = await bracket.ended()
         assert run is not None
         assert run.status == 143
-        assert not bracket.heed(15), "its number may be another's by now"
+        assert not bracket.on_signal(15), "its number may be another's by now"
 
 
 async def test_what_ended_the_command_may_be_heard_after_that(
@@ -181,10 +190,10 @@ async def test_what_ended_the_command_may_be_heard_after_that(
         job.kill(9)
         run = await bracket.ended()
         assert run is not None
-        assert bracket.heed(2)
+        assert bracket.on_signal(2)
         assert not bracket.closed
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
-        assert not bracket.heed(2), "that one was for us"
+        assert not bracket.on_signal(2), "that one was for us"
 
 
 async def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:
@@ -208,3 +217,108 @@ async def test_one_that_was_killed_at_the_gate() -> None:
         run = await bracket.ended()
         assert run is not None
         assert run.status == 137
+
+
+# --- a machine far away, whose clock is another: only order and lengths count
+
+FAR_HELLO = made.hello(cores=2, boot_id="another")
+THERE_NS = 5 * 10**15
+"""What the clock there says; that here is far from it."""
+MS = 1_000_000
+
+
+def far_sample(ms: int) -> wire.Frame:
+    frame = made.frame(FAR_HELLO, 1, VALUES, flags=GOOD)
+    return wire.Frame(1, THERE_NS + ms * MS, frame.blocks)
+
+
+def far_window(job: Job, start: CommandStart | None = None) -> tuple[CommandWindow, Link, Far]:
+    far = Far()
+    link = Link("n7", far, lambda: 0.0)
+    bracket = CommandWindow(job, start)
+    bracket.reached(link)
+    bracket.begin(FAR_HELLO)
+    return bracket, link, far
+
+
+async def ran(bracket: CommandWindow) -> Run:
+    run = await bracket.ended()
+    assert run is not None
+    return run
+
+
+async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
+    with Job(["true"]) as job:
+        bracket, link, far = far_window(job)
+        assert bracket.far
+        assert bracket.admit(far_sample(0))
+        assert not bracket.take(far_sample(0))
+        run = await ran(bracket)
+        assert not bracket.take(far_sample(100))
+        assert far.asked == [1], "it asks as soon as the run has ended"
+        link.echoed = Echo(run.end_ns - 1, THERE_NS + 150 * MS, 1)
+        assert not bracket.take(far_sample(200)), "the echo may have been heard before the end"
+        link.echoed = Echo(run.end_ns, THERE_NS + 250 * MS, 1)
+        assert not bracket.take(far_sample(249)), "read before the echo was heard"
+        assert bracket.take(far_sample(251))
+        bounds = bracket.bounds
+        assert bounds is not None
+        assert bounds.first_ns == (THERE_NS,) * 2
+        assert bounds.last_ns == (THERE_NS + 251 * MS,) * 2
+        slack_s = bounds.slack_s(run.start_ns, run.end_ns)
+        assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
+
+
+async def test_without_echoes_nothing_is_claimed() -> None:
+    with Job(["true"]) as job:
+        bracket, _, far = far_window(job)
+        bracket.take(far_sample(0))
+        await ran(bracket)
+        taken = [bracket.take(far_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)]
+        assert any(taken)
+        assert len(far.asked) == MAX_UNANSWERED
+        assert bracket.bounds is None
+
+
+async def test_the_run_waits_for_all_and_for_none_that_is_gone() -> None:
+    with Job(["true"]) as job:
+        start = CommandStart(job, 3)
+        one, two, gone = (far_window(job, start)[0] for _ in range(3))
+        assert not one.admit(far_sample(0)), "the others have not been heard"
+        gone.leave()
+        gone.leave()
+        assert two.admit(far_sample(0))
+        assert not two.take(far_sample(0))
+        assert job.start_ns == 0
+        assert one.admit(far_sample(100))
+        one.take(far_sample(100))
+        assert job.start_ns > 0
+        run = await ran(two)
+        assert run.status == 0
+
+
+async def test_it_does_not_start_if_all_are_gone_or_we_are_told_to_end() -> None:
+    with Job(["true"]) as job:
+        start = CommandStart(job, 2)
+        one, two = (far_window(job, start)[0] for _ in range(2))
+        one.leave()
+        two.leave()
+        assert start.running is None
+        start = CommandStart(job, 2)
+        one, two = (far_window(job, start)[0] for _ in range(2))
+        one.admit(far_sample(0))
+        two.admit(far_sample(0))
+        one.take(far_sample(0))
+        two.stop()
+        two.leave()
+        assert start.running is None
+        assert job.start_ns == 0
+
+
+async def test_after_the_run_a_broken_link_is_not_waited_for_without_end() -> None:
+    with Job(["true"]) as job:
+        bracket, link, _ = far_window(job)
+        bracket.take(far_sample(0))
+        assert link.until_s == inf
+        await ran(bracket)
+        await until(lambda: link.until_s < inf, "an end of the tries")

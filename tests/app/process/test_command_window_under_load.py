@@ -15,9 +15,9 @@ from nights import by_day
 
 from perfprobe import wire
 from perftop.process import launch
-from perftop.process.command_window import Bracket
+from perftop.process.command_window import CommandWindow
 from perftop.process.job import Job
-from perftop.process.probe_stream import spawn
+from perftop.process.streams import spawn
 
 pytestmark = pytest.mark.machine
 
@@ -40,8 +40,8 @@ def load() -> Iterator[None]:
             burner.wait()
 
 
-async def measure(job: Job, sample_s: str) -> tuple[Bracket, list[wire.Frame]]:
-    bracket, frames = Bracket(job), []
+async def measure(job: Job, sample_s: str) -> tuple[CommandWindow, list[wire.Frame]]:
+    bracket, frames = CommandWindow(job), []
     argv = launch.probe_command("stream", "--source", "os", "--sample", sample_s)
     async with spawn(argv) as stream:
         async for messages in stream:

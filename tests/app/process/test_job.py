@@ -92,7 +92,7 @@ STOPPED = """
 import asyncio
 from perftop.process import job
 
-job.LOOK_S = 0.1
+job.CHECK_S = 0.1
 one = job.Job(["sh", "-c", "echo begun; sleep 0.3"])
 one.go()
 done = asyncio.run(one.ended())

@@ -17,10 +17,10 @@ from far import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import link, retry, ssh
+from perftop.process import link, ssh, streams
 from perftop.process.launch import Probe
-from perftop.process.probe_stream import attached
-from perftop.process.rejoin import Rejoin
+from perftop.process.link import StreamJoiner
+from perftop.process.streams import open_stream
 from perftop.session.session import Session
 
 OS = ("stream", "--source", "os", "--sample", "0.05")
@@ -29,8 +29,8 @@ HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
-    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.05))
-    monkeypatch.setattr(link, "PING_S", 0.05)
+    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
+    monkeypatch.setattr(streams, "PING_S", 0.05)
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n7", "real")
     return hosts
@@ -43,7 +43,7 @@ def read(
     found: list[wire.Message] = []
 
     async def take() -> None:
-        async with attached(Probe(ssh.command("n7", OS)), anew=anew) as stream:
+        async with open_stream(Probe(ssh.command("n7", OS)), anew=anew) as stream:
             async for messages in stream:
                 found.extend(messages)
                 if enough(found, PROBES[-1]):
@@ -58,13 +58,13 @@ PROBES: list[Probe] = []
 
 @pytest.fixture(autouse=True)
 def _probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = Probe.again
+    start = Probe.start
 
     def noted(self: Probe) -> None:
         PROBES.append(self)
-        again(self)
+        start(self)
 
-    monkeypatch.setattr(Probe, "again", noted)
+    monkeypatch.setattr(Probe, "start", noted)
 
 
 def notes(found: list[wire.Message], kind: str) -> list[wire.Note]:
@@ -130,10 +130,10 @@ def test_the_way_is_measured(hosts: fake_ssh.Hosts) -> None:
 
     found = read(enough)
     assert not notes(found, "echo"), "answers are the link's own"
-    way = PROBES[-1].link
-    assert way is not None
-    assert 0 < way.rtt_s < waiting.MOST_S
-    assert way.bytes > 0
+    state = PROBES[-1].link
+    assert state is not None
+    assert 0 < state.rtt_s < waiting.MOST_S
+    assert state.bytes > 0
 
 
 def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
@@ -143,19 +143,19 @@ def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
             hosts.cut("n7")
         return bool(notes(found, "gap"))
 
-    async def mend() -> None:
+    async def repair() -> None:
         await waiting.until(lambda: len(hosts.pids("n7")) >= 4, "three tries")
         hosts.set("n7", "real")
 
     async def both() -> None:
-        mending = asyncio.create_task(mend())
-        async with attached(Probe(ssh.command("n7", OS))) as stream:
+        repairing = asyncio.create_task(repair())
+        async with open_stream(Probe(ssh.command("n7", OS))) as stream:
             found: list[wire.Message] = []
             async for messages in stream:
                 found += messages
                 if enough(found, PROBES[-1]):
                     break
-        await mending
+        await repairing
         (gap,) = notes(found, "gap")
         assert "Connection refused" in gap.data["why"]
 
@@ -210,7 +210,7 @@ def test_a_probe_that_fails_is_no_broken_link(hosts: fake_ssh.Hosts) -> None:
 def test_a_host_that_hangs_is_given_up(
     hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perftop.process.probe_stream.HELLO_S", 0.3)
+    monkeypatch.setattr(streams, "HELLO_S", 0.3)
     hosts.set("n7", "hang")
     with pytest.raises(Failed, match="nothing has come"):
         read(lambda *_: False)
@@ -218,41 +218,41 @@ def test_a_host_that_hangs_is_given_up(
 
 def test_an_older_probe_is_not_asked_for_ever() -> None:
     far, now = Far(), [0.0]
-    way = link.Link("n7", far, lambda: now[0])
+    state = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
-        way.ping()
-    assert len(far.asked) == link.UNANSWERED
-    assert isnan(way.rtt_s)
-    way.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
-    assert way.echoed is not None
-    way.answered(wire.Note("echo", 6, data={"number": "x"}))
-    assert way.echoed.there_ns == 5
+        state.ping()
+    assert len(far.asked) == link.MAX_UNANSWERED
+    assert isnan(state.rtt_s)
+    state.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
+    assert state.echoed is not None
+    state.answered(wire.Note("echo", 6, data={"number": "x"}))
+    assert state.echoed.there_ns == 5
 
 
 def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     far, now_ns = Far(), [1]
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
-    way = link.Link("n7", far, lambda: 0.0)
-    way.ping()
-    way.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
-    for _ in range(2 * link.UNANSWERED):
-        way.ping()
-    assert len(far.asked) == 1 + link.UNANSWERED
+    state = link.Link("n7", far, lambda: 0.0)
+    state.ping()
+    state.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
+    for _ in range(2 * link.MAX_UNANSWERED):
+        state.ping()
+    assert len(far.asked) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
-    way.ping()
-    way.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
-    assert way.echoed is not None
-    assert way.echoed.sent_ns == now_ns[0]
+    state.ping()
+    state.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
+    assert state.echoed is not None
+    assert state.echoed.sent_ns == now_ns[0]
 
 
 def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     now = [0.0]
-    way = link.Link("n7", Far(), lambda: now[0])
-    assert isnan(way.rate())
+    state = link.Link("n7", Far(), lambda: now[0])
+    assert isnan(state.rate())
     for second in range(1, 20):
         now[0] = second
-        way.count(1000 if second < 10 else 3000)
-        rate = way.rate()
+        state.count(1000 if second < 10 else 3000)
+        rate = state.rate()
     assert rate == pytest.approx(3000)
 
 
@@ -260,59 +260,59 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
     probe.process.wait(waiting.MOST_S)
-    probe._listener.join(waiting.MOST_S)
-    assert "perftop doctor --host n7 tells" in str(probe.ended())
+    probe._reader.join(waiting.MOST_S)
+    assert "perftop doctor --host n7" in str(probe.ended())
     probe.end()
     probe.stdout.close()
 
 
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = link.Link("n7", Far(), lambda: 0.0)
-    assert [way.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
-    way.broken("x")
-    way.back()
-    assert way.wait_s() == 1
+    state = link.Link("n7", Far(), lambda: 0.0)
+    assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
+    state.broken("x")
+    state.back()
+    assert state.wait_s() == 1
 
 
 def test_cpus_that_went_during_the_gap_are_told() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     later = dataclasses.replace(
         HELLO,
         raw_ns=HELLO.raw_ns + 10**9,
         topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
     )
     assert joined.unfit(later) == ""
-    gap, hotplug = joined.again(later, "why")
+    gap, hotplug = joined.gap(later, "why")
     assert isinstance(gap, wire.Note)
     assert isinstance(hotplug, wire.Note)
     assert (hotplug.kind, hotplug.data["cpu"], hotplug.data["online"]) == ("hotplug", 0, False)
 
 
 def test_sleep_during_the_gap_moves_the_wall_time() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     late = dataclasses.replace(
         HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
     )
-    joined.again(late, "why")
+    joined.gap(late, "why")
     frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
-    (told,) = joined.taken([frame])
+    (told,) = joined.frames([frame])
     assert isinstance(told, wire.Frame)
     assert told.records["asleep_ns"] == 60 * 10**9
 
 
 def test_numbers_from_outside_stay_within_a_message() -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     wild = wire.Note("hotplug", 5, data={"cpu": [1], "online": False})
     strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
     most = 2**64 - 1
     frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
-    assert len(list(joined.taken([wild, strange, frame]))) == 3
+    assert len(list(joined.frames([wild, strange, frame]))) == 3
     later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
-    joined.again(later, "why")
+    joined.gap(later, "why")
     frame = dataclasses.replace(frame, records={"asleep_ns": most})
-    (told,) = joined.taken([frame])
+    (told,) = joined.frames([frame])
     assert wire.encode(told)
-    assert len(joined._off) == 0
+    assert len(joined._offline) == 0
 
 
 @pytest.mark.parametrize(
@@ -320,6 +320,6 @@ def test_numbers_from_outside_stay_within_a_message() -> None:
     [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
 )
 def test_another_machine_does_not_fit(change: dict[str, object]) -> None:
-    joined = Rejoin(HELLO)
+    joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change
     assert joined.unfit(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ def test_the_home_there_is_found_by_the_shell_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "step", "mend"),
+    ("does", "step", "fix"),
     [
         ("noname", "n7: name: Could not resolve", "spelling"),
         ("refused", "n7: connection: .*refused", "ssh n7 true"),
@@ -53,19 +53,19 @@ def test_the_home_there_is_found_by_the_shell_there() -> None:
         (
             "noprobe",
             "n7: no perfprobe there",
-            "install perftop there, or say where it is: --remote PATH",
+            "install perftop there, or name its place: --remote PATH",
         ),
         ("norights", "n7: --source perf", "perf_event_paranoid"),
     ],
 )
 @pytest.mark.parametrize("verb", ["stat", "doctor"])
 def test_each_step_that_fails_has_its_line(
-    hosts: fake_ssh.Hosts, verb: str, does: str, step: str, mend: str
+    hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
 ) -> None:
     hosts.set("n7", does)
     done = here(verb, "--host", "n7")
     assert done.returncode == 3
-    with pytest.raises(Failed, match=f"{step}.*{mend}"):
+    with pytest.raises(Failed, match=f"{step}.*{fix}"):
         raise Failed(done.stderr)
     assert len(done.stderr.splitlines()) == 1
 

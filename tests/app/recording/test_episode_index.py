@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from perftop.base.errors import Failed
 from perftop.model import episode as evidence
 from perftop.model.episode import Episode
 from perftop.output.stat_json import episode_line
-from perftop.recording import episode_index, index_cache
-from perftop.recording.episode_index import episode, note
+from perftop.recording import episode_index
+from perftop.recording.episode_index import from_note, to_note
 from perftop.recording.file import Recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
@@ -126,7 +127,7 @@ def test_a_process_of_its_own_finds_the_same(
 ) -> None:
     path = recordings["drops"]
     here = told(path, looked_through(path))
-    (entry,) = index_cache.directory().iterdir()
+    (entry,) = episode_index.cache_directory().iterdir()
     entry.unlink()
     monkeypatch.setattr(episode_index, "_pass", PASS)
     assert told(path, looked_through(path)) == here
@@ -163,7 +164,7 @@ def test_a_damaged_entry_is_made_again(
 ) -> None:
     path = recordings["drops"]
     first = looked_through(path)
-    (entry,) = index_cache.directory().iterdir()
+    (entry,) = episode_index.cache_directory().iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
     assert told(path, looked_through(path)) == told(path, first)
     monkeypatch.setattr(episode_index, "_pass", no_pass)
@@ -177,7 +178,7 @@ def test_an_entry_is_only_for_the_file_it_was_made_of(
     path.write_bytes(recordings["drops"].read_bytes())
     looked_through(path)
     path.write_bytes(recordings["neighbours"].read_bytes())
-    assert index_cache.read(path) is None
+    assert episode_index.cached_index(path) is None
     assert told(path, looked_through(path)) == exported(path)
 
 
@@ -186,7 +187,7 @@ def test_a_file_that_changes_between_its_ends_is_another(tmp_path: Path) -> None
     for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
         path.write_bytes(bytes(size))
         os.utime(path, ns=(time_ns, time_ns))
-        known.add(index_cache.name(path))
+        known.add(episode_index.cache_name(path))
     assert len(known) == 3
 
 
@@ -201,20 +202,20 @@ def test_a_cache_that_cannot_be_written_is_no_error(
 def test_a_link_is_no_entry(recordings: dict[str, Path], tmp_path: Path) -> None:
     path = recordings["drops"]
     looked_through(path)
-    (entry,) = index_cache.directory().iterdir()
+    (entry,) = episode_index.cache_directory().iterdir()
     entry.rename(tmp_path / "elsewhere")
     entry.symlink_to(tmp_path / "elsewhere")
-    assert index_cache.read(path) is None
+    assert episode_index.cached_index(path) is None
 
 
 def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_cache, "MOST", 2)
-    where = index_cache.directory()
+    monkeypatch.setattr(episode_index, "MAX_ENTRIES", 2)
+    where = episode_index.cache_directory()
     where.mkdir(parents=True)
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of somebody else"):
         (where / name).write_bytes(b"")
-    entry = index_cache.name(recordings["drops"])
-    index_cache.keep(recordings["drops"], entry, b"new")
+    entry = episode_index.cache_name(recordings["drops"])
+    episode_index.keep(recordings["drops"], entry, b"new")
     kept = {path.name for path in where.iterdir()}
     assert len(kept) == 3
     assert "of somebody else" in kept
@@ -255,9 +256,9 @@ def test_evidence_stays_what_it_is() -> None:
         "sure": True,
     }
     before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", told, "inferred")
-    (sent,) = decoded(wire.encode(note(before)))
+    (sent,) = decoded(wire.encode(to_note(before)))
     assert isinstance(sent, wire.Note)
-    assert episode(sent) == before
+    assert from_note(sent) == before
 
 
 @pytest.mark.parametrize(
@@ -270,16 +271,19 @@ def test_evidence_stays_what_it_is() -> None:
     ],
 )  # fmt: skip
 def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
-    data = note(Episode("steal", [0], 1, 2)).data | wrong
+    data = to_note(Episode("steal", [0], 1, 2)).data | wrong
     with pytest.raises(wire.WireError):
-        episode(wire.Note("episode", 1, "perftop", data))
+        from_note(wire.Note("episode", 1, "perftop", data))
 
 
 @given(st.binary(max_size=300))
 def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
-    with pytest.raises(wire.WireError):
-        for start in (b"", wire.encode(note(Episode("steal", [0], 1, 2)))):
-            episode_index.take(decoder(), start + data + b"\x00", RecordingEpisodes())
+    for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
+        found = RecordingEpisodes()
+        with contextlib.suppress(wire.WireError):
+            episode_index.take(decoder(), start + data + b"\x00", found)
+        assert not found.complete
+        assert len(found.ended) + len(found.running) == bool(start)
 
 
 def decoder() -> wire.Decoder:

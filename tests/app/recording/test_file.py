@@ -24,13 +24,7 @@ def data(request: pytest.FixtureRequest) -> bytes:
     """A recording that was ended, one that was not, and a stream kept as the probe wrote it."""
     if request.param == "raw":
         return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
-    out = Pieces()
-    recorder = Recorder(out.write, HELLO)
-    for message in FOUND:
-        recorder.write(message)
-    if request.param == "ended":
-        recorder.end()
-    return out.data
+    return recorded(HELLO, FOUND, end=request.param == "ended").data
 
 
 def opened(directory: Path, data: bytes) -> Recording:
@@ -52,13 +46,9 @@ def test_it_is_all_there(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("end", ["bye", "index"])
 def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str) -> None:
-    out = Pieces()
-    recorder = Recorder(out.write, HELLO)
-    if end == "index":
-        recorder.end()
-    else:
-        out.write(wire.encode(wire.Bye("done")))
-    with opened(tmp_path, out.data) as recording:
+    data = recorded(HELLO, [], end=end == "index").data
+    data += wire.encode(wire.Bye("done")) if end == "bye" else b""
+    with opened(tmp_path, data) as recording:
         assert list(recording.messages()) == []
         assert recording.damage is None
 
@@ -89,13 +79,8 @@ def test_cut_it_has_what_is_whole(tmp_path: Path, data: bytes, cut: int) -> None
 
 
 def test_one_that_grows_is_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
-    out = Pieces()
-    recorder = Recorder(out.write, HELLO)
-    for message in FOUND[:-1]:
-        recorder.write(message)
-    with opened(tmp_path, out.data) as recording:
-        recorder.write(FOUND[-1])
-        (tmp_path / "recording").write_bytes(out.data)
+    with opened(tmp_path, recorded(HELLO, FOUND[:-1]).data) as recording:
+        (tmp_path / "recording").write_bytes(recorded(HELLO, FOUND).data)
         assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
         assert recording.damage is not None
         assert "it has no end" in recording.damage
@@ -194,6 +179,22 @@ def test_a_disk_that_does_not_read_is_told() -> None:
         Recording(Path("/proc/self/mem"))
 
 
+class BrokenDisk:
+    def seek(self, _: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    def close(self) -> None: ...
+
+
+def test_a_disk_that_fails_later_is_damage(tmp_path: Path) -> None:
+    with opened(tmp_path, recorded(HELLO, FOUND, end=True).data) as recording:
+        recording._file.close()
+        recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
+        assert list(recording.messages()) == []
+        at = recording._begin
+        assert recording.damage == f"unreadable after byte {at}: Input/output error"
+
+
 def first_is_missing(blocks: array[int]) -> None:
     del blocks[:2]
 
@@ -257,22 +258,14 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
 def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
     """It is the first of the second block, and names a moment of the first one."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
-    out = Pieces()
-    recorder = Recorder(out.write, HELLO)
-    for message in (*FOUND[:BLOCK], late, *FOUND[BLOCK:]):
-        recorder.write(message)
-    recorder.end()
-    with opened(tmp_path, out.data) as recording:
+    data = recorded(HELLO, [*FOUND[:BLOCK], late, *FOUND[BLOCK:]], end=True).data
+    with opened(tmp_path, data) as recording:
         assert plain(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
 
 
 def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -> None:
-    out = Pieces()
-    recorder = Recorder(out.write, HELLO)
-    for message in FOUND[:-1]:
-        recorder.write(message)
-    at = recorder.bytes
-    recorder.write(FOUND[-1])
+    out = recorded(HELLO, FOUND)
+    at = out.ends[-2]
     torn = out.data[: at + 20] + at.to_bytes(8, "little")
     with opened(tmp_path, torn) as recording:
         assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]

@@ -159,4 +159,4 @@ def test_the_same_in_a_pipe(tmp_path: Path) -> None:
             input=ATTACKS[attack](), capture_output=True, check=False, timeout=MOST_S,
         )  # fmt: skip
         assert done.returncode == 4
-        assert done.stderr.decode().startswith("perftop: stdin: damaged behind byte ")
+        assert done.stderr.decode().startswith("perftop: stdin: damaged after byte ")

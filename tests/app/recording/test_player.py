@@ -19,8 +19,7 @@ from perfprobe import wire
 from perftop.model.episode import Episode
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_NS, Passage, reach
-from perftop.recording.search import Search
+from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History, edges
 from perftop.session.session import Session
@@ -43,10 +42,10 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
     path = written(tmp_path / "file", machine.hello, messages)
     with Recording(path) as recording:
-        passage = Passage(recording, 450 * SAMPLE_NS)
-        passage.sample()
-    assert [row.online for row in passage.session.topology] == [True, True, True, False]
-    assert passage.session.online.tolist() == [True, True, True, False]
+        playback = Playback(recording, 450 * SAMPLE_NS)
+        playback.sample()
+    assert [row.online for row in playback.session.topology] == [True, True, True, False]
+    assert playback.session.online.tolist() == [True, True, True, False]
 
 
 def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_path: Path) -> None:
@@ -57,13 +56,13 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     until = [message for message in messages if message.time_ns <= at_ns]
     was = played(Session(hello, History(hello)), until)
     with Recording(path) as recording:
-        search = Search(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
-        passage = asyncio.run(search.go(None, at_ns))
-        here, whole = passage.session.history, was.history
+        seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
+        playback = asyncio.run(seeker.go(None, at_ns))
+        here, whole = playback.session.history, was.history
         assert here is not None
         assert whole is not None
         assert since_ns < (here.first_ns or 0) <= at_ns - WARM_NS
-        asyncio.run(search.deepen(passage, since_ns))
+        asyncio.run(seeker.deepen(playback, since_ns))
     first_ns = here.first_ns or 0
     assert begin_ns + S < first_ns <= since_ns - WARM_NS
     times = whole.times()
@@ -76,7 +75,7 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     np.testing.assert_allclose(
         here.states(was.cores, bins), whole.states(was.cores, bins), atol=1e-6
     )
-    then, truth = (s.at(since_ns + S, S) for s in (passage.session, was))
+    then, truth = (s.at(since_ns + S, S) for s in (playback.session, was))
     assert then is not None
     assert truth is not None
     np.testing.assert_array_equal(then.values.all, truth.values.all)
@@ -86,12 +85,12 @@ def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_p
     machine = Machine(cores=1)
     messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
     with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
-        search = Search(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
-        here = asyncio.run(search.go(None, S))
-        assert asyncio.run(search.go(here, 60 * S)) is here
-        assert asyncio.run(search.go(here, 62 * S)) is here
-        here = asyncio.run(search.go(None, S))
-        assert asyncio.run(search.go(here, 62 * S)) is not here
+        seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
+        here = asyncio.run(seeker.go(None, S))
+        assert asyncio.run(seeker.go(here, 60 * S)) is here
+        assert asyncio.run(seeker.go(here, 62 * S)) is here
+        here = asyncio.run(seeker.go(None, S))
+        assert asyncio.run(seeker.go(here, 62 * S)) is not here
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])
@@ -132,19 +131,19 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
     was = Session(hello, History(hello))
     at = 0
     with Recording(path) as recording:
-        assert reach(recording) == (begin_ns, max(m.time_ns for m in messages))
+        assert frame_range(recording) == (begin_ns, max(m.time_ns for m in messages))
         for second in seconds:
             time_ns = begin_ns + second * S
             later = (i for i, m in enumerate(messages) if m.time_ns >= time_ns)
             end = next(i for i in later if isinstance(messages[i], wire.Frame)) + 1
             played(was, messages[at:end])
             at = end
-            passage = Passage(recording, time_ns - WARM_NS)
-            coming = [*passage.until(time_ns)]
-            played(passage.session, coming)
+            playback = Playback(recording, time_ns - WARM_NS)
+            coming = [*playback.until(time_ns)]
+            played(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_NS // S - 7) * S
-            found = passage.session.at(time_ns, 5 * SAMPLE_NS)
+            found = playback.session.at(time_ns, 5 * SAMPLE_NS)
             truth = was.at(time_ns, 5 * SAMPLE_NS)
             assert found is not None
             assert truth is not None
@@ -155,12 +154,12 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             np.testing.assert_array_equal(found.split.states, truth.split.states)
             np.testing.assert_array_equal(found.online, truth.online)
             assert found.tasks == truth.tasks
-            there, were = ([row.online for row in s.topology] for s in (passage.session, was))
+            there, were = ([row.online for row in s.topology] for s in (playback.session, was))
             assert there == were
             since_ns = time_ns - CERTAIN_NS
             episodes, wanted = (
                 sorted(plain(e) for e in (*s.ended, *s.detector.running) if e.start_ns > since_ns)
-                for s in (passage.session, was)
+                for s in (playback.session, was)
             )
             assert [e[:-1] for e in episodes] == [e[:-1] for e in wanted]
             # A loss is measured against what was learnt from the start on.

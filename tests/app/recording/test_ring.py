@@ -16,10 +16,14 @@ from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
 from perftop.model.episode import Episode
 from perftop.recording import ring as black_box
-from perftop.recording.file import GROWING
-from perftop.recording.parts import Parts, recording
+from perftop.recording.file import (
+    GROWING,
+    RecordingDirectory,
+    open_source,
+    recording,
+    report_damage,
+)
 from perftop.recording.ring import KEPT, Ring
-from perftop.recording.source import ended, opened
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -40,7 +44,7 @@ def feed(box: Ring, since: int, until: int) -> None:
 
 
 def times(path: Path) -> list[int]:
-    with Parts(path) as parts:
+    with RecordingDirectory(path) as parts:
         return [message.time_ns for message in parts.messages()]
 
 
@@ -67,6 +71,8 @@ def test_it_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         assert parts.damage is None
         entered = next(parts.messages(170 * S)).time_ns
         assert 170 * S - PART <= entered <= 170 * S
+        assert len(list(parts.messages(170 * S))) > 0
+        assert parts.at >= parts.size, "what was passed over counts as read"
         assert parts.hello.raw_ns == parts.first_ns, "30 s after the start are 30 s after this"
         session = Session(parts.hello)
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
@@ -151,13 +157,13 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     last.write_bytes(data[:-cut])
     found = times(path)
     assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
-    with Parts(path) as parts:
+    with RecordingDirectory(path) as parts:
         assert len(list(parts.messages())) == len(found)
         assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
     last.write_bytes(data[:3])  # not even its hello is there
     assert times(path)[-1] == 60 * S - SAMPLE
-    with opened(path) as source:
+    with open_source(path) as source:
         assert len(list(source.messages())) == 600
         assert (source.damage or "").startswith("not whole: ")
 
@@ -170,9 +176,9 @@ def test_while_it_is_written_nothing_is_said_to_lack(
     feed(box, 0, 5)
     (path / "000000.part").symlink_to("gone")  # as one that goes after it was listed
     for growing in (True, False):
-        with opened(path) as source:
+        with open_source(path) as source:
             assert len(list(source.messages())) == 50
-        assert ended("box", source) == 0
+        assert report_damage("box", source) == 0
         assert capsys.readouterr().err == (f"perftop: box: {GROWING}\n" if growing else "")
         if growing:
             box.end()
@@ -195,7 +201,7 @@ def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
         box.write(wire.Note("hotplug", 3 * S, data={"cpu": cpu, "online": False, "row": None}))
     feed(box, 3, 70)
     box.end()
-    with Parts(tmp_path / "box") as parts:
+    with RecordingDirectory(tmp_path / "box") as parts:
         assert [row.online for row in parts.hello.topology] == [True, False]
 
 

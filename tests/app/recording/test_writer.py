@@ -23,7 +23,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
-from perftop.recording.writer import Tape, size
+from perftop.recording.writer import Writer, size
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
 
@@ -290,9 +290,9 @@ def test_sizes(count: int, text: str) -> None:
 @pytest.mark.parametrize(("ns", "text"), [(999_998_700, "1.0 s"), (2_100_000_900, "2.1 s")])
 def test_a_hair_less_than_a_second_is_told_as_one(tmp_path: Path, ns: int, text: str) -> None:
     hello = made.hello([made.REF])
-    tape = Tape(tmp_path / "a", hello)
+    writer = Writer(tmp_path / "a", hello)
     for seq, time_ns in enumerate((10**9, 10**9 + ns)):
         frame = made.frame(hello, seq, {"ref": [0] * len(hello.topology)})
-        tape.write(dataclasses.replace(frame, time_ns=time_ns))
-    tape.end()
-    assert tape.told.startswith(f"{text}, 2 frames, ")
+        writer.write(dataclasses.replace(frame, time_ns=time_ns))
+    writer.end()
+    assert writer.told.startswith(f"{text}, 2 frames, ")

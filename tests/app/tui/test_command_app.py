@@ -17,9 +17,8 @@ from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
 from perftop.base import errors
-from perftop.base.format import many
-from perftop.base.times import length
-from perftop.process.job_terminal import Console
+from perftop.base.format import length, many
+from perftop.process.job_terminal import JobTerminal
 from perftop.tui.command_app import AroundApp
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.heights import AIRY
@@ -67,7 +66,7 @@ class Around(Run):
 
 
 @asynccontextmanager
-async def running(tty: Console, size: tuple[int, int]) -> AsyncIterator[Around]:
+async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Around]:
     feed = Feed(Machine(changes={"source": "sim:made"}))  # whose time is its own
     app = AroundApp(tty, feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
     async with app.run_test(size=size) as pilot:
@@ -82,7 +81,7 @@ async def around(
     script: str, size: tuple[int, int] = BIG, *, interrupted: bool = False
 ) -> AsyncIterator[Around]:
     """`interrupted`: at the end, so that nobody waits for it."""
-    with Console(["sh", "-c", script], size[0], size[1]) as tty:
+    with JobTerminal(["sh", "-c", script], size[0], size[1]) as tty:
         async with running(tty, size) as run:
             yield run
             if interrupted:
@@ -275,7 +274,7 @@ async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
 def test_ctrl_c_before_it_was_let_go_calls_it_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def go(tty: Console) -> AroundApp:
+    async def go(tty: JobTerminal) -> AroundApp:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         monkeypatch.setattr(feed, "frames", Mock())
         app = AroundApp(tty, feed.open, INTERVAL_NS)
@@ -284,14 +283,14 @@ def test_ctrl_c_before_it_was_let_go_calls_it_off(
         await app.see_out()
         return app
 
-    with Console(["touch", str(tmp_path / "ran")], 80, 24) as tty:
+    with JobTerminal(["touch", str(tmp_path / "ran")], 80, 24) as tty:
         app = asyncio.run(go(tty))
     assert app.ran is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_cannot_be_run_ends_the_app() -> None:
-    async def go(tty: Console) -> AroundApp:
+    async def go(tty: JobTerminal) -> AroundApp:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         app = AroundApp(tty, feed.open, INTERVAL_NS)
         async with app.run_test():
@@ -305,7 +304,7 @@ def test_one_that_cannot_be_run_ends_the_app() -> None:
         await app.see_out()
         return app
 
-    with Console(["/nowhere/nothing"], 80, 24) as tty:
+    with JobTerminal(["/nowhere/nothing"], 80, 24) as tty:
         app = asyncio.run(go(tty))
     assert app.ran is not None
     assert (app.ran.status, app.ran.failed) == (127, os.strerror(2))

@@ -9,7 +9,7 @@ from fakes import Machine
 from playing import running
 from waiting import until
 
-from perftop.base.user_directory import user_directory
+from perftop.base.files import user_directory
 from perftop.tui import first_run
 from perftop.tui.shared import keys
 

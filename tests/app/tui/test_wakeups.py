@@ -16,7 +16,7 @@ from simulated import SAMPLE_NS
 from waiting import MOST_S, quiet, until
 
 from perfprobe import wire
-from perftop.process.probe_stream import ProbeStream, Stream
+from perftop.process.streams import ProbeStream, Stream
 
 BATCHES = 12
 

@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from perftop.base.errors import Failed
-from perftop.process import retry
+from perftop.process import link as retry
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import Machine, MachineEpisode
 from perftop.verbs import fleet

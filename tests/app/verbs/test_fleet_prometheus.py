@@ -191,7 +191,7 @@ def test_a_refusal_is_told_in_the_servers_words_made_safe() -> None:
 def test_answers_of_any_shape_and_size_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(prometheus, "MAX_BYTES", 1_000_000)
     with serving(lambda *_: body) as url, pytest.raises(Failed, match=text):
         Server(url).query("up")
 

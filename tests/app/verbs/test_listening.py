@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.process.unix_socket import inherited
+from perftop.process.sockets import inherited_sockets
 from perftop.verbs.exporter import address, listening, public
 
 
@@ -93,5 +93,5 @@ def test_nothing_is_inherited_by_chance(monkeypatch: pytest.MonkeyPatch) -> None
     for pid, count in (("1", "1"), (str(os.getpid()), "-1"), ("", "")):
         monkeypatch.setenv("LISTEN_PID", pid)
         monkeypatch.setenv("LISTEN_FDS", count)
-        assert inherited() == []
+        assert inherited_sockets() == []
         assert "LISTEN_FDS" not in os.environ

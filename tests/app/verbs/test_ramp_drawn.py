@@ -10,8 +10,8 @@ import pytest
 from chains import answer, run
 from examples import output
 
+from perftop.base.format import rounded
 from perftop.base.text import in_ascii
-from perftop.base.times import rounded
 from perftop.verbs import ramp, ramp_pictures, ramp_runs
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]

@@ -20,9 +20,9 @@ from started import children, started
 from waiting import MOST_S, until, wait
 
 from perfprobe import wire
-from perftop.process import probe_stream
+from perftop.process import streams as probe_stream
 from perftop.process.launch import probe_command
-from perftop.process.readers import MOST, Readers
+from perftop.process.sockets import MAX_READERS, Readers
 from perftop.recording import file
 from perftop.verbs import serve
 from perftop.verbs.serve import listening
@@ -161,7 +161,7 @@ async def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -
 async def test_readers_are_bounded() -> None:
     async with played() as readers:
         with contextlib.ExitStack() as stack:
-            for _ in range(MOST):
+            for _ in range(MAX_READERS):
                 stack.enter_context(pair(readers))
             ours, theirs = socket.socketpair()
             with ours, theirs:

@@ -11,7 +11,7 @@ from perftop.model.tasks import WatchedJob
 from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
-from perftop.process.job import COUNTED
+from perftop.process.job import RESOURCE_KEYS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.task_times import JobFootprint
@@ -98,7 +98,7 @@ class Command:
         for key in ("wall_s", "late_s", "user_s", "sys_s"):
             value = data.get(key)
             line[key] = value if type(value) is float and 0 <= value < 1e12 else None
-        line |= {key: _whole(data.get(key)) for key in COUNTED}
+        line |= {key: _whole(data.get(key)) for key in RESOURCE_KEYS}
         ranges = []
         for key in ("first_ns", "last_ns"):
             match data.get(key):

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
-from perftop.base.format import brief
+from perftop.base.format import round_number
 from perftop.draw import areas, charts, curves
 from perftop.draw.kept import Columns, Draw, Kept, apart
 from perftop.draw.moving import Column, Row
@@ -200,7 +200,7 @@ class Charts:
         ends = charts.ANY if metric.rate else _ENDS.get(key)
         if ends is not None:
             top = self.scales.top(key, values, ends)
-            scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{brief(top)}"
+            scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{round_number(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
         lost = self._alarmed(key)
@@ -226,8 +226,10 @@ class Charts:
         cells = self._rate(panel.key, moved, self._pressed(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
-            return [f"{name} B/s", f"0-{brief(top)}", *[""] * panel.tall][: panel.tall], cells
-        return [f"{name} 0-{brief(top)}"], cells
+            return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.tall][
+                : panel.tall
+            ], cells
+        return [f"{name} 0-{round_number(top)}"], cells
 
     def _pressed(self) -> Bools:
         """Columns in which others have pressed the memory of this core, and still do."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from perftop.base.times import duration
+from perftop.base.format import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
 from perftop.model.memory import TRAFFIC_KEYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from perftop.base.times import when
+from perftop.base.format import when
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.model import smt

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perftop.base.format import ClockUnit
-from perftop.base.times import brief
+from perftop.base.format import ClockUnit, short_duration
 from perftop.model.episode import Episode
 from perftop.tui.shared.time_axis import Axis
 
@@ -42,7 +41,7 @@ def words(episode: Episode, cores: int, unit: ClockUnit) -> str:
         f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
         f"fell {told['drops']}× on the way" if "drops" in told else "",
         f"median of {cores} cores" if cores > 1 else "",
-        f"CPU {told['slowest_cpu']} {brief(told['slowest_s'])}" if "slowest_s" in told else "",
+        f"CPU {told['slowest_cpu']} {short_duration(told['slowest_s'])}" if "slowest_s" in told else "",
     ]  # fmt: skip
     return " · ".join(part for part in parts if part)
 
@@ -54,6 +53,6 @@ def _clock(hz: float, unit: ClockUnit) -> str:
 def _after(told: dict[str, float], key: str) -> str:
     least_s = told["resolution_s"]
     if told[key] <= least_s:
-        return f"after at most {brief(least_s)}"
-    sure = f" (± {brief(least_s)})" if key == "steady_s" else ""
-    return f"after {brief(told[key])}{sure}"
+        return f"after at most {short_duration(least_s)}"
+    sure = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
+    return f"after {short_duration(told[key])}{sure}"

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from perftop.base.times import when
+from perftop.base.format import when
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from perfprobe.frozen import frozen
-from perftop.base.format import many
-from perftop.base.times import length, when
+from perftop.base.format import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, merged

@@ -7,7 +7,7 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import bars, braille, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread
 from perftop.session.fleet.fleet import SharedEpisode
@@ -86,7 +86,7 @@ def _episode(look: Look, each: SharedEpisode, width: int, *, brief: bool) -> lis
         )
         text = f"{fit(name, min(24, max(10, room // 4)))} {foreign(' · '.join([cause, *names]))}"
     left: list[Run] = [
-        (f"{clock(each.start)} ", style),
+        (f"{time_of_day(each.start)} ", style),
         (words.sign(each.kind), "alarm" if each.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]

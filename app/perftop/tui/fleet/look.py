@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, nan
 
-from perftop.base.format import GHZ
-from perftop.base.times import clock
+from perftop.base.format import GHZ, time_of_day
 from perftop.draw import theme
 from perftop.draw.strips import Line, Run, foreign
 from perftop.model.kinds import KINDS, OTHER, cause_of
@@ -199,7 +198,7 @@ def depth(episode: SharedEpisode) -> str:
 
 def since(start: float, now: float) -> str:
     """When it began: to the second of late, else to the minute."""
-    return clock(start, 1 if now - start < 60 else 60)
+    return time_of_day(start, 1 if now - start < 60 else 60)
 
 
 def span(seconds: float) -> str:
@@ -214,6 +213,6 @@ def span(seconds: float) -> str:
 
 def time_axis(now: float, span_s: float, cells: int) -> str:
     """The times at the start, in the middle and at the end of an axis of so many cells."""
-    first, middle, last = (clock(now - span_s * part, 60) for part in (1, 0.5, 0))
+    first, middle, last = (time_of_day(now - span_s * part, 60) for part in (1, 0.5, 0))
     gap = max(1, (cells - 15) // 2)
     return f"{first}{' ' * gap}{middle}{' ' * (cells - 15 - gap)}{last}"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from perftop.base.format import GHZ
-from perftop.base.times import clock
+from perftop.base.format import GHZ, time_of_day
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
@@ -62,7 +61,7 @@ def header(look: Look) -> Line:
     facts: list[tuple[int, list[Run]]] = [
         (rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)
     ]
-    right = shed([*facts, (0, [(clock(look.now), "text")])], look.width - width(left) - 3, 3)
+    right = shed([*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left) - 3, 3)
     return calm(*spread(left, [*right, (" ", "text")], look.width))
 
 
@@ -135,7 +134,7 @@ def _which(look: Look, names: Sequence[str]) -> str:
 def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
     """Which machines do not answer, since when, and why."""
     one = min(gone, key=lambda m: m.silent_since)
-    since = f"since {clock(one.silent_since)}"
+    since = f"since {time_of_day(one.silent_since)}"
     if len(gone) == 1:
         text = f"{foreign(one.name)} does not answer {since}"
         evidence = words.why(one, look.now).split(" · ")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from perftop.base import findings
-from perftop.base.times import length, running
+from perftop.base.format import length, running
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.model.episode import rank

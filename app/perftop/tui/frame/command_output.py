@@ -17,7 +17,7 @@ from perftop.base.text import plain
 from perftop.draw import printed_line, theme
 from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import width
-from perftop.process.printout import Printout
+from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
 
 Extent = Literal["small", "whole", "hidden"]

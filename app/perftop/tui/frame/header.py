@@ -8,8 +8,7 @@ from functools import lru_cache
 from math import isinf, isnan
 from typing import TYPE_CHECKING, NamedTuple
 
-from perftop.base.format import many
-from perftop.base.times import duration, place, when
+from perftop.base.format import duration, many, place, when
 from perftop.draw.strips import Run, foreign, width
 from perftop.tui.frame import machine_line
 from perftop.tui.frame.status import STARTING, Replay, Status

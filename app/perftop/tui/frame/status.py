@@ -11,7 +11,7 @@ from perfprobe.frozen import frozen
 from perftop.draw.strips import Run
 
 if TYPE_CHECKING:
-    from perftop.process.link import Way
+    from perftop.process.link import LinkState
     from perftop.session.session import Session
 
 STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
@@ -48,7 +48,7 @@ class Status:
     """Seconds since the last message; None while that is not too long."""
     replay: Replay | None = None
     """None: the stream is live."""
-    way: Way | None = None
+    way: LinkState | None = None
     """The way to a probe that is far away; None: it is not."""
     recording: str | None = None
     """Size of the recording so far, '' if it failed; None: nothing is being recorded."""

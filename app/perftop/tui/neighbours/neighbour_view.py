@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import ClassVar
 
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run
 from perftop.session.interval import Interval
@@ -93,7 +93,7 @@ class Neighbours(Paneled, Cursor):
         if isinstance(row, Pair):
             if not row.lasted:
                 mood = "chosen victim" if chosen else "victim"
-            since = clock(self.session.unix(row.since_ns))
+            since = time_of_day(self.session.unix(row.since_ns))
             return words.pair(row, self._pairs, since, chosen=chosen), mood
         return words.runner(row, self._runners, chosen=chosen), mood
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import histories, theme
 from perftop.draw.moving import Row
 from perftop.draw.strips import Run, joined
@@ -143,7 +143,7 @@ def _rule(session: Session, interval: Interval, cells: int) -> list[Run]:
     line = time_axis.rule(along, episodes, interval.time_ns)
     if cells >= NAMED:
         at = cells // 6
-        text = TICK + clock(session.unix(along.start_ns + at * along.bin_ns))
+        text = TICK + time_of_day(session.unix(along.start_ns + at * along.bin_ns))
         if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
             line[at : at + len(text)] = [(sign, "dim") for sign in text]
     return joined(line)

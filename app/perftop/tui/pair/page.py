@@ -16,8 +16,7 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
-from perftop.base.format import GHZ
-from perftop.base.times import place, when
+from perftop.base.format import GHZ, place, when
 from perftop.draw import charts, theme
 from perftop.draw.moving import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from perfprobe.frozen import frozen
-from perftop.base.times import clock, length
+from perftop.base.format import length, time_of_day
 from perftop.draw.strips import Run, fit, foreign
 from perftop.model.episode import Episode
 from perftop.output.sentences import (
@@ -136,7 +136,7 @@ def _line(
     room = width - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
     return [
         (f"{episode_style.sign(first)} ", key),
-        (f"{clock(session.unix(first.start_ns)):<{_CLOCK}}{gap}", key),
+        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK}}{gap}", key),
         *_sentence(session, interval, alike, room, going=going),
         (f"{gap}{lasted}", key),
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from perfprobe.frozen import frozen
-from perftop.base.format import many, rough
-from perftop.base.times import clock
+from perftop.base.format import many, rough, time_of_day
 from perftop.draw.strips import Run, fit
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -113,7 +112,7 @@ def lines(session: Session, interval: Interval, width: int, height: int) -> list
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
     placed = columns(width, since=False)
     found = [title("who loses to whom", rest, width, link)]
-    found += [line(one, placed, clock(session.unix(one.since_ns))) for one in pairs[:shown]]
+    found += [line(one, placed, time_of_day(session.unix(one.since_ns))) for one in pairs[:shown]]
     return sized(found, width, height)
 
 

@@ -8,7 +8,7 @@ from math import isnan, nan
 from typing import Any
 
 from perfprobe.frozen import frozen
-from perftop.base.times import length
+from perftop.base.format import length
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw.strips import foreign
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from perftop.process.printout import Printout
+from perftop.process.job_terminal import Printout
 from perftop.tui.frame.status import Status
 
 if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
-from perftop.base.times import duration, when
+from perftop.base.format import duration, when
 from perftop.session.interval import Interval
 from perftop.session.navigation import typed_moment
 from perftop.tui.frame.heights import TINY

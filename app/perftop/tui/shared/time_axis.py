@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from math import ceil
 
 from perfprobe.frozen import frozen
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.model.episode import Episode
@@ -95,7 +95,7 @@ def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None)
 
 def _label(step_s: int) -> int:
     """Cells of a clock time and the gap to the next one."""
-    return len(clock(0, step_s)) + APART
+    return len(time_of_day(0, step_s)) + APART
 
 
 def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
@@ -126,7 +126,7 @@ def _ahead_s(quarter: int) -> int:
 @lru_cache(maxsize=256)
 def _named(at_s: int, step_s: int) -> str:
     """The name of a tick, which stays on an axis for many refreshes."""
-    return clock(at_s, step_s)
+    return time_of_day(at_s, step_s)
 
 
 def _step_s(axis: Axis) -> int:
@@ -228,7 +228,7 @@ def history(
         elif not inside and cell in free:
             line[cell] = (TICK, "faint")
     if first_ns is not None and blank:
-        since = f"{clock(unix(first_ns))} "
+        since = f"{time_of_day(unix(first_ns))} "
         texts = (f"history from {since}", f"from {since}", "")
         line[:blank] = [(next(t for t in texts if len(t) <= blank).rjust(blank), "dim")]
     return line

@@ -9,9 +9,8 @@ from __future__ import annotations
 from math import isnan, nan
 from typing import ClassVar
 
-from perftop.base.format import ClockUnit, rate_unit
+from perftop.base.format import ClockUnit, duration, rate_unit, time_of_day
 from perftop.base.text import ranges
-from perftop.base.times import clock, duration
 from perftop.draw import strips, theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
@@ -77,8 +76,8 @@ class Past(Paneled, Cursor):
     def build(self) -> None:
         session = self.session
         self._field, self._others = chosen_field(session, self.choice.metric)
-        clock = clock_of(session, self.choice.units, known=True)
-        self._unit = unit_in(self._field, clock)
+        time_of_day = clock_of(session, self.choice.units, known=True)
+        self._unit = unit_in(self._field, time_of_day)
         self._lanes = None
         self._arrange(session)
         self._look(session)
@@ -189,7 +188,7 @@ class Past(Paneled, Cursor):
             session.unix, marks=session.marks, inside=inside,
         )  # fmt: skip
         left: Run = (" " * self._left, "text")
-        now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")
+        now: Run = (f"{time_of_day(shown.time):>{self._right - 1}}", "text")
         if inside:
             return [([left, *rule, now], "calm"), *self._fill(1)]
         times: Run = (time_axis.times(axis, session.unix), "dim")

@@ -15,7 +15,7 @@ from scraped import by_name
 from taped import written
 
 from perfprobe import wire
-from perftop.process.identity import Identity
+from perftop.process.command_window import Identity
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")

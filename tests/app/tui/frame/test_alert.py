@@ -12,7 +12,7 @@ from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.model.episode import Episode
 from perftop.output.sentences import evidence
-from perftop.process.link import Way
+from perftop.process.link import LinkState
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.frame import alert
@@ -199,7 +199,7 @@ def test_what_costs_nothing_does_not_linger() -> None:
 
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = seen(Machine())
-    way = Way("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
+    way = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
     told = alert.line(session, interval, Status(0, way=way), 160).runs
     assert told[0] == (" next try in 4 s · n7: connection: refused", "alarm")
     tried = Status(0, way=replace(way, next_s=0.0))

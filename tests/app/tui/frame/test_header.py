@@ -9,7 +9,7 @@ import pytest
 from fakes import Machine, guest, seen
 
 from perftop.draw import strips
-from perftop.process.link import Way
+from perftop.process.link import LinkState
 from perftop.tui.frame import header
 from perftop.tui.frame.status import Replay, Status
 
@@ -95,7 +95,7 @@ def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> No
 
 
 def test_the_way_to_another_machine() -> None:
-    way = Way("n7", 0.0123, 4321.0)
+    way = LinkState("n7", 0.0123, 4321.0)
     assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, way=way))
     unknown = replace(STATUS, way=replace(way, rtt_s=nan, place="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
@@ -104,5 +104,5 @@ def test_the_way_to_another_machine() -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_broken_link_is_told_at_any_width(width: int) -> None:
-    way = Way("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    way = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
     assert " NO LINK FOR 12 s " in text(replace(STATUS, way=way, silent_s=12.3), width)

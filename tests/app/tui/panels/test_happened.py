@@ -8,7 +8,7 @@ import pytest
 from fakes import Does, Machine, guest, seen, tasks
 from made import hello
 
-from perftop.base.times import clock
+from perftop.base.format import time_of_day
 from perftop.draw import strips
 from perftop.model.episode import Episode, TaskOnCpu
 from perftop.session.interval import Interval
@@ -22,7 +22,7 @@ OVER = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
 
 
 def at(seconds: float) -> str:
-    return clock(hello().wall_ns / 1e9 + seconds)
+    return time_of_day(hello().wall_ns / 1e9 + seconds)
 
 
 def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40

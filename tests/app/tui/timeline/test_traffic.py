@@ -15,7 +15,7 @@ from waiting import until
 from perfprobe import wire
 from perftop.draw.strips import Run, text
 from perftop.model.memory import TRAFFIC_KEYS
-from perftop.process.probe_stream import Stream
+from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp

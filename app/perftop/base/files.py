@@ -1,27 +1,116 @@
-"""Files and directories below places that other users can write to.
+"""Files and directories that we write, also below places that other users can write to.
 
 A path is walked once, to a descriptor of the directory that holds it. All else is done relative to
 that descriptor and follows no link, so renaming a directory, or putting a link in its place,
 redirects nothing. On the way a link is followed only if it is ours or root's. The kernel's own
 protection (fs.protected_symlinks and the like) covers sticky directories only, and can be off.
+
+Files of numbers may hold command lines of other users' processes, so only their owner may read
+them. A file that exists is replaced only where that was asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pwd
 import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
+from perftop.base.errors import Failed, cannot_write
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+MODE = 0o600
 MAX_LINKS = 40
 """Links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 """Opens whatever has the name, without acting on it."""
+
+
+# --- files of numbers
+
+
+def refuse(path: Path, *, force: bool) -> None:
+    """Raises Failed if the file exists. A device or a pipe is no file: nothing is replaced."""
+    if path.is_file() and not force:
+        raise Failed(f"{path} exists already; --force replaces it")
+
+
+def create(path: Path, *, force: bool) -> BinaryIO:
+    """A file to write to. Raises Failed, and so does a write once the file has been removed."""
+    refuse(path, force=force)
+    try:
+        return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
+    except FileExistsError:
+        raise Failed(f"{path} exists already; --force replaces it") from None
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+class _File(io.FileIO):
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode, opener=_opened)
+        self._path = path
+        found = os.fstat(self.fileno())
+        self._removable = stat.S_ISREG(found.st_mode) and found.st_nlink > 0
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self._removable and os.fstat(self.fileno()).st_nlink == 0:
+            self._removable = False  # flushing the rest at the end does not fail again
+            raise Failed(f"{self._path} was removed while it was written: nothing was kept")
+        return super().write(data)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Takes the rights of others from a file that is replaced, too, before anything is in it."""
+    fd = open_to_write(Path(path), flags, MODE)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        with contextlib.suppress(PermissionError):  # another user's file, whose rights are theirs
+            os.fchmod(fd, MODE)
+    return fd
+
+
+def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
+    """Writes a whole file in one step: its readers see the old content or all of the new one.
+    Returns what `remove` recognizes it by. Raises OSError."""
+    with parent(path) as (fd, name):
+        return replace_in(fd, name, data, mode)
+
+
+def replace_in(
+    fd: int, name: str, data: bytes | bytearray | memoryview, mode: int
+) -> os.stat_result:
+    """`replace` in the directory of a descriptor."""
+    new = f".{name}.{os.urandom(8).hex()}"
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
+    try:
+        with os.fdopen(file, "wb") as out:
+            out.write(data)
+            os.fchmod(file, mode)
+            made = os.fstat(file)
+        os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=fd)
+        raise
+    return made
+
+
+def remove(path: Path, made: os.stat_result) -> None:
+    """Removes the file, if it is still the one that we made there."""
+    with contextlib.suppress(OSError), parent(path) as (fd, name):
+        if os.path.samestat(made, os.stat(name, dir_fd=fd, follow_symlinks=False)):
+            os.unlink(name, dir_fd=fd)
+
+
+# --- places where others could redirect us
 
 
 class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
@@ -55,7 +144,7 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def _target(fd: int, name: str) -> Path | None:
-    """Where the link of that name leads; None: it is not a link, or one that only the kernel
+    """Target of the link of that name; None: it is not a link, or one that only the kernel
     follows."""
     try:
         inode = os.open(name, _INODE, dir_fd=fd)
@@ -124,31 +213,6 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             os.close(inode)
 
 
-def replace(fd: int, name: str, data: bytes | bytearray | memoryview, mode: int) -> os.stat_result:
-    """Puts a file into the directory in one step. Returns what `remove` recognizes it by. Raises
-    OSError."""
-    new = f".{name}.{os.urandom(8).hex()}"
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
-    try:
-        with os.fdopen(file, "wb") as out:
-            out.write(data)
-            os.fchmod(file, mode)
-            made = os.fstat(file)
-        os.replace(new, name, src_dir_fd=fd, dst_dir_fd=fd)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(new, dir_fd=fd)
-        raise
-    return made
-
-
-def remove(path: Path, made: os.stat_result) -> None:
-    """Removes the file, if it is still the one that we made there."""
-    with contextlib.suppress(OSError), parent(path) as (fd, name):
-        if os.path.samestat(made, os.stat(name, dir_fd=fd, follow_symlinks=False)):
-            os.unlink(name, dir_fd=fd)
-
-
 class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 
@@ -183,7 +247,7 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """What has the name; None: nothing has."""
+        """Status of the file of that name, not following links; None: there is none."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -204,3 +268,27 @@ class OwnDirectory:
     def unlink(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.fd)
+
+
+# --- the user's own files
+
+
+def user_directory(kind: str, usual: str) -> Path:
+    """The directory of this kind by the XDG specification: CONFIG, STATE or CACHE; `usual`: its
+    default. A value that is no absolute path is ignored, as the specification says."""
+    base = os.environ.get(f"XDG_{kind}_HOME", "")
+    if not Path(base).is_absolute():
+        base = os.path.expanduser(usual)  # noqa: PTH111 - does not fail without a home
+    return Path(base)
+
+
+def own_content(path: Path, most: int) -> bytes | None:
+    """Content of a regular file of ours; None if there is none, or one of over `most` bytes."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            found = os.fstat(fd)
+            ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            return file.read() if ours and found.st_size <= most else None
+    except OSError:
+        return None

@@ -1,4 +1,5 @@
-"""Streams from a child: what is whole is handed over, then one line says what happened."""
+"""Streams from a child: what is whole is handed over, then one line says what happened. Of many
+machines those that hang, break or lie hold nobody up, and are tried again."""
 
 from __future__ import annotations
 
@@ -6,18 +7,22 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import made
 import pytest
+from fakes import Feed, Machine
+from waiting import until
 
 from perfprobe import wire
 from perfprobe.orders import Orders
 from perftop.base.errors import Failed
-from perftop.process import launch, probe_stream
+from perftop.process import launch, link, streams
+from perftop.process.streams import Member, Stream, listen
 
 GREETING = made.hello([made.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -34,7 +39,7 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """What arrives, the first `stop_after` of it; a failure is noted after it."""
     found: list[wire.Message] = []
-    async with probe_stream.spawn(argv) as source:
+    async with streams.spawn(argv) as source:
         try:
             async for messages in source:
                 found += messages
@@ -110,7 +115,7 @@ def test_a_probe_that_is_killed_while_we_are_ended_is_told_all_the_same() -> Non
     argv = [*child("os.close(1); time.sleep(0.5); os.kill(os.getpid(), 9)"), "msr"]
 
     async def ended() -> None:
-        async with probe_stream.spawn(argv) as source:
+        async with streams.spawn(argv) as source:
 
             async def consume() -> None:
                 async for _ in source:
@@ -160,8 +165,8 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
     """It is told to hurry before its rest is over."""
     argv = child(f"frames = {FRAMES!r}\n{SLOW}")
     counts: list[int] = []
-    async with probe_stream.spawn(argv) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(argv) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         loop = asyncio.get_running_loop()
         try:
             async for messages in stream:
@@ -178,8 +183,8 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
 async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
     argv = child(f"frames = {FRAMES!r}\n{SLOW}time.sleep(1000)")
     counts: list[int] = []
-    async with probe_stream.spawn(argv) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(argv) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             counts.append(len(messages))
             if len(counts) == 1:
@@ -191,7 +196,7 @@ async def test_a_reader_at_rest_reads_once_in_the_time_it_was_told() -> None:
 
 async def test_a_reader_that_is_told_anew_at_rest_rests_so_long_once() -> None:
     probe: Any = Mock(place=None)
-    stream, loop = probe_stream.ProbeStream(probe), asyncio.get_running_loop()
+    stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
     stream._transport = Mock()
     stream.rest(0.2)
     loop.call_soon(stream.rest, 1000.0)
@@ -201,14 +206,121 @@ async def test_a_reader_that_is_told_anew_at_rest_rests_so_long_once() -> None:
 
 async def test_where_much_comes_a_reader_does_not_rest() -> None:
     """Else the pipe would be full meanwhile, and the probe would have to drop."""
-    many = probe_stream.MOST_AT_REST // len(FRAMES[0]) + 1
+    many = streams.MAX_AT_REST // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
     found = 0
-    async with probe_stream.spawn(child(code)) as stream:
-        assert isinstance(stream, probe_stream.ProbeStream)
+    async with streams.spawn(child(code)) as stream:
+        assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
             found += len(messages)
             if found > many:
                 stream.rest(1000.0)
             if found >= 3 * many:
                 break
+
+
+# --- many machines
+
+
+class CountingListener:
+    def __init__(self) -> None:
+        self.messages = 0
+        self.fails: list[tuple[str, float]] = []
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        self.messages += len(messages)
+
+    def fail(self, why: str, retry_s: float) -> None:
+        self.fails.append((why, retry_s))
+
+
+@asynccontextmanager
+async def hangs() -> AsyncIterator[Stream]:
+    await asyncio.Event().wait()
+    yield Feed(Machine())
+
+
+def refuses() -> AbstractAsyncContextManager[Stream]:
+    raise Failed("connection refused")
+
+
+class Broken:
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        yield [Machine().hello]
+        raise Failed("cut")
+
+
+@asynccontextmanager
+async def breaks() -> AsyncIterator[Stream]:
+    yield Broken()
+
+
+@asynccontextmanager
+async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
+    task = asyncio.create_task(listen(members))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waits of the module end soon."""
+    for name in ("START_S", "HELLO_S", "SILENT_S"):
+        monkeypatch.setattr(streams, name, 0.01)
+    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.02))
+
+
+def linked(opener: streams.Opener) -> tuple[Member, CountingListener]:
+    listener = CountingListener()
+    return Member(opener, listener, 0.0), listener
+
+
+@pytest.mark.usefixtures("_brisk")
+async def test_who_hangs_or_refuses_holds_nobody_up() -> None:
+    bad = [linked(hangs) for _ in range(20)] + [linked(refuses) for _ in range(20)]
+    feed = Feed(Machine())
+    good, listener = linked(feed.open)
+    async with reading([member for member, _ in bad] + [good]):
+        await until(lambda: listener.messages >= 2, "frames of the last machine")
+        await until(lambda: all(one.fails for _, one in bad), "all others have failed")
+    assert "no answer" in bad[0][1].fails[0][0]
+    assert bad[20][1].fails[0] == ("connection refused", 0.01)
+    assert feed.closed
+
+
+@pytest.mark.usefixtures("_brisk")
+async def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
+    openers = iter([breaks, refuses, refuses, breaks, refuses])
+    member, listener = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+    async with reading([member]):
+        await until(lambda: len(listener.fails) >= 5, "five failures")
+    texts = [why for why, _ in listener.fails[:4]]
+    assert texts == ["cut", "connection refused", "connection refused", "cut"]
+    assert [wait for _, wait in listener.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
+
+
+@pytest.mark.usefixtures("_brisk")
+async def test_who_falls_silent_is_closed() -> None:
+    feed = Feed(Machine())
+    member, listener = linked(feed.open)
+    async with reading([member]):
+        await until(lambda: listener.fails, "silence is told")
+        assert listener.fails[0][0] == "it has fallen silent"
+        assert feed.closed
+
+
+@pytest.mark.usefixtures("_brisk")
+async def test_a_lie_ends_the_stream_of_that_machine() -> None:
+    def lies(messages: object) -> None:
+        raise wire.WireError("a frame before the hello")
+
+    feed = Feed(Machine())
+    member, listener = linked(feed.open)
+    listener.take = lies  # type: ignore[method-assign]
+    async with reading([member]):
+        await until(lambda: listener.fails, "the lie is told")
+    assert "cannot be true" in listener.fails[0][0]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perftop.base import new_file
+from perftop.base import files
 from perftop.base.errors import Failed
 
 
 def test_a_new_file_is_its_owners(tmp_path: Path) -> None:
-    with new_file.create(tmp_path / "out", force=False) as file:
+    with files.create(tmp_path / "out", force=False) as file:
         file.write(b"x")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
@@ -21,8 +21,8 @@ def test_so_is_one_that_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("before")
     (tmp_path / "out").chmod(0o644)
     with pytest.raises(Failed, match="--force"):
-        new_file.create(tmp_path / "out", force=False)
-    with new_file.create(tmp_path / "out", force=True) as file:
+        files.create(tmp_path / "out", force=False)
+    with files.create(tmp_path / "out", force=True) as file:
         file.write(b"x")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "out").read_bytes() == b"x"
@@ -30,13 +30,13 @@ def test_so_is_one_that_is_replaced(tmp_path: Path) -> None:
 
 def test_a_device_stays_as_it_is() -> None:
     before = Path("/dev/null").stat().st_mode
-    new_file.create(Path("/dev/null"), force=False).close()
+    files.create(Path("/dev/null"), force=False).close()
     assert Path("/dev/null").stat().st_mode == before
 
 
 def test_a_file_that_is_removed_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with new_file.create(path, force=False) as file:
+    with files.create(path, force=False) as file:
         file.write(b"x")
         file.flush()
         path.unlink()
@@ -47,7 +47,7 @@ def test_a_file_that_is_removed_is_told_once(tmp_path: Path) -> None:
 
 def test_a_pipe_has_no_name_to_lose() -> None:
     ours, theirs = os.pipe()
-    with new_file.create(Path(f"/proc/self/fd/{theirs}"), force=False) as file:
+    with files.create(Path(f"/proc/self/fd/{theirs}"), force=False) as file:
         file.write(b"x")
     assert os.read(ours, 2) == b"x"
     os.close(ours)

@@ -12,8 +12,8 @@ import pytest
 from command import python
 
 from perftop.base.errors import Failed
-from perftop.process import unix_socket
-from perftop.process.unix_socket import at_path, may_read
+from perftop.process import sockets
+from perftop.process.sockets import listening_socket, may_read
 
 
 def mode(path: Path) -> int:
@@ -22,17 +22,17 @@ def mode(path: Path) -> int:
 
 def test_it_is_ours_alone_and_goes_with_us(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with at_path(path):
+    with listening_socket(path):
         assert mode(path) == 0o600
     assert not path.exists()
 
 
 def test_a_group_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with at_path(path, os.getgid()):
+    with listening_socket(path, os.getgid()):
         assert (mode(path), path.stat().st_gid) == (0o660, os.getgid())
     with pytest.raises(Failed, match="no such group") as caught:
-        unix_socket.group_id("no-such-group-there")
+        sockets.group_id("no-such-group-there")
     assert caught.value.status == 2
 
 
@@ -41,26 +41,26 @@ def test_a_dead_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> No
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with (
-        at_path(path),
+        listening_socket(path),
         pytest.raises(Failed, match="Address already in use; another program"),
-        at_path(path),
+        listening_socket(path),
     ):
         pass
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     path.symlink_to("dead")
-    with pytest.raises(Failed, match="and no socket"), at_path(path):
+    with pytest.raises(Failed, match="and no socket"), listening_socket(path):
         pass
     path.unlink()
     path.write_text("precious", encoding="ascii")
-    with pytest.raises(Failed, match="and no socket"), at_path(path):
+    with pytest.raises(Failed, match="and no socket"), listening_socket(path):
         pass
     assert path.read_text(encoding="ascii") == "precious"
 
 
 def test_the_socket_of_somebody_else_is_left(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with at_path(path):
+    with listening_socket(path):
         path.unlink()
         path.write_text("theirs", encoding="ascii")
     assert path.read_text(encoding="ascii") == "theirs"
@@ -74,8 +74,8 @@ class Peer:
 
     def getsockopt(self, _level: int, option: int, _size: int) -> bytes:
         if option == socket.SO_PEERCRED:
-            return unix_socket._CREDENTIALS.pack(1, self._uid, self._gid)
-        assert option == unix_socket.SO_PEERGROUPS
+            return sockets._CREDENTIALS.pack(1, self._uid, self._gid)
+        assert option == sockets.SO_PEERGROUPS
         return b"".join(group.to_bytes(4, sys.byteorder) for group in self._more)
 
 
@@ -98,7 +98,7 @@ def test_the_kernel_is_asked(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert may_read(ours, None)
-        assert set(os.getgroups()) <= {os.getgid(), *unix_socket._groups(ours)}
+        assert set(os.getgroups()) <= {os.getgid(), *sockets._groups(ours)}
 
 
 ACTIVATED = """

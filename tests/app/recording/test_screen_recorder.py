@@ -17,9 +17,9 @@ from textual.pilot import Pilot
 from waiting import until, wait
 
 from perfprobe import wire
-from perftop.recording import background, codec, writer
-from perftop.recording.background import Deck, named
+from perftop.recording import codec, writer
 from perftop.recording.codec import Timed
+from perftop.recording.writer import ScreenRecorder, named
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
@@ -34,17 +34,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Played:
-    """A session with a deck, without a screen."""
+    """A session with a recorder, without a screen."""
 
     def __init__(self, budget: int = 10**8) -> None:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
-        self.deck = Deck(self.session)
+        self.recorder = ScreenRecorder(self.session)
         self.told: list[Timed] = []
 
     def apply(self, *messages: Timed) -> None:
         for message, _ in zip(messages, self.session.play(messages), strict=True):
-            self.deck.take(message)
+            self.recorder.take(message)
             self.told.append(message)
 
     def frames(self, first: int, last: int) -> None:
@@ -52,8 +52,8 @@ class Played:
 
     def ended(self) -> str:
         """What is said at last."""
-        wait(lambda: self.deck.news(0.0)[0] is None, "no task of the deck is left")
-        return self.deck.news(0.0)[1]
+        wait(lambda: self.recorder.news(0.0)[0] is None, "the thread has ended")
+        return self.recorder.news(0.0)[1]
 
 
 def only(directory: Path) -> Path:
@@ -69,10 +69,10 @@ def plain(found: list[Timed]) -> list[tuple[str, int]]:
 def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
     played = Played()
     played.frames(0, 120)
-    played.deck.turn(0.0)
-    assert played.deck.news(0.0)[1] == f"recording to {only_soon(here)}"
+    played.recorder.turn(0.0)
+    assert played.recorder.news(0.0)[1] == f"recording to {only_soon(here)}"
     played.frames(120, 130)
-    played.deck.turn(0.0)
+    played.recorder.turn(0.0)
     said = played.ended()
     path = only(here)
     assert said == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
@@ -98,8 +98,8 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     played.frames(2, 900)
     assert played.session.history is not None
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
-    played.deck.turn(0.0)
-    assert played.deck.end().startswith("recorded ")
+    played.recorder.turn(0.0)
+    assert played.recorder.end().startswith("recorded ")
     found = read(only(here))
     assert plain(found)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
     assert len(found) < 900
@@ -112,9 +112,9 @@ def test_a_second_one_is_another_file(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     for first, last in ((5, 30), (30, 60)):
-        played.deck.turn(0.0)
+        played.recorder.turn(0.0)
         played.frames(first, last)
-        played.deck.turn(0.0)
+        played.recorder.turn(0.0)
         played.ended()
     assert [len(read(path)) for path in sorted(here.iterdir())] == [30, 60]
 
@@ -149,12 +149,12 @@ def test_a_disk_that_fails_is_told_and_costs_one_message(
     monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
     played = Played()
     played.frames(0, 20)
-    played.deck.turn(0.0)
-    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
+    played.recorder.turn(0.0)
+    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
     played.frames(20, 25)
     safe = f"0.6 s, 7 frames, {writer.size(only(here).stat().st_size)} are safe in {only(here)}"
-    assert played.deck.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
-    assert played.deck.news(11.0) == ("", "")
+    assert played.recorder.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
+    assert played.recorder.news(11.0) == ("", "")
     assert plain(read(only(here), ended=False)) == plain(played.told[:7])
     monkeypatch.undo()
 
@@ -167,18 +167,18 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
         write(fd, data)
 
     monkeypatch.setattr(writer, "write_all", write_all)
-    monkeypatch.setattr(background, "END_S", 0.05)
+    monkeypatch.setattr(writer, "END_S", 0.05)
     played = Played()
     monkeypatch.setattr(
-        background, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
+        writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
-    played.deck.turn(0.0)
+    played.recorder.turn(0.0)
     played.frames(5, 15)
-    assert played.deck.news(0.0)[0] == "0 kB"
+    assert played.recorder.news(0.0)[0] == "0 kB"
     played.frames(15, 17)
-    assert played.deck.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
-    assert "the disk does not answer" in played.deck.end()
+    assert played.recorder.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
+    assert "the disk does not answer" in played.recorder.end()
     answers.set()
 
 
@@ -186,9 +186,9 @@ def test_a_directory_that_is_gone(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     here.rmdir()
-    played.deck.turn(0.0)
-    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
-    assert played.deck.news(0.0)[1].startswith("cannot record to h-2023")
+    played.recorder.turn(0.0)
+    wait(lambda: played.recorder.news(0.0)[0] == "", "the recorder reports that it is written")
+    assert played.recorder.news(0.0)[1].startswith("cannot record to h-2023")
     here.mkdir()  # pytest takes it away
 
 

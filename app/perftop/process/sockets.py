@@ -1,0 +1,269 @@
+"""Sockets that listen: inherited from the service manager, or made at a path; who is at the other
+end of one; and the readers of a stream that is served there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import grp
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.wire.outbox import Ended, Outbox
+from perftop.base.errors import USAGE, Failed
+from perftop.base.files import Untrusted, closed, parent
+
+FIRST_FD, MAX_FDS = 3, 8
+"""sd_listen_fds(3): the first descriptor that is inherited; how many are used at most."""
+SO_PEERGROUPS = 59
+BACKLOG = 128
+"""Connections that the kernel holds until they are accepted."""
+FIXES = {
+    errno.EADDRINUSE: "another program listens there: end it, or give another place",
+    errno.EADDRNOTAVAIL: "no interface here has that address",
+    errno.EACCES: "no right to it: a port from 1024 on, or a directory of your own",
+    errno.EPERM: "no right to it: a port from 1024 on, or a directory of your own",
+    errno.ENOENT: "make its directory first",
+}
+_CREDENTIALS = struct.Struct("3i")
+QUEUE_BYTES = 2 << 20
+"""Bytes that may wait for one reader, beside those in its socket."""
+MAX_READERS = 64
+STATE = ("taken", "given-back")
+"""Kinds of notes that stay true, so a reader that comes later needs them."""
+MAX_STATE = 4096
+"""Maximum number of such notes that are kept."""
+
+
+def inherited_sockets() -> list[socket.socket]:
+    """The sockets that the service manager listens on for us; none without one. The probe must not
+    take them for its own, so the environment forgets them."""
+    pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    found = []
+    for fd in range(FIRST_FD, FIRST_FD + min(int(count[:3]), MAX_FDS)):
+        try:
+            one = socket.socket(fileno=fd)
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise Failed(f"descriptor {fd} of LISTEN_FDS is no socket: {error.strerror}") from None
+        if not listens or one.type != socket.SOCK_STREAM:
+            raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
+        os.set_inheritable(fd, False)
+        one.setblocking(False)
+        found.append(one)
+    return found
+
+
+def inherited_unix_socket() -> socket.socket | None:
+    """The one unix socket that the service manager listens on for us; None: there is none."""
+    found = inherited_sockets()
+    if len(found) > 1 or any(one.family != socket.AF_UNIX for one in found):
+        raise Failed("systemd hands over something else than one unix socket", USAGE)
+    return found[0] if found else None
+
+
+@contextlib.contextmanager
+def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
+    """A socket for its owner alone, or for a group as well. It is removed at the end. Raises Failed
+    if the path is a socket that somebody listens on, or is no socket."""
+    where = f"unix:{path}"
+    with contextlib.ExitStack() as stack:
+        try:
+            at, name = stack.enter_context(parent(path))
+            if not closed(at, sticky=True):
+                raise Untrusted("another user can replace it there; use a directory of your own")
+            _clear(at, name, where)
+        except OSError as error:
+            raise cannot_listen(where, error) from None
+        one = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)  # from the first moment on for its owner alone
+        try:
+            start_listening(one, str(path), where)
+        finally:
+            os.umask(before)
+        stack.enter_context(one)
+        try:
+            # bind resolves the path, which may lead elsewhere by now. But nobody else can put a
+            # socket of ours into this directory, and what is changed is the inode that was checked.
+            inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            stack.callback(os.close, inode)
+            ours = os.fstat(inode)
+            if not stat.S_ISSOCK(ours.st_mode) or ours.st_uid != os.geteuid():
+                raise Untrusted("another user replaced its directory; use a directory of your own")
+            stack.callback(_remove, at, name, ours)
+            if group is not None:
+                os.chown(f"/proc/self/fd/{inode}", -1, group)
+                os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
+        except OSError as error:
+            raise cannot_listen(where, error) from None
+        yield one
+
+
+def _remove(at: int, name: str, ours: os.stat_result) -> None:
+    with contextlib.suppress(OSError):  # another may be in its place
+        if os.path.samestat(ours, os.stat(name, dir_fd=at, follow_symlinks=False)):
+            os.unlink(name, dir_fd=at)
+
+
+def _clear(at: int, name: str, where: str) -> None:
+    """Removes a socket that nobody listens on, as a killed program leaves it."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise Failed(f"cannot listen on {where}: it is there already, and no socket")
+        with socket.socket(socket.AF_UNIX) as test:
+            test.setblocking(False)
+            refuses = test.connect_ex(f"/proc/self/fd/{at}/{name}") == errno.ECONNREFUSED
+        if refuses:
+            os.unlink(name, dir_fd=at)
+
+
+def start_listening(one: socket.socket, address: str | tuple[object, ...], where: str) -> None:
+    """Makes a new socket listen. Raises Failed, and closes it."""
+    try:
+        one.bind(address)
+        one.listen(BACKLOG)
+        one.setblocking(False)
+    except OSError as error:
+        one.close()
+        raise cannot_listen(where, error) from None
+
+
+def cannot_listen(where: str, error: Exception) -> Failed:
+    number = error.errno if isinstance(error, OSError) else None
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    fix = FIXES.get(number or 0)
+    return Failed(f"cannot listen on {where}: {why}" + (f"; {fix}" if fix else ""))
+
+
+def group_id(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise Failed(f"--group {name}: there is no such group", USAGE) from None
+
+
+def may_read(peer: socket.socket, group: int | None) -> bool:
+    """Whether the process at the other end is root's, ours, or in the group, by what it was when it
+    connected."""
+    packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, gid = _CREDENTIALS.unpack(packed)
+    if uid in {0, os.geteuid()}:
+        return True
+    return group is not None and group in {gid, *_groups(peer)}
+
+
+def _groups(peer: socket.socket) -> list[int]:
+    with contextlib.suppress(OSError):  # it is in more than 1024, or the kernel is older
+        packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
+        return list(struct.unpack(f"{len(packed) // 4}I", packed))
+    return []
+
+
+class Readers:
+    """Many readers of one stream, each behind a queue of its own: one that is slow loses frames,
+    learns so from the count of lost frames in those it gets, and costs the others nothing. Readers
+    are written to and never read from. Used in one loop."""
+
+    def __init__(self) -> None:
+        self._outboxes: dict[socket.socket, Outbox] = {}
+        self._hello: wire.Hello | None = None
+        self._topology: dict[int, wire.Cpu] = {}
+        """The row of each CPU as it is now."""
+        self._state: list[wire.Note] = []
+        self._now_ns, self._slept = 0, False
+        """Raw time of the newest frame, and whether the machine has slept since hello."""
+        self._last: tuple[wire.Message, bytes] | None = None
+        """The newest message and its bytes, which most readers share."""
+        self.came, self.gone = asyncio.Event(), asyncio.Event()
+        """`came` is set while there is a reader, `gone` while there is none."""
+        self.gone.set()
+
+    def __len__(self) -> int:
+        return len(self._outboxes)
+
+    def admit(self, peer: socket.socket) -> bool:
+        """Adds a reader, which gets a hello first, however late. False: there are too many."""
+        if len(self) >= MAX_READERS:
+            return False
+        peer.shutdown(socket.SHUT_RD)  # from now on it cannot write
+        outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
+        self._outboxes[peer] = outbox
+        if self._hello is not None:
+            outbox.put(self._greeting(self._hello))
+            for note in self._state:
+                outbox.put(replace(note, time_ns=max(note.time_ns, self._now_ns)))
+            self._flush(peer, outbox)
+        self.came.set()
+        self.gone.clear()
+        return True
+
+    def take(self, message: wire.Message) -> None:
+        """Sends a message of the stream to all readers."""
+        if isinstance(message, wire.Hello):
+            self._hello, self._state = message, []
+            self._topology = {row.cpu: row for row in message.topology}
+            self._now_ns, self._slept = message.raw_ns, False
+        elif isinstance(message, wire.Frame):
+            self._now_ns = message.time_ns
+            self._slept |= "asleep_ns" in message.records
+        elif isinstance(message, wire.Note) and message.kind == "hotplug":
+            wire.take_hotplug(self._topology, message)
+        elif isinstance(message, wire.Note) and message.kind in STATE:
+            self._state = [*self._state, message][-MAX_STATE:]
+        for peer, outbox in list(self._outboxes.items()):
+            outbox.put(message)
+            self._flush(peer, outbox)
+
+    def _greeting(self, hello: wire.Hello) -> wire.Hello:
+        """The hello as if it had been sent now, for a reader that knows nothing of the time before
+        and when CPUs went offline. After a sleep of the machine its times are those of the first
+        hello, because frames count sleep from then on."""
+        hello = replace(hello, topology=list(self._topology.values()))
+        past_ns = self._now_ns - hello.raw_ns
+        if past_ns <= 0 or self._slept:
+            return hello
+        return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
+
+    def rested(self) -> None:
+        """Called when the stream has ended: the next one begins with its own hello."""
+        self._hello = None
+
+    def close(self) -> None:
+        for peer in list(self._outboxes):
+            self._forget(peer)
+
+    def _encoded(self, message: wire.Message) -> bytes:
+        if self._last is None or self._last[0] is not message:
+            self._last = message, wire.encode(message)
+        return self._last[1]
+
+    def _flush(self, peer: socket.socket, outbox: Outbox) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            outbox.flush()
+        except Ended:
+            self._forget(peer)
+            return
+        if outbox:  # it is slow
+            loop.add_writer(peer, self._flush, peer, outbox)
+        else:
+            loop.remove_writer(peer)
+
+    def _forget(self, peer: socket.socket) -> None:
+        asyncio.get_running_loop().remove_writer(peer)
+        with contextlib.suppress(KeyError):
+            del self._outboxes[peer]
+        peer.close()
+        if not self._outboxes:
+            self.came.clear()
+            self.gone.set()

@@ -1,0 +1,373 @@
+"""Streams of messages: of one probe, which may be far away, and of many machines side by side.
+
+`async with spawn([...]) as stream: async for messages in stream: ...`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfprobe import wire
+from perftop.base.errors import UNAVAILABLE, Failed
+from perftop.process.launch import SCHEME, Feed, started
+from perftop.process.link import Link, StreamJoiner, waits_s
+from perftop.process.ssh import Broken
+
+READ_BYTES = 1 << 18
+MAX_AT_REST = 1 << 15
+"""Bytes after which the reader reads again before it rests, so that the pipe, which holds twice as
+many at least, is never full. In a second, as many come from a dozen CPUs."""
+REST_S = 1.0
+"""Seconds between two reads while a command runs, for readers that only report its end. To take
+each sample as it comes costs three times as much, beside the command."""
+LATE_S = 0.01
+"""Time from a sample to its arrival; more is seldom needed."""
+HELLO_S = 30.0
+"""Longest wait for the first message of a machine that is far away: connection, login and start
+take place in it."""
+PING_S = 2.0
+"""Seconds between two echoes of a machine that is far away."""
+SILENT_S = 10.0
+"""Longest time between two messages of one of many machines, plus two samples."""
+MAX_STARTING = 8
+"""Machines that are being connected to at once: each costs a process here, and one there."""
+START_S = 2.0
+"""Longest time for which one that starts keeps others waiting."""
+
+
+class Stream(Protocol):
+    def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        """The messages in their order, as many at once as have come."""
+
+
+Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+
+
+class ProbeStream:
+    """The messages of one connection to a probe."""
+
+    def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
+        """`count` is called with the number of bytes that have come."""
+        self._probe, self._count = probe, count
+        self._transport: asyncio.ReadTransport | None = None
+        self._rest_s = self._due_s = 0.0
+        """Seconds between two reads, 0: what comes is read at once; and the time of the next, by
+        the loop."""
+        self._hurry = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        decoder = wire.Decoder()
+        stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
+        )
+        while data := await self._read(stdout, decoder):
+            self._count(len(data))
+            messages: list[wire.Message] = []
+            failed = _decode(decoder, data, messages, self._probe.place)
+            if messages:
+                yield messages
+            if failed is not None:
+                raise failed
+            if self._rest_s and len(data) < MAX_AT_REST:
+                await self._rested()
+        if not decoder.ended:
+            failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
+            self._probe.failure_raised = True  # not if we were cancelled meanwhile
+            raise failed
+
+    async def _read(self, stdout: asyncio.StreamReader, decoder: wire.Decoder) -> bytes:
+        place = self._probe.place
+        if place is None or decoder.hello is not None:
+            return await stdout.read(READ_BYTES)
+        try:
+            async with asyncio.timeout(HELLO_S):
+                return await stdout.read(READ_BYTES)
+        except TimeoutError:
+            text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
+            raise Broken(text, UNAVAILABLE) from None
+
+    def rest(self, seconds: float) -> None:
+        """From now on reads once in so many seconds; 0: at once whatever comes, as at the
+        beginning. What the probe writes meanwhile waits in the pipe. Reads come just after samples
+        if this is called when one has come."""
+        self._rest_s = seconds
+        self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
+        if not seconds:
+            self._hurry.set()
+
+    async def _rested(self) -> None:
+        assert self._transport is not None
+        due_s = self._due_s
+        self._hurry.clear()
+        self._transport.pause_reading()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due_s):
+                await self._hurry.wait()
+        self._transport.resume_reading()
+        if self._due_s == due_s:  # else `rest` was called meanwhile
+            self._due_s = max(due_s + self._rest_s, asyncio.get_running_loop().time())
+
+    def disconnect(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    async def close(self, first: Failed | None = None) -> None:
+        """End the probe. Raises Failed for `first`, an earlier failure, and for registers that were
+        not restored."""
+        self.disconnect()
+        last = await asyncio.to_thread(self._probe.end)
+        if last is not None:
+            self._probe.failure_raised = True
+        if first is not None and last is not None:
+            raise Failed(f"{first}\n{last}", first.status)
+        if first is not None or last is not None:
+            raise first or last  # type: ignore[misc]
+
+
+def _decode(
+    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
+) -> Failed | None:
+    """Add the messages that these bytes complete. Returns why nothing can come after them."""
+    try:
+        for message in decoder.feed(data):
+            if isinstance(message, wire.Bye) and message.status:
+                return Failed(message.reason, message.status)
+            messages.append(message)
+    except wire.WireError as error:
+        if place is not None and decoder.hello is None:
+            text = f"{place}: no stream of perfprobe comes from there: {error}"
+            fix = f"; its shell's start file must print nothing: ssh {place} true"
+            return Failed(text + ("" if place.startswith(SCHEME) else fix), UNAVAILABLE)
+        there = f"{place}: " if place else ""
+        return Failed(f"{there}the probe sent unreadable data: {error}, at byte {decoder.offset}")
+    return None
+
+
+class StreamEnded(Failed):
+    """The stream does not go on: it is too late, or what is there now is not what it was."""
+
+
+class LinkedStream:
+    """The stream of a probe that is not our child. Where its connection breaks another is made,
+    with growing waits, and continues the stream after a gap. Where that cannot be (the machine was
+    restarted), the new hello is handed over if `anew`; else it is a failure."""
+
+    def __init__(self, probe: Feed, place: str, *, anew: bool) -> None:
+        self.link = probe.link = Link(place, probe)
+        self._probe, self._anew = probe, anew
+        self._connection = ProbeStream(probe)
+        self._joiner = StreamJoiner()
+        self._up = False
+        """Whether the present connection has sent its hello."""
+
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        pinging = asyncio.create_task(self._ping())
+        try:
+            while True:
+                self._up = False
+                self._connection.disconnect()
+                self._connection = ProbeStream(self._probe, self.link.count)
+                try:
+                    async for messages in self._connection:
+                        if joined := self._joined(messages):
+                            yield joined
+                except Failed as failed:
+                    self._broken(failed)
+                else:
+                    return  # it sent its farewell
+                await self._reconnect()
+        finally:
+            pinging.cancel()
+
+    async def close(self, first: Failed | None = None) -> None:
+        await self._connection.close(first)
+
+    async def _ping(self) -> None:
+        while True:
+            if self._up:
+                self.link.ping()
+            await asyncio.sleep(PING_S)
+
+    def _joined(self, messages: list[wire.Message]) -> list[wire.Message]:
+        """The messages as they continue the stream; echoes are the link's own."""
+        joined: list[wire.Message] = []
+        rest: list[wire.Message] = []
+        for message in messages:
+            if isinstance(message, wire.Hello):
+                joined = self._hello(message)
+                self._up = True
+            elif isinstance(message, wire.Note) and message.kind == "echo":
+                self.link.answered(message)
+            else:
+                rest.append(message)
+        return [*joined, *self._joiner.frames(rest)]
+
+    def _hello(self, hello: wire.Hello) -> list[wire.Message]:
+        link = self.link
+        if self._joiner.hello is not None:
+            why = link.down
+            link.back()
+            unfit = self._joiner.unfit(hello)
+            if not unfit:
+                return self._joiner.gap(hello, why)
+            if not self._anew:
+                raise StreamEnded(f"{link.place}: {unfit}; what came before is kept")
+        self._joiner = StreamJoiner(hello)
+        return [hello]
+
+    def _broken(self, failed: Failed) -> None:
+        """Raises the failure if trying again is of no use: nothing has ever come, or what came is
+        wrong."""
+        fatal = isinstance(failed, StreamEnded) or (self._up and not isinstance(failed, Broken))
+        if self._joiner.hello is None or fatal:
+            raise failed
+        if self.link.over:
+            raise StreamEnded(f"{failed}; there is no time left to try again")
+        self._up = False
+        self.link.broken(str(failed))
+
+    async def _reconnect(self) -> None:
+        """Waits, and starts the next connection."""
+        while True:
+            await asyncio.to_thread(self._probe.end)
+            await asyncio.sleep(self.link.wait_s())
+            try:
+                self._probe.start()
+            except Failed as failed:
+                self._broken(failed)
+            else:
+                return
+
+
+@asynccontextmanager
+async def open_stream(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
+    """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
+    registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
+    that was restarted."""
+    place = probe.place
+    stream = LinkedStream(probe, place, anew=anew) if place else ProbeStream(probe)
+    async with _closing(stream):
+        yield stream
+
+
+@asynccontextmanager
+async def open_connection(
+    argv: Sequence[str], count: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[Stream]:
+    """One connection, for readers that try again themselves: it ends when it breaks. `count` is
+    called with the number of bytes that have come."""
+    stream = ProbeStream(started(argv), count)
+    async with _closing(stream):
+        yield stream
+
+
+@asynccontextmanager
+async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
+    async with open_stream(started(argv)) as stream:
+        yield stream
+
+
+@asynccontextmanager
+async def _closing(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
+    try:
+        yield
+    except Failed as failed:
+        await stream.close(failed)
+    except BaseException:
+        await stream.close()
+        raise
+    else:
+        await stream.close()
+
+
+# --- many machines: one that hangs or sends nonsense does not delay the others
+
+
+class Listener(Protocol):
+    """Receives the messages of one machine."""
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        """Take what has come. Raises wire.WireError for what cannot be true."""
+
+    def fail(self, why: str, retry_s: float) -> None:
+        """Called when it does not answer; the next try comes after `retry_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the machines."""
+
+    open: Opener
+    listener: Listener
+    sample_s: float = 1.0
+
+
+async def listen(members: Sequence[Member]) -> None:
+    """Read all of them until it is cancelled; then all streams are closed, side by side."""
+    threads = ThreadPoolExecutor(max(1, len(members)), "link")  # each waits for a process's end
+    asyncio.get_running_loop().set_default_executor(threads)
+    turns = asyncio.Semaphore(MAX_STARTING)
+    async with asyncio.TaskGroup() as group:
+        for member in members:
+            group.create_task(_keep_reading(member, turns))
+
+
+async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
+    """Read the stream, and open it again whenever it has ended."""
+    waits = waits_s()
+    while True:
+        turn = _StartTurn(turns)
+        try:
+            await _read(member, turn)
+        except Failed as failed:
+            why = str(failed)
+        except wire.WireError as error:
+            why = f"it sent what cannot be true: {error}"
+        except TimeoutError:
+            why = "it has fallen silent" if turn.heard else f"no answer within {HELLO_S:.0f} s"
+        finally:
+            turn.release()
+        if turn.heard:
+            waits = waits_s()
+        wait_s = next(waits)
+        member.listener.fail(why, wait_s)
+        await asyncio.sleep(wait_s)
+
+
+async def _read(member: Member, turn: _StartTurn) -> None:
+    """Read a stream to its end. Raises Failed, WireError, or TimeoutError if nothing comes."""
+    await turn.acquire()
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
+        async for messages in stream:
+            member.listener.take(messages)
+            turn.heard = True
+            turn.release()
+            limit.reschedule(now() + SILENT_S + 2 * member.sample_s)
+        raise Failed("the probe there has ended")
+
+
+class _StartTurn:
+    """The right to start, which MAX_STARTING machines have at once. It ends with the first message,
+    or after START_S."""
+
+    def __init__(self, turns: asyncio.Semaphore) -> None:
+        self._turns, self._held = turns, False
+        self.heard = False
+        """Whether a message has come."""
+
+    async def acquire(self) -> None:
+        await self._turns.acquire()
+        self._held = True
+        asyncio.get_running_loop().call_later(START_S, self.release)
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._turns.release()
