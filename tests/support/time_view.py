@@ -11,7 +11,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.tui.timeline.timeline import TALL, Past
+from perftop.tui.views.timeline import MIN_HEIGHT_FOR_TIMES, Past
 
 
 class View:
@@ -28,7 +28,10 @@ class View:
     @property
     def feet(self) -> list[str]:
         """The line of the axis, and that of its clock times if there is one."""
-        return [text(runs) for runs, _ in self.past.feet[: 1 + (self.past.size.height >= TALL)]]
+        return [
+            text(runs)
+            for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]
+        ]
 
     @property
     def rows(self) -> list[str]:

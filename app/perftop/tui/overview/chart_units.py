@@ -19,7 +19,7 @@ from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Numbers
-from perftop.tui.panels.who import runners
+from perftop.tui.panels.tasks import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, DROP

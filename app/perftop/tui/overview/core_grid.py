@@ -17,8 +17,8 @@ from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangeme
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, marked, rows
 from perftop.tui.overview.recent import Recent, rule
-from perftop.tui.panels.below import Paneled
-from perftop.tui.panels.panel import LEAST
+from perftop.tui.panels.panel import MIN_HEIGHT
+from perftop.tui.panels.row import Paneled
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
@@ -90,7 +90,9 @@ class CoreGrid(Paneled, Cursor):
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             axis = rule(picture.columns, self.session, self.interval)
-            gap = int(room > LEAST + 1 and bool(text(axis).strip()))  # an empty axis is gap enough
+            gap = int(
+                room > MIN_HEIGHT + 1 and bool(text(axis).strip())
+            )  # an empty axis is gap enough
             self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
 
     # --- lines

@@ -10,6 +10,7 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
+from perftop.draw import columns
 from perftop.draw.theme import HEAT
 from perftop.model.metrics import Column
 from perftop.model.registry import PER_KI
@@ -44,6 +45,15 @@ def unit_in(field: Column, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
+def placed(number: Column, clock: ClockUnit, width: int) -> columns.Column:
+    """The number as a column of a table."""
+    scale, digits = number.scale(clock)
+    return columns.Column(
+        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
+        shows=number,
+    )  # fmt: skip
+
+
 @frozen
 class Scale:
     """Maps values to steps of the heat ramp."""
@@ -71,8 +81,8 @@ def fields(session: Session) -> list[Column]:
         known += ["both", "neither"]
     first = [key for key in _FIRST if key in known]
     keys = first + [key for key in known if key not in first]
-    columns = by_key(session)
-    return [columns[key] for key in keys]
+    known_columns = by_key(session)
+    return [known_columns[key] for key in keys]
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Column, list[str]]:
