@@ -1,44 +1,40 @@
 """Where episodes run: the sign of a row, the numbers that it lost, and how much.
 
-Lists by CPU are made anew only when an episode begins, grows or ends, so that a refresh costs the
-rows in sight and not the CPUs.
+Lists by CPU change only when an episode begins, grows or ends, so that a refresh costs the rows in
+sight and not the CPUs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import isfinite, nan
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools
 from perftop.base.format import rough
 from perftop.model.episode import Episode
 from perftop.model.evidence import Host
+from perftop.model.kinds import KINDS, kind_of
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.sheet import AWAKE
 
-LOST = {
-    "turbo-drop": "busy_hz", "license": "busy_hz", "throttle": "involuntary",
-    "involuntary-halt": "involuntary", "steal": "steal",
-    "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
-    "memory": "ipc",
-}  # fmt: skip
-"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
-OF_CPU = frozenset({"neighbour", "steal"})
-"""Kinds that each CPU suffers for itself; the others can befall a whole package."""
-LEAST_HZ = 5e6
-"""Minimum loss of clock that is a loss; SIMD levels may cost nothing."""
+OF_CPU = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
+"""Kinds that each CPU suffers by itself; the others can affect a whole package."""
+MIN_LOST_HZ = 5e6
+"""Minimum loss of clock that counts as one; SIMD levels may cost nothing."""
 
 
 def number(episode: Episode) -> str:
     """Key of the number that the episode makes worse; '' if there is none."""
-    if LOST.get(episode.kind) == "busy_hz" and (episode.depth or 0.0) < LEAST_HZ:
+    kind = kind_of(episode)
+    if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
         return ""
-    return LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
+    return kind.lowers
 
 
 def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
@@ -47,7 +43,7 @@ def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | N
     return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """What runs on some CPUs."""
 
@@ -56,7 +52,7 @@ class Trouble:
     row: int
     """Position of its first CPU among those asked for."""
     victim: bool
-    """Whether these CPUs suffer and not their whole package."""
+    """These CPUs suffer, not their whole package."""
     lost: frozenset[tuple[int, str]]
     """Positions of CPUs, and keys of the numbers that an episode makes worse there."""
     shared: frozenset[str]
@@ -68,7 +64,7 @@ class Trouble:
 
     @property
     def key(self) -> str:
-        """Style of the sign: quiet for what befalls the whole package, whose line is red."""
+        """Style of the sign: quiet for an episode of the whole package, whose line is red."""
         severity = episode_style.severity(self.episode)
         return "text" if severity == "alarm" and not self.victim else severity
 
@@ -92,17 +88,23 @@ class Troubles:
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:
-        """Look up what runs in this interval."""
+        """Find out what runs in this interval, and which of it affects whole packages."""
         self._interval = interval
         episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
         of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
         if of != self._of:
             self._of = of
-            self._sort(episodes)
-        if self._masks:
-            self._judge(interval)
+            self._assign(episodes)
+        if not self._masks:
+            return
+        awake, count = interval.values["util"] >= AWAKE, len(self._packages)
+        working = np.bincount(self._package[awake], minlength=count)
+        for kind, mask in self._masks.items():
+            hit = np.bincount(self._package[awake & mask], minlength=count)
+            self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
 
-    def _sort(self, episodes: Sequence[Episode]) -> None:
+    def _assign(self, episodes: Sequence[Episode]) -> None:
+        """Fill the lists by CPU and by package."""
         position, n = self._session.position, len(self._package)
         self._by_row, self._masks, self._wide = {}, {}, {}
         self._on = [[] for _ in self._packages]
@@ -110,20 +112,11 @@ class Troubles:
             rows = [position[cpu] for cpu in episode.cpus if cpu in position]
             for row in rows:
                 self._by_row.setdefault(row, []).append(episode)
-            if not episode_style.wrong(episode):
-                continue
-            for package in set(self._package[rows].tolist()):
-                self._on[package].append(episode)
-            if episode.kind not in OF_CPU:
-                self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
-
-    def _judge(self, interval: Interval) -> None:
-        awake = interval.values["util"] >= AWAKE
-        most = len(self._packages)
-        working = np.bincount(self._package[awake], minlength=most)
-        for kind, mask in self._masks.items():
-            hit = np.bincount(self._package[awake & mask], minlength=most)
-            self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
+            if episode_style.wrong(episode):
+                for package in set(self._package[rows].tolist()):
+                    self._on[package].append(episode)
+                if episode.kind not in OF_CPU:
+                    self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
     def ipc_alone(self) -> float:
@@ -146,13 +139,13 @@ class Troubles:
         return Trouble(episode, row, bool(bad), lost, shared)
 
     def wide(self, episode: Episode, row: int) -> bool:
-        """Whether the episode befalls the whole package of the CPU at this position."""
+        """Whether the episode affects the whole package of the CPU at this position."""
         packages = self._wide.get(episode.kind)
         return packages is not None and packages[self._package[row]]
 
     def on(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
         """What runs on some CPUs of a package and is wrong, the worst first; and those of it that
-        befall the whole package."""
+        affect the whole package."""
         if not self._by_row:
             return [], []
         at = self._packages.index(package)
@@ -160,34 +153,28 @@ class Troubles:
         return found, [e for e in found if (wide := self._wide.get(e.kind)) and wide[at]]
 
     def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
-        """How many cores, given by the positions of their CPUs, suffer, by cause or kind of the
-        worst episode that is not the whole package's."""
-        counts: dict[str, int] = {}
-        for mine in rows if self._by_row else ():
-            found = self.of(mine)
-            if found is not None and found.victim:
-                kind = found.episode.kind
-                name = found.episode.cause if kind == "neighbour" else kind
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+        """How many cores, given by the positions of their CPUs, suffer, by the cause or kind of
+        their worst episode that is not of the whole package."""
+        troubles = (self.of(mine) for mine in rows) if self._by_row else ()
+        victims = (found.episode for found in troubles if found is not None and found.victim)
+        return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
 
     def share(self, trouble: Trouble) -> float:
-        """Share that the CPU has lost; NaN if nobody knows."""
+        """Share that the CPU has lost; NaN if unknown."""
         episode, session = trouble.episode, self._session
-        key = number(episode)
-        if not key or episode.depth is None:
+        if not number(episode) or episode.depth is None:
             return nan
         if episode.kind == "neighbour" and self._interval.seq:
             share = session.neighbours.share(episode, session.topology[trouble.row].cpu)
             return episode.depth if share is None else share
-        if episode.kind != "neighbour" and key == "busy_hz":
+        if kind_of(episode).depth == "hz":
             core = session.sieve.cores.of_cpu[trouble.row]
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth
 
     def lost(self, trouble: Trouble) -> str:
-        """The share in text; '' if nobody knows."""
+        """The share in text; '' if unknown."""
         share = self.share(trouble) if trouble.victim else nan
         return f"−{rough(share)}" if isfinite(share) else ""
 

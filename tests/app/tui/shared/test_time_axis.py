@@ -140,7 +140,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     ticks = time_axis.ticks(a, unix)
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
-        assert right - left >= len(text) + time_axis.APART - 1
+        assert right - left >= len(text) + time_axis.GAP - 1
     text = time_axis.times(a, unix)
     assert len(text) == room
     for at, name in ticks:
