@@ -30,8 +30,10 @@ RISING, FALLING = "▲", "▼"
 """Before the heading of the column by which lines are sorted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Column:
+    """A value, to be changed by `replace` only; not frozen, as many are made for each refresh."""
+
     key: str
     heading: str
     width: int
@@ -65,16 +67,12 @@ class Column:
     def place(self, text: str) -> str:
         """The text padded to the width of the column; words that are too long are cut."""
         if self.left:
-            return (" " * self.gap + fit(text, self.room))[: self.width]
+            return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
 
     def text(self, value: float) -> str:
         """A number without padding; the sign for unknown if it is NaN."""
-        if isnan(value * self.scale):
-            return UNKNOWN[self.width < NARROW]
-        if self.prefixed:
-            return prefixed(value)
-        return f"{value * self.scale:z.{self.digits}f}"
+        return self.cell(value)[0]
 
     def cell(
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,
@@ -86,8 +84,11 @@ class Column:
             return "off", "dim"
         if resting:
             return AT_REST, "faint"
-        text = self.text(value)
-        style = "faint" if text in UNKNOWN else style
+        number = value * self.scale
+        if isnan(number):
+            text, style = UNKNOWN[self.width < NARROW], "faint"
+        else:
+            text = prefixed(value) if self.prefixed else f"{number:z.{self.digits}f}"
         if estimated:
             text = ESTIMATED + text
         return (DOUBTED + text, "dim") if doubted else (text, style)
@@ -101,17 +102,17 @@ def fit(text: str, size: int) -> str:
     """Text padded or cut to exactly `size` cells; an ellipsis marks a cut."""
     if len(text) > size:
         return text[: size - 1] + CUT if size > 1 else text[:size]
-    return text.ljust(size)
+    return f"{text:<{size}}"
 
 
 def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     """The columns that fit into `width` cells, in their order, with the spare cells given to those
     that can grow. Columns of equal rank are dropped together."""
     kept = list(columns)
-    while total_width(kept) > width and (highest := max((c.rank for c in kept), default=0)):
+    while total_width(kept) > width and (highest := max([c.rank for c in kept], default=0)):
         kept = [column for column in kept if column.rank != highest]
     spare = width - total_width(kept)
-    for turn in sorted({column.turn for column in kept if column.most}):
+    for turn in sorted({c.turn for c in kept if c.most}):
         while spare > 0:
             growing = [i for i, c in enumerate(kept) if c.turn == turn and c.width < c.most]
             if not growing:
@@ -134,7 +135,7 @@ def by_content(column: Column, texts: Iterable[str]) -> Column:
 
 
 def total_width(columns: Iterable[Column]) -> int:
-    return sum(column.width for column in columns)
+    return sum([column.width for column in columns])
 
 
 def column_at(columns: Iterable[Column], x: int) -> Column | None:
@@ -165,9 +166,9 @@ def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
         if isinstance(cell, tuple):
-            runs.append((column.place(cell[0]), cell[1]))
+            runs += [(column.place(cell[0]), cell[1])]
         else:
-            used = column.gap + sum(len(text) for text, _ in cell)
+            used = column.gap + sum([len(text) for text, _ in cell])
             runs += [(" " * column.gap, "text"), *cell]
             runs.append((" " * (column.width - used), "text"))
     return runs

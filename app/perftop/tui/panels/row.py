@@ -51,9 +51,11 @@ class PanelRow:
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
             panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
+            drawn = [merged(runs, size) for runs, _ in panel]
+            drawn += [[(" " * size, "text")]] * (self.height - len(panel))
             panel += [([], None)] * (self.height - len(panel))
-            for line, (runs, _) in zip(lines, panel, strict=True):
-                line += [(" " * (GAP if i else MARGIN), "text"), *merged(runs, size)]
+            for line, runs in zip(lines, drawn, strict=True):
+                line += [(" " * (GAP if i else MARGIN), "text"), *runs]
             self._targets.append((range(x, x + size), [target for _, target in panel]))
             x += size + GAP
         return [[*line, (" " * MARGIN, "text")] for line in lines]
@@ -68,11 +70,35 @@ class PanelRow:
 
 
 class Paneled(Canvas):
-    """A view with panels below its lines."""
+    """A view with panels below its lines. It provides `begin`, which is called where the machine or
+    the filter is another, and `read`, which sets `heads`, `count` and `feet` from the interval."""
 
     TELLS: ClassVar[Kind | None] = None
     """The panel that would repeat what the view itself shows."""
     _drawn: PanelRow | None = None
+
+    def show(self, session: Session, interval: Interval) -> None:
+        if self.settle(session, interval):
+            self.begin(session)
+            self.lay_out()
+            return
+        self.read()
+        self.paint()
+
+    def begin(self, session: Session) -> None:
+        """Prepares for another machine or filter; there may be no size yet."""
+
+    def read(self) -> None:
+        """Makes the lines from the interval."""
+
+    def build(self) -> None:
+        self.read()
+        self.redraw()
+
+    @property
+    def spare(self) -> int:
+        """Lines below those that scroll, where they all fit; none on a bare screen."""
+        return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
 
     def panels(self, room: int, gap: int = 1) -> list[Line]:
         """`room` lines, of which the first `gap` are empty; all are where there is no room for

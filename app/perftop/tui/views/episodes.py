@@ -23,7 +23,6 @@ from perftop.output.episode_costs import STOLEN, cost, group, told_once
 from perftop.output.episode_words import depth, where
 from perftop.output.sentences import Part, losers, sentence
 from perftop.session import episode_navigation
-from perftop.session.interval import Interval
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.session import Session
 from perftop.tui.panels.happened import because
@@ -291,22 +290,14 @@ class Episodes(Paneled, Cursor):
 
     # --- what there is to show
 
-    def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session, interval):
-            self.lay_out()
-            return
-        self._read(session)
-        self.paint()
-
     def build(self) -> None:
         self._plan = Layout(self.width, episode_columns(self.width))
         self._reasons.clear()
-        self._read(self.session)
-        self.redraw()
+        super().build()
         self.show_cursor()
 
-    def _read(self, session: Session) -> None:
-        before = bool(self._lines)
+    def read(self) -> None:
+        session, before = self.session, bool(self._lines)
         self._lines = self._arranged(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
@@ -323,8 +314,8 @@ class Episodes(Paneled, Cursor):
         self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
         if not self._lines:
             self.count = len(self._nothing)
-        if not self.feet and not self.bare:
-            self.feet = self.panels(self.size.height - len(self.heads) - self.count)
+        if not self.feet:
+            self.feet = self.panels(self.spare)
         if before != bool(self._lines):
             self.redraw()
 

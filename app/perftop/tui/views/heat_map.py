@@ -354,20 +354,10 @@ class HeatMap(Paneled):
 
     # --- what there is to show
 
-    def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session, interval)
-        if changed:
-            self._peers, self._troubles = Peers(session), Troubles(session)
-            # The old plan indexes other places, and there may be no size for a new one yet.
-            self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
-        self._heat = Heat(
-            session, interval, self.choice, self.places, self._peers, self._troubles, self._heat
-        )
-        if changed or not self.count:
-            self.lay_out()
-            return
-        self._read()
-        self.paint()
+    def begin(self, session: Session) -> None:
+        self._peers, self._troubles = Peers(session), Troubles(session)
+        # The old plan indexes other places, and there may be no size for a new one yet.
+        self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
 
     def build(self) -> None:
         places = self.places
@@ -382,14 +372,19 @@ class HeatMap(Paneled):
         texts += [] if places.places else [" no CPU matches the filter"]
         self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
         self.count = len(self._plan.lines)
-        self._read()
-        self.redraw()
+        super().build()
         self.show_cursor()
 
-    def _read(self) -> None:
-        """Prepares what cells and the lines around them are drawn from."""
-        heat, places, chosen = self._heat, self.places.places, self._chosen()
-        assert heat is not None
+    def read(self) -> None:
+        self._heat = Heat(
+            self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
+            self._heat,
+        )  # fmt: skip
+        self._draw(self._heat)
+
+    def _draw(self, heat: Heat) -> None:
+        """Prepares the marks of cells and the lines around the map, for the selected core."""
+        places, chosen = self.places.places, self._chosen()
         self._letters = theme.letters(self.app.theme)
         signs = {}
         if heat.troubles:  # a whole package has its sign in its heading
@@ -401,9 +396,8 @@ class HeatMap(Paneled):
             heat.title(self.width),
             heat.legend(self._plan.cell, self.width, asked=self._asked, ascii_=self.choice.ascii),
         ]  # fmt: skip
-        room = 0 if self.bare else self.size.height - len(self.heads) - FOOT - self.count
         foot = [] if chosen is None else heat.foot(chosen, self.size.width)
-        self.feet = [*self.panels(room), (foot, "chosen")]
+        self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
 
     def _outliers(self, found: Sequence[Outlier]) -> list[int]:
         return [self._row[one.core] for one in found if one.core in self._row]
@@ -468,7 +462,8 @@ class HeatMap(Paneled):
 
     def chosen(self) -> None:
         self._asked = False
-        self._read()
+        if self._heat is not None:
+            self._draw(self._heat)
         self.show_cursor()
         self.paint()
 
@@ -515,13 +510,15 @@ class HeatMap(Paneled):
 
     def action_worst(self) -> None:
         """Select the core that differs most; when repeated, the next one."""
-        found, chosen = self._outliers(self._heat.outliers) if self._heat else [], self._chosen()
-        if found:
+        heat, chosen = self._heat, self._chosen()
+        if heat is None:
+            return
+        if found := self._outliers(heat.outliers):
             after = found.index(chosen) + 1 if chosen in found else 0
             self._choose(found[after % len(found)])
         else:
             self._asked = True
-            self._read()
+            self._draw(heat)
             self.paint()
 
     def on_click(self, event: events.Click) -> None:

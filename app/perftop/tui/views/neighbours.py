@@ -260,22 +260,18 @@ class Neighbours(Paneled, Cursor):
         self._pairs = pair_columns(79, since=True)
         self._threads = thread_columns(80)
 
-    def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session, interval):
-            self._first = {cpu: core[0] for core in session.cores for cpu in core}
-        self._read()
-        self.paint()
+    def begin(self, session: Session) -> None:
+        self._first = {cpu: core[0] for core in session.cores for cpu in core}
+
+    # --- lines
 
     def build(self) -> None:
         self._pairs = pair_columns(max(20, self.width - 2), since=True)
         self._threads = thread_columns(self.width)
-        self._read()
-        self.redraw()
+        super().build()
         self.show_cursor()
 
-    # --- lines
-
-    def _read(self) -> None:
+    def read(self) -> None:
         now = Neighbourhood(self.session, self.interval, self.choice.mask)
         name = None if now.watching.name is None else foreign(now.watching.name)
         order, reverse = self.choice.order, self.choice.reverse
@@ -308,8 +304,7 @@ class Neighbours(Paneled, Cursor):
         for reason in now.unchecked():
             self._rows += wrapped("not checked: ", [reason], width)
         self.count = len(self._rows)
-        room = 0 if self.bare else self.size.height - len(self.heads) - self.count
-        self.feet = self.panels(room)
+        self.feet = self.panels(self.spare)
         # The cursor stays on its loss or thread while that core is selected; else it moves to the
         # selected core's first line, or to none if that core has no line.
         lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]

@@ -189,28 +189,24 @@ class Table(Paneled, Cursor):
 
     # --- what there is to show
 
-    def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session, interval)
-        if changed:
-            self._tabular, self._reader = Tabular(session), Reader(session, self.places)
-            self._troubles = Troubles(session)
-            mask, shown = self.choice.mask, frozenset(session.shown)
-            wanted = shown if mask is None else shown & mask
-            by_core = [place.rows for place in self.places.places]
-            groups = self.places.groups.values()
-            rows = [row for group in groups for core in group for row in by_core[core]]
-            self._rows = np.array([row for row in rows if row in wanted], np.intp)
-            self._strays = [session.position[cpu] for cpu in self.places.strays]
-            self._page.names = name_columns(session)
-            self._lines, self.count, self.feet = [], 0, []  # until it has a width, and is laid out
-            self._made.clear()
-        known = self._tabular.columns()
-        if changed or known != self._known:
-            self._known = known
-            self.lay_out()
-            return
-        self._read()
-        self.paint()
+    def settle(self, session: Session, interval: Interval) -> bool:
+        """Tasks become known later than counters."""
+        changed = super().settle(session, interval)
+        return changed or self._tabular.columns() != self._known
+
+    def begin(self, session: Session) -> None:
+        self._tabular, self._reader = Tabular(session), Reader(session, self.places)
+        self._known, self._troubles = self._tabular.columns(), Troubles(session)
+        mask, shown = self.choice.mask, frozenset(session.shown)
+        wanted = shown if mask is None else shown & mask
+        by_core = [place.rows for place in self.places.places]
+        groups = self.places.groups.values()
+        rows = [row for group in groups for core in group for row in by_core[core]]
+        self._rows = np.array([row for row in rows if row in wanted], np.intp)
+        self._strays = [session.position[cpu] for cpu in self.places.strays]
+        self._page.names = name_columns(session)
+        self._lines, self.count, self.feet = [], 0, []  # until it has a width, and is laid out
+        self._made.clear()
 
     def build(self) -> None:
         self._clock = clock_of(self.session, self.choice.units)
@@ -219,8 +215,7 @@ class Table(Paneled, Cursor):
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
         self.heads = [] if self.bare else [heading]
-        self._read()
-        self.redraw()
+        super().build()
         self.show_cursor()
 
     def _columns(self) -> list[Number]:
@@ -233,7 +228,7 @@ class Table(Paneled, Cursor):
         numbers = [number_column(number, self._clock) for number in self._columns()]
         self._page.scroll(numbers, first, self.width)
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Update the numbers of the columns in sight, and the order of lines."""
         self._troubles.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
@@ -243,8 +238,7 @@ class Table(Paneled, Cursor):
         if self._row not in self._lines or first[self._row] != self.choice.cpu:
             alike = (row for row in self._lines if first[row] == self.choice.cpu)
             self._row = next(alike, self._lines[0] if self._lines else 0)
-        room = 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
-        self.feet = self.panels(room)
+        self.feet = self.panels(self.spare)
 
     def _arranged(self) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse

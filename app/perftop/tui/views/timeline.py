@@ -152,24 +152,18 @@ class Past(Paneled, Cursor):
 
     # --- what there is to show
 
-    def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session, interval) or self._lanes is None:
-            self.count, self._lanes = 0, None  # nothing to draw until there is a size
-            self.lay_out()
-            return
-        if self.choice.order not in {"topology", "CPU number"}:
-            self._arrange(session)
-        self._read(session)
-        self.paint()
+    def settle(self, session: Session, interval: Interval) -> bool:
+        return super().settle(session, interval) or self._lanes is None
+
+    def begin(self, session: Session) -> None:  # noqa: ARG002 - all is made by `build`
+        self.count, self._lanes = 0, None  # nothing to draw until there is a size
 
     def build(self) -> None:
         session = self.session
         self._field, self._others = chosen_field(session, self.choice.metric)
         self._unit = unit_in(self._field, clock_of(session, self.choice.units, known=True))
         self._lanes = None
-        self._arrange(session)
-        self._read(session)
-        self.redraw()
+        super().build()
         self.show_cursor()
 
     def _arrange(self, session: Session) -> None:
@@ -195,9 +189,12 @@ class Past(Paneled, Cursor):
         self.count = len(self._plan.lines)
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
-    def _read(self, session: Session) -> None:
+    def read(self) -> None:
         """Read the values up to the interval's end."""
-        plan, interval, choice = self._plan, self.interval, self.choice
+        session, interval, choice = self.session, self.interval, self.choice
+        if self._lanes is None or choice.order not in {"topology", "CPU number"}:
+            self._arrange(session)
+        plan = self._plan
         self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
         room = max(1, self.width - plan.label - self._right)
         first_ns = session.past.first_ns
@@ -222,8 +219,7 @@ class Past(Paneled, Cursor):
             if not self._headed or len(self._traffic) != len(session.hello.packages):
                 self.heads += self._traffic.values()
             self.feet = self._axis_lines(session, episodes)
-            used = len(self.heads) + len(self.feet) + max(1, self.count)
-            self.feet += self.panels(self.size.height - used)
+            self.feet += self.panels(self.spare - len(self.feet))
 
     def _in_sight(self) -> list[int]:
         slots = self._plan.lines[self.top : self.top + self.size.height]
