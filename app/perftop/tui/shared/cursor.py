@@ -25,8 +25,8 @@ class Cursor(Canvas):
         return next((y for y in range(self.count) if self.cpu(y) == chosen), 0)
 
     def choose(self, y: int, towards: int = 1) -> None:
-        """Selects the core at this line, else the next one in direction `towards`, else the next
-        one in the other direction."""
+        """Selects the core at this line, else the next one in direction `towards`, else the next in
+        the other direction."""
         first = max(0, min(self.count - 1, y))
         for step in (towards, -towards):
             y = first

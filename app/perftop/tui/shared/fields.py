@@ -4,10 +4,10 @@ and the SMT states of its core."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
@@ -18,10 +18,10 @@ from perftop.session.columns import by_key
 from perftop.session.session import Session
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
-"""Keys of the first fields, in this order; the others follow."""
+"""Keys of the fields that come first, in this order."""
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Ends of the scale of a small share. The lowest keeps noise dark; there are few, so that the scale
-seldom changes."""
+"""Upper ends of the scale of a small share. The lowest keeps noise dark; they are few, so that the
+scale seldom changes."""
 _STEP = {"Hz": 2e8, "1": 0.5}
 """Steps to which the ends of a scale are rounded, by unit."""
 _SLACK = 2.5
@@ -54,7 +54,7 @@ def placed(number: Column, clock: ClockUnit, width: int) -> columns.Column:
     )  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Maps values to steps of the heat ramp."""
 
@@ -101,8 +101,8 @@ def _end(top: float) -> float:
 def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
     """A scale that shows differences between CPUs: shares from 0, clocks from the slowest to the
     fastest one. `before`, the scale in use, is kept while it still fits."""
-    there = values[np.isfinite(values)]
-    least, top = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
+    known = values[np.isfinite(values)]
+    least, top = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     if field.unit == "ratio":
         high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
         fresh = Scale(0.0, high)

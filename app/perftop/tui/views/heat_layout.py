@@ -5,23 +5,22 @@ values, so that nothing moves when values change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil
 
-from perfprobe.frozen import frozen, replace
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 
-APART = 2
+BLOCK_GAP = 2
 """Columns between blocks of one package."""
-SIDE = 3
+PACKAGE_GAP = 3
 """Columns between packages that stand side by side."""
-LEAST_HEADING = 24
+MIN_HEADING = 24
 """Minimum columns of a package's heading where packages stand side by side."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Group:
     """Cores that stand together: those of an L3 if the package has several, else all of it."""
 
@@ -33,7 +32,7 @@ class Group:
 Package = list[Group]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cell:
     """Size of a core's cell in columns and lines. The column to its left is for marks."""
 
@@ -45,7 +44,7 @@ class Cell:
     """Two threads share a line of the cell; else each thread has its own."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a line: the heading of a package, a label, or cells."""
 
@@ -74,36 +73,34 @@ class HeatLayout:
 
 def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
     """Groups of cores for each package, L3s of a die side by side; and the packages' ids."""
-    known: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
+    rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, place in enumerate(places.places):
-        told = (session.topology[at].die for at in place.rows)
-        die = next((die for die in told if die is not None), None)
-        known.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
-    found = [_groups(caches) for caches in known.values()]
+        dies = (session.topology[at].die for at in place.rows)
+        die = next((die for die in dies if die is not None), None)
+        rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
+    found = [_groups(caches) for caches in rows_of.values()]
     if all(len(group.rows) == 1 for group in chain(*found)):  # no cores share an L3
         found = [[Group("", tuple(row for group in groups for row in group.rows))]
                  for groups in found]  # fmt: skip
-    return found, list(known)
+    return found, list(rows_of)
 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
-    """Groups of a package, from its rows by die and L3."""
+    """Groups of a package, from its rows by die and L3. A label names the die only if there are
+    several and the L3 does not identify it."""
     dies = list(dict.fromkeys(die for die, _ in caches))
-    alike = len(caches) == len(dies)  # then the L3 identifies the die
+    alike = len(caches) == len(dies)
     found = []
     for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
-        told = None if len(dies) == 1 or (alike and l3 is not None) else die
-        name = _name(told, l3) if len(caches) > 1 else ""
-        found.append(Group(name, tuple(caches[die, l3])))
+        needless = len(dies) == 1 or (alike and l3 is not None)
+        parts = [f"die {die}"] if die is not None and not needless else []
+        parts += [f"L3 {l3}"] if l3 is not None else []
+        label = " ".join(parts) if len(caches) > 1 else ""
+        found.append(Group(label, tuple(caches[die, l3])))
     return found
 
 
-def _name(die: int | None, l3: int | None) -> str:
-    named = (("die", die), ("L3", l3))
-    return " ".join(f"{what} {number}" for what, number in named if number is not None)
-
-
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Form:
     """A layout to try."""
 
@@ -122,9 +119,12 @@ class _Form:
         are as wide as the widest, so that they align in columns."""
         fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
         most = max(len(group.rows) for group in groups)
-        if most > fit:
-            return _per(most, fit) if fit > 0 else 0, 1
-        beside = max(1, (self.box + APART) // (self.pitch(most) + APART))
+        if fit <= 0:
+            return 0, 1
+        if most > fit:  # lines are equally long, if each then uses more than half of the width
+            even = next((n for n in range(fit, fit // 2, -1) if most % n == 0), None)
+            return even or ceil(most / ceil(most / fit)), 1
+        beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(most) + BLOCK_GAP))
         return most, ceil(len(groups) / ceil(len(groups) / beside))
 
     def pitch(self, cells: int) -> int:
@@ -140,7 +140,7 @@ class _Form:
 
 
 def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
-         threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
+           threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
     """The layout with the largest cells that shows everything. If even the smallest do not fit,
     labels are dropped, then headings; if that is not enough, the map scrolls."""
     small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
@@ -150,26 +150,24 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
     whole = _whole(packages, ids)
     for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
         drawn = packages if headings else whole
-        margin = _margin(drawn, names) if labels else int(headings)
+        margin = int(headings)
+        if labels:
+            texts = (g.label or names[row] for g in chain(*drawn) for row in g.rows)
+            margin = 1 + max(map(len, texts))
         for cell in _cells(threads, ascii_=ascii_):
             for abreast in range(1, len(drawn) + 1):
-                box = (width - SIDE * (abreast - 1)) // abreast
+                box = (width - PACKAGE_GAP * (abreast - 1)) // abreast
                 form = _Form(cell, box, abreast, margin, headings, labels)
-                if (abreast > 1 and box < LEAST_HEADING) or (headings and lonely):
+                if (abreast > 1 and box < MIN_HEADING) or (headings and lonely):
                     break
-                if _fits(drawn, form, height):
-                    return HeatLayout(cell, _lay(drawn, names, form))
+                if all(form.blocks(groups)[0] for groups in drawn):
+                    tall = [form.tall(groups) for groups in drawn]
+                    rows = (tall[i : i + abreast] for i in range(0, len(tall), abreast))
+                    if sum(map(max, rows)) - cell.air <= height:
+                        return HeatLayout(cell, _lay(drawn, names, form))
     form = _Form(small, width, 1, 1, headings=True, labels=False)
     usable = all(form.blocks(groups)[0] for groups in packages)
     return HeatLayout(small, _lay(packages, names, form) if usable else [])
-
-
-def _fits(packages: Sequence[Package], form: _Form, height: int) -> bool:
-    if not all(form.blocks(groups)[0] for groups in packages):
-        return False
-    tall = [form.tall(groups) for groups in packages]
-    lines = sum(max(tall[i : i + form.abreast]) for i in range(0, len(tall), form.abreast))
-    return lines - form.cell.air <= height
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
@@ -191,18 +189,6 @@ def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Packa
     return [[Group(name, mine) for name, mine in zip(names, rows, strict=True)]]
 
 
-def _margin(packages: Sequence[Package], names: Sequence[str]) -> int:
-    groups = chain(*packages)
-    return 1 + max(len(g.label or names[row]) for g in groups for row in g.rows)
-
-
-def _per(cores: int, fit: int) -> int:
-    """Cells of a line where a group takes several: lines are equally long, if each then uses more
-    than half of the width."""
-    even = next((n for n in range(fit, fit // 2, -1) if cores % n == 0), None)
-    return even or ceil(cores / ceil(cores / fit))
-
-
 def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list[list[Part]]:
     boxes = []
     for i, groups in enumerate(packages):
@@ -213,7 +199,7 @@ def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list
         beside = boxes[first : first + form.abreast]
         lines += [
             [
-                replace(part, x=part.x + i * (form.box + SIDE))
+                replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
                 for i, mine in enumerate(beside)
                 if y < len(mine)
                 for part in mine[y]
@@ -235,19 +221,16 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
             for line in range(form.cell.high):
                 parts: list[Part] = []
                 for i, group in enumerate(mine):
-                    x, cells = i * (form.pitch(per) + APART), group.rows[start : start + per]
+                    x, cells = i * (form.pitch(per) + BLOCK_GAP), group.rows[start : start + per]
                     if form.labels and cells and not line:
-                        parts.append(_label(group, names, start, x, form.margin))
+                        # Without a label, the name of the line's first core.
+                        text = f" {'' if start else group.label:<{form.margin - 1}}"
+                        if not group.label:
+                            text = f"{names[group.rows[start]]:>{form.margin}}"
+                        parts.append(Part(x, form.margin, label=text))
                     if cells:
                         width = len(cells) * (form.cell.wide + 1) + 1
                         parts.append(Part(x + form.margin, width, cells, line))
                 lines.append(parts)
             lines += [[] for _ in range(form.cell.air)]
     return lines
-
-
-def _label(group: Group, names: Sequence[str], start: int, x: int, margin: int) -> Part:
-    """The group's label, on its first line; without one, the name of the line's first core."""
-    if not group.label:
-        return Part(x, margin, label=f"{names[group.rows[start]]:>{margin}}")
-    return Part(x, margin, label=f" {'' if start else group.label:<{margin - 1}}")
