@@ -24,8 +24,8 @@ from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Line
+from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
-from perftop.tui.shared.trouble import Troubles
 
 _STEADY = frozenset({"topology", "CPU number"})
 """Orders that no value changes."""
@@ -37,7 +37,7 @@ class CoreGrid(Paneled, Cursor):
     _reader: Reader | None = None
     """None: the picture is made anew with the next numbers."""
     _picture: Picture
-    _troubles: Troubles
+    _troubles: RowEpisodes
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _lines: Mapping[int, strips.Line] = {}
@@ -50,7 +50,7 @@ class CoreGrid(Paneled, Cursor):
     def show(self, session: Session, interval: Interval) -> None:
         fresh = self.settle(session, interval) or self._reader is None
         if fresh or self._reader is None:
-            self._reader, self._troubles = Reader(session, self.places), Troubles(session)
+            self._reader, self._troubles = Reader(session, self.places), RowEpisodes(session)
             self._plan, self.count = Arrangement([], [], [], []), 0
         sheet = self._reader.read(interval)
         self._troubles.read(interval)

@@ -155,10 +155,10 @@ def because(
     why = cause(episode.kind, episode.cause)
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"
-    told = evidence(episode.cause, episode.evidence)
+    text = evidence(episode.cause, episode.evidence)
     room = max(1, size - indent - _LABEL)
     pieces = [("cause", why)] if why and episode.cause != "unknown" else []
-    rest = wrapped(foreign(told), room) if told else []
+    rest = wrapped(foreign(text), room) if text else []
     left = max(0, height - len(pieces))
     if len(rest) > left > 0:
         rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)

@@ -26,7 +26,7 @@ from perftop.tui.shared.choice import Choice
 
 NOBODY = "No CPU is losing time to a neighbour"
 MIN_WIDTH_FOR_WORDS = 72
-"""Width from which words stand between the names: takes 30 % from."""
+"""Width from which there are words between the names: takes 30 % from."""
 MIN_NAME, MAX_NAME = 12, 22
 MIN_EVIDENCE = 30
 

@@ -73,8 +73,8 @@ class Paneled(Canvas):
     """A view with panels below its lines. It provides `begin`, which is called where the machine or
     the filter is another, and `read`, which sets `heads`, `count` and `feet` from the interval."""
 
-    TELLS: ClassVar[Kind | None] = None
-    """The panel that would repeat what the view itself shows."""
+    OWN_PANEL: ClassVar[Kind | None] = None
+    """The panel that would repeat what the view itself shows; it is left out."""
     _drawn: PanelRow | None = None
 
     def show(self, session: Session, interval: Interval) -> None:
@@ -110,11 +110,11 @@ class Paneled(Canvas):
         width = self.size.width
         first: Kind = "who"
         # Where there are losses, they replace the tasks on a low row.
-        if self.TELLS != "losses" and height < 2 * MIN_HEIGHT:
+        if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")
-        count = 2 if width < MIN_WIDTH_OF_THREE or self.TELLS else 3
-        kinds = tuple(kind for kind in every if kind != self.TELLS)[:count]
+        count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
+        kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
         return [BLANK] * gap + self.drawn(PanelRow(kinds, _SHARES[len(kinds)], width, height))
 
     def drawn(self, row: PanelRow) -> list[Line]:

@@ -12,7 +12,8 @@ from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, PanelLine, title
-from perftop.tui.shared import episode_style, trouble
+from perftop.tui.shared import episode_style
+from perftop.tui.shared import row_episodes as trouble
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import clock_of, placed
 

@@ -68,8 +68,8 @@ def lines(
         parts = wrapped(_why_none(session, interval), max(1, width - INDENT))
         last = max(0, height - 2)
         parts[last:] = [fit(" ".join(parts[last:]), width - INDENT)] if parts[last:] else []
-        told: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(title("who runs", "", width), None), *told]
+        reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
+        return [(title("who runs", "", width), None), *reason]
     shown = _columns(session, interval, ranking, width, height)
     if height < MIN_HEIGHT_FOR_HEADINGS:  # in the line of the title, where names need no heading
         numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]

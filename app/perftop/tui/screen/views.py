@@ -18,7 +18,7 @@ def view(name: str, choice: Choice) -> Canvas:
         case "heat":
             from perftop.tui.views.heat_map import HeatMap as made  # noqa: N813
         case "time":
-            from perftop.tui.views.timeline import Past as made  # noqa: N813
+            from perftop.tui.views.timeline import Timeline as made  # noqa: N813
         case "table":
             from perftop.tui.views.table import Table as made  # noqa: N813
         case "episodes":

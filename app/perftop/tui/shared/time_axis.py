@@ -1,6 +1,5 @@
 """A time axis: the moment of each cell of a line, clock times, and signs for episodes. The newest
-moment is at the right edge. An axis stands below what it measures, so nothing of it is drawn over
-values.
+moment is at the right edge. It is drawn below what it measures, never over values.
 """
 
 from __future__ import annotations
@@ -208,9 +207,9 @@ def history(
     axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
     steps: Iterable[int] = (), marks: Iterable[Episode] = (), *, inside: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """The line of the axis, with ticks. If history does not reach its left end, the line says when
-    history begins. Free cells show the names of `marks`, and a faint sign at the cells in `steps`.
-    `inside`: clock times stand in the line where it is free, as there is no other line for them."""
+    """The line of the axis, with ticks. If history does not reach its left end, the line has the
+    time at which it begins. Free cells show the names of `marks`, and a faint sign at the cells in
+    `steps`. `inside`: clock times are in the line where it is free, as they have no other line."""
     blank = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     line = rule(axis, episodes, shown_ns, blank)
     free = {cell for cell, run in enumerate(line) if run == _RULE}
@@ -233,7 +232,7 @@ def history(
 
 def _write_name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
     """Writes a stroke and the mark's label to the right of it, up to the next cell in use; returns
-    the cells that it took. The stroke may stand on that of an episode."""
+    the cells that it took. The stroke may replace that of an episode."""
     seen, taken = cells(axis, moment, shown_ns), set()
     text = NAME + foreign(moment.evidence["label"])
     free: tuple[str, ...] = theme.RULE, theme.CLOCK

@@ -41,7 +41,7 @@ SIGNS = 3
 SENTENCE = 78
 """Cells of the sentence where evidence has a column of its own."""
 MIN_EVIDENCE = 40
-"""Minimum cells of that column; else the evidence stands below its episode."""
+"""Minimum cells of that column; else the evidence is below its episode."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Also for a heading above the titles."""
 _DETAILS = 5, 10
@@ -79,7 +79,7 @@ class Layout:
 
     @property
     def beside(self) -> bool:
-        """Whether evidence stands in a column of its own, not below its episode."""
+        """Whether evidence has a column of its own, instead of lines below its episode."""
         return self.columns[-1].key == "why"
 
     def heading(self, order: str, *, reverse: bool) -> list[Run]:
@@ -104,7 +104,7 @@ class Layout:
         self, session: Session, episode: Episode, parts: Sequence[Part], why: str,
         *, chosen: bool, kept: bool,
     ) -> list[Run]:  # fmt: skip
-        """Line of one episode with its sentence; `why`: the part of its evidence that stands in
+        """Line of one episode with its sentence; `why`: the part of its evidence in
         this line; `kept`: history can still show the episode."""
         over = episode.end_ns is not None
         key = episode_style.severity(episode, over=over)
@@ -112,9 +112,9 @@ class Layout:
         style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
         plain = style if over else "bright"
         room = self.sentence.room
-        told = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
-        what: Cell = (merged(told, room) if width(told) <= room
-                      else (fit("".join(text for text, _ in told), room), plain))  # fmt: skip
+        words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
+        what: Cell = (merged(words, room) if width(words) <= room
+                      else (fit("".join(text for text, _ in words), room), plain))  # fmt: skip
         cells: dict[str, Cell] = {
             "start": (when(session.unix(episode.start_ns)), quiet if over else key),
             "length": (lasted(session, episode), quiet if over else key),
@@ -233,7 +233,7 @@ def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
             reasons.setdefault(why, []).append(needy)
     blind = {kind for kinds in reasons.values() for kind in kinds}
     place = "on the CPUs of the filter" if filtered else "so far"
-    lines: list[list[Run]] = [[(f" no episodes {place}; perftop looks for:", "text")]]
+    lines: list[list[Run]] = [[(f" no episodes {place}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
         if key not in blind:
@@ -259,7 +259,7 @@ class Episodes(Paneled, Cursor):
 
         time_ns: int
 
-    TELLS = "happened"
+    OWN_PANEL = "happened"
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)

@@ -1,4 +1,4 @@
-"""Where every core stands in the heat map, for a width and a height. Pure geometry without measured
+"""The place of every core in the heat map, for a width and a height. Pure geometry without measured
 values, so that nothing moves when values change.
 """
 
@@ -15,14 +15,14 @@ from perftop.tui.shared.places import Places
 BLOCK_GAP = 2
 """Columns between blocks of one package."""
 PACKAGE_GAP = 3
-"""Columns between packages that stand side by side."""
+"""Columns between packages side by side."""
 MIN_HEADING = 24
-"""Minimum columns of a package's heading where packages stand side by side."""
+"""Minimum columns of a package's heading where packages are side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cores that stand together: those of an L3 if the package has several, else all of it."""
+    """Cores drawn together: those of an L3 if the package has several, else all of it."""
 
     label: str
     rows: tuple[int, ...]
@@ -171,7 +171,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
-    """Cell sizes, best first. In ASCII siblings stand side by side, so widths are even."""
+    """Cell sizes, best first. In ASCII siblings are side by side, so widths are even."""
     halves = ceil(threads / 2)
     yield Cell(4, max(2, threads), 1, halves=False)
     for air in (1, 0):

@@ -29,8 +29,8 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
+from perftop.tui.shared.row_episodes import RowEpisodes, number
 from perftop.tui.shared.sheet import busiest
-from perftop.tui.shared.trouble import Troubles, number
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
 
@@ -55,7 +55,7 @@ class Heat:
 
     def __init__(
         self, session: Session, interval: Interval, choice: Choice, places: Places, peers: Peers,
-        troubles: Troubles, before: Heat | None,
+        troubles: RowEpisodes, before: Heat | None,
     ) -> None:  # fmt: skip
         troubles.read(interval)
         self.session, self.interval, self.places, self.troubles = (
@@ -322,7 +322,7 @@ def marks(
     chosen: int | None,
 ) -> Marks:  # fmt: skip
     """Brackets around outliers, the sign of doubt at suspects, and the sign of an episode; the
-    cursor replaces any, but the sign of an episode then stands after the cell."""
+    cursor replaces any, but the sign of an episode is then after the cell."""
     made = Marks()
     for row in outliers:
         made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
@@ -340,7 +340,7 @@ class HeatMap(Paneled):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
     _peers: Peers
-    _troubles: Troubles
+    _troubles: RowEpisodes
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
     _asked = False
@@ -355,7 +355,7 @@ class HeatMap(Paneled):
     # --- what there is to show
 
     def begin(self, session: Session) -> None:
-        self._peers, self._troubles = Peers(session), Troubles(session)
+        self._peers, self._troubles = Peers(session), RowEpisodes(session)
         # The old plan indexes other places, and there may be no size for a new one yet.
         self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
 

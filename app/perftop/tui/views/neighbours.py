@@ -246,7 +246,7 @@ Row = list[Run] | Pair | JobThread
 
 class Neighbours(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "reverse")
-    TELLS = "losses"
+    OWN_PANEL = "losses"
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)

@@ -37,8 +37,8 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, placed
 from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
 from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
-from perftop.tui.shared.trouble import Trouble, Troubles
 
 SIGNS = 2
 """Cells before the columns: the mark of the selected line, and the sign of an episode."""
@@ -106,7 +106,7 @@ class Page:
             runs.append((" " * max(0, spare) + RIGHT, "key"))
         return [(" " * SIGNS, "text"), *runs]
 
-    def cells(self, row: int, task: str, trouble: Trouble | None) -> Iterator[Cell]:
+    def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
         """The cells of the CPU at position `row`. `task` may be unsafe to draw. `trouble`: what
         runs on this CPU."""
         interval = self.interval
@@ -169,7 +169,7 @@ class Table(Paneled, Cursor):
 
     _tabular: Tabular
     _reader: Reader
-    _troubles: Troubles
+    _troubles: RowEpisodes
     _rows: Ints
     """Positions of the CPUs that are shown, by topology."""
 
@@ -196,7 +196,7 @@ class Table(Paneled, Cursor):
 
     def begin(self, session: Session) -> None:
         self._tabular, self._reader = Tabular(session), Reader(session, self.places)
-        self._known, self._troubles = self._tabular.columns(), Troubles(session)
+        self._known, self._troubles = self._tabular.columns(), RowEpisodes(session)
         mask, shown = self.choice.mask, frozenset(session.shown)
         wanted = shown if mask is None else shown & mask
         by_core = [place.rows for place in self.places.places]

@@ -123,7 +123,7 @@ def layout(
     return Layout(found, each, tall, core, cpus)
 
 
-class Past(Paneled, Cursor):
+class Timeline(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
 
     _field: Number

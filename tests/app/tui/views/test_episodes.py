@@ -269,7 +269,7 @@ async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
 
 async def test_a_calm_machine_has_a_calm_list() -> None:
     async with at_list() as run:
-        assert lines(run)[0] == " no episodes so far; perftop looks for:"
+        assert lines(run)[0] == " no episodes so far; perftop detects:"
         assert "▼ turbo-drop" in lines(run)[1]
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
@@ -297,7 +297,7 @@ async def test_what_cannot_be_found_here_says_why() -> None:
         why = "no core PMU in this guest: the hypervisor does not expose one"
         assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
         assert "─ no throttle, license, smi: not counted by this source" in text
-        looked_for = text.partition("─")[0].split()[7:]
+        looked_for = text.partition("─")[0].split()[6:]
         assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
 
 

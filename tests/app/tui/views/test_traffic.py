@@ -24,7 +24,7 @@ from perftop.tui.core_page import core_page, layout
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
-from perftop.tui.views.timeline import Past
+from perftop.tui.views.timeline import Timeline
 
 
 def watched(spec: str, samples: int) -> Session:
@@ -44,7 +44,7 @@ async def told(session: Session, messages: list[wire.Message]) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def looking(session: Session, order: str) -> AsyncIterator[Past]:
+async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
     """The time view of the messages that the session has taken."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
@@ -52,7 +52,7 @@ async def looking(session: Session, order: str) -> AsyncIterator[Past]:
     async with app.run_test(size=(100, 40)) as pilot:
         await until(lambda: app.interval is not None, "a first interval")
         await pilot.press("3")
-        view = app.screen_stack[0].query_one(Past)
+        view = app.screen_stack[0].query_one(Timeline)
         view.choice.order = order
         view.lay_out()
         yield view

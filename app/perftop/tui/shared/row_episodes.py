@@ -44,7 +44,7 @@ def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | N
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RowEpisode:
     """What runs on some CPUs."""
 
     episode: Episode
@@ -56,7 +56,7 @@ class Trouble:
     lost: frozenset[tuple[int, str]]
     """Positions of CPUs, and keys of the numbers that an episode makes worse there."""
     shared: frozenset[str]
-    """Keys of the numbers that are worse in the whole package, whose line says so."""
+    """Keys of the numbers that are worse in the whole package, whose line shows them."""
 
     @property
     def sign(self) -> str:
@@ -69,7 +69,7 @@ class Trouble:
         return "text" if severity == "alarm" and not self.victim else severity
 
 
-class Troubles:
+class RowEpisodes:
     """Episodes of one session by CPU, at one moment."""
 
     def __init__(self, session: Session) -> None:
@@ -80,7 +80,7 @@ class Troubles:
         self._of: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._masks: dict[str, Bools] = {}
-        """By kind that can befall packages: the CPUs on which it runs."""
+        """By kind that can affect packages: the CPUs on which it runs."""
         self._on: list[list[Episode]] = []
         """By package, what runs on some of its CPUs and is wrong; the worst first."""
         self._wide: dict[str, list[bool]] = {}
@@ -127,7 +127,7 @@ class Troubles:
     def __bool__(self) -> bool:
         return bool(self._by_row)
 
-    def of(self, rows: Iterable[int]) -> Trouble | None:
+    def of(self, rows: Iterable[int]) -> RowEpisode | None:
         """What runs on CPUs given by position; None if nothing does."""
         found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
         if not found:
@@ -136,7 +136,7 @@ class Troubles:
         episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
         lost = frozenset((row, key) for e, row in bad if (key := number(e)))
         shared = frozenset(number(e) for e, row in found if self.wide(e, row))
-        return Trouble(episode, row, bool(bad), lost, shared)
+        return RowEpisode(episode, row, bool(bad), lost, shared)
 
     def wide(self, episode: Episode, row: int) -> bool:
         """Whether the episode affects the whole package of the CPU at this position."""
@@ -159,7 +159,7 @@ class Troubles:
         victims = (found.episode for found in troubles if found is not None and found.victim)
         return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
 
-    def share(self, trouble: Trouble) -> float:
+    def share(self, trouble: RowEpisode) -> float:
         """Share that the CPU has lost; NaN if unknown."""
         episode, session = trouble.episode, self._session
         if not number(episode) or episode.depth is None:
@@ -173,12 +173,12 @@ class Troubles:
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth
 
-    def lost(self, trouble: Trouble) -> str:
+    def lost(self, trouble: RowEpisode) -> str:
         """The share in text; '' if unknown."""
         share = self.share(trouble) if trouble.victim else nan
         return f"−{rough(share)}" if isfinite(share) else ""
 
-    def taker(self, trouble: Trouble, tasks: dict[int, str]) -> str:
+    def taker(self, trouble: RowEpisode, tasks: dict[int, str]) -> str:
         """Who takes what a neighbour episode is about; '' if it is of another kind. `tasks`: by
         position, who runs on the CPUs of its core."""
         episode = trouble.episode
