@@ -253,10 +253,6 @@ class Neighbours(Paneled, Cursor):
         self._rows: list[Row] = []
         self._first: dict[int, int] = {}
         """First CPU of the core, by CPU."""
-        self._line = 0
-        """Index of the line under the cursor; -1 if there is none."""
-        self._key: object = None
-        """Identity of what is under the cursor, as its line may move."""
         self._pairs = pair_columns(79, since=True)
         self._threads = thread_columns(80)
 
@@ -305,16 +301,14 @@ class Neighbours(Paneled, Cursor):
             self._rows += wrapped("not checked: ", [reason], width)
         self.count = len(self._rows)
         self.feet = self.panels(self.spare)
-        # The cursor stays on its loss or thread while that core is selected; else it moves to the
-        # selected core's first line, or to none if that core has no line.
-        lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
-        same = (y for y in lines if self._identity(y) == self._key)
-        self._line = next(same, lines[0] if lines else -1)
+        if self.cpu(at := self._at()) == self.choice.cpu:
+            self._selected = self.identity(at)
 
     def line(self, y: int) -> Line:
-        row, chosen = self._rows[y], y == self._line
+        row = self._rows[y]
         if isinstance(row, list):
             return row, "calm"
+        chosen = self.cpu(y) == self.choice.cpu and self.identity(y) == self._selected
         mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
         if isinstance(row, JobThread):
             cells = columns.line(self._threads, thread_cells(row, self._threads))
@@ -330,27 +324,10 @@ class Neighbours(Paneled, Cursor):
         row = self._rows[y] if 0 <= y < len(self._rows) else []
         return None if isinstance(row, list) else self._first.get(row.cpu, row.cpu)
 
-    def _identity(self, y: int) -> object:
-        """What identifies a line's loss or thread whatever its numbers are; None for text."""
+    def identity(self, y: int) -> object:
         row = self._rows[y]
         if isinstance(row, list):
             return None
         if isinstance(row, Pair):
             return row.cause, row.cpu, row.since_ns if row.lasted else None
         return row.tid
-
-    def _at(self) -> int:
-        return max(0, self._line)
-
-    def choose(self, y: int, towards: int = 1) -> None:
-        first = max(0, min(self.count - 1, y))
-        lines = [y for y in range(self.count) if self.cpu(y) is not None]
-        ahead = [y for y in lines if (y - first) * towards >= 0]
-        if lines:
-            self._line = min(ahead or lines, key=lambda y: abs(y - first))
-            self._key, self.choice.cpu = self._identity(self._line), self.cpu(self._line)
-            self.chosen()
-
-    def action_move(self, by: int) -> None:
-        if 0 <= self._line + by < self.count:
-            self.choose(self._line + by, by)

@@ -170,6 +170,8 @@ class Table(Paneled, Cursor):
     _tabular: Tabular
     _reader: Reader
     _troubles: RowEpisodes
+    _selected: int = 0
+    """Position of the CPU under the cursor."""
     _rows: Ints
     """Positions of the CPUs that are shown, by topology."""
 
@@ -184,8 +186,6 @@ class Table(Paneled, Cursor):
         self._clock = GHZ
         self._lines: list[int] = []
         """Position of the CPU of each line."""
-        self._row = 0
-        """Position of the CPU under the cursor."""
 
     # --- what there is to show
 
@@ -235,9 +235,9 @@ class Table(Paneled, Cursor):
         self._lines = [*self._arranged(), *self._strays]
         self.count = len(self._lines)
         first = self._tabular.first
-        if self._row not in self._lines or first[self._row] != self.choice.cpu:
+        if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
             alike = (row for row in self._lines if first[row] == self.choice.cpu)
-            self._row = next(alike, self._lines[0] if self._lines else 0)
+            self._selected = next(alike, self._lines[0] if self._lines else 0)
         self.feet = self.panels(self.spare)
 
     def _arranged(self) -> list[int]:
@@ -258,7 +258,7 @@ class Table(Paneled, Cursor):
 
     def line(self, y: int) -> Line:
         row = self._lines[y]
-        chosen = row == self._row
+        chosen = row == self._selected
         trouble = self._troubles.of([row]) if self._troubles else None
         task = self._tabular.task(row, self.interval)
         runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
@@ -271,20 +271,16 @@ class Table(Paneled, Cursor):
     # --- the cursor is on a CPU; other views select its core
 
     def cpu(self, y: int) -> int | None:
-        return self._tabular.first[self._lines[y]] if y < len(self._rows) else None
+        row = self.identity(y)
+        return None if row is None else self._tabular.first[row]
+
+    def identity(self, y: int) -> int | None:
+        """The position of the CPU, but for those at the end whose core is unknown."""
+        known = min(len(self._rows), len(self._lines))  # CPUs may have come or gone
+        return self._lines[y] if y < known else None
 
     def _at(self) -> int:
-        return self._lines.index(self._row) if self._row in self._lines else 0
-
-    def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        last = min(len(self._rows), len(self._lines)) - 1  # CPUs may have come or gone
-        if last >= 0:
-            self._row = self._lines[max(0, min(last, y))]
-            self.choice.cpu = self._tabular.first[self._row]
-            self.chosen()
-
-    def action_move(self, by: int) -> None:
-        self.choose(self._at() + by)
+        return self._lines.index(self._selected) if self._selected in self._lines else 0
 
     # --- columns
 
