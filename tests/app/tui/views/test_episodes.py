@@ -15,8 +15,8 @@ from waiting import until
 
 from perftop.draw import strips
 from perftop.draw.columns import total_width
-from perftop.draw.theme import EPISODES
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.tui.screen.menu import Menu
 from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import (
@@ -29,6 +29,7 @@ from perftop.tui.views.episodes import (
 )
 
 S = 1_000_000_000
+EPISODES = {key: kind.sign for key, kind in KINDS.items()}
 MOMENTS = 20
 """Intervals that there are before anybody looks: 4 s."""
 DROP = Episode("turbo-drop", [*range(8)], S, 2 * S, 6.2e8, "power-pl1", {"power_w": 150})

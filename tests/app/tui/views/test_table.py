@@ -15,7 +15,7 @@ from textual.geometry import Size
 
 from perfprobe.wire import Rate
 from perftop.base.format import clock_unit
-from perftop.draw import theme
+from perftop.model.kinds import KINDS
 from perftop.session.filter import parse
 from perftop.tui.views.table import Table
 
@@ -32,7 +32,7 @@ def told(run: Run) -> list[str]:
     """The lines without the signs of episodes."""
     table = view(run)
     lines = (table.render_line(y).text for y in range(table.size.height))
-    signs = {" ", *theme.EPISODES.values()}
+    signs = {" ", *(kind.sign for kind in KINDS.values())}
     return [
         f"{line[:1]} {line[2:]}".rstrip() if line[1] in signs else line.rstrip() for line in lines
     ]
