@@ -14,7 +14,7 @@ from roots import ROOT
 
 SHOWN = "base model detect session output draw tui/shared wire"
 """What a view is made from."""
-VIEWS = "tui/overview tui/heat tui/timeline tui/table tui/episodes tui/neighbours tui/core_page"
+VIEWS = "tui/overview tui/views tui/core_page"
 MAY_IMPORT = {
     # --- perftop, from the ground up; a folder's name stands for all below it, and a module's
     # for itself

@@ -11,7 +11,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.tui.timeline.timeline import TALL, Past
+from perftop.tui.views.timeline import MIN_HEIGHT_FOR_TIMES, Timeline
 
 
 class View:
@@ -19,7 +19,7 @@ class View:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.past = run.app.screen_stack[0].query_one(Past)
+        self.past = run.app.screen_stack[0].query_one(Timeline)
 
     @property
     def heads(self) -> list[str]:
@@ -28,7 +28,10 @@ class View:
     @property
     def feet(self) -> list[str]:
         """The line of the axis, and that of its clock times if there is one."""
-        return [text(runs) for runs, _ in self.past.feet[: 1 + (self.past.size.height >= TALL)]]
+        return [
+            text(runs)
+            for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]
+        ]
 
     @property
     def rows(self) -> list[str]:
@@ -61,7 +64,7 @@ async def look(
     async with running(machine, size, **more) as run:
         await run.intervals(10)
         await run.pilot.press("3")
-        await until(lambda: run.app.screen_stack[0].query(Past), "the time view")
+        await until(lambda: run.app.screen_stack[0].query(Timeline), "the time view")
         await run.pilot.pause()
         yield View(run)
 

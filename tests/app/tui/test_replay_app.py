@@ -25,7 +25,7 @@ from perftop.recording.codec import Timed
 from perftop.session.episodes import RecordingEpisodes
 from perftop.tui import replay_app
 from perftop.tui.config import Config
-from perftop.tui.episodes.episode_list import Episodes
+from perftop.tui.views.episodes import Episodes
 
 GOLDEN = DATA / "recording-1"
 FRAMES = 1001

@@ -23,8 +23,8 @@ from perftop.tui.core_page.numbers import Scene, beside
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.row_episodes import loser, number
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.trouble import loser, number
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that

@@ -27,8 +27,8 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
+from perftop.tui.shared.row_episodes import number
 from perftop.tui.shared.sheet import AWAKE, DROP
-from perftop.tui.shared.trouble import number
 
 DRAM = "power_dram_w"
 _BESIDE = {

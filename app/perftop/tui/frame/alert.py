@@ -13,7 +13,8 @@ from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.sentences import cause, cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
-from perftop.tui.shared import episode_style, past_sentences
+from perftop.tui.shared import episode_style
+from perftop.tui.shared import episode_style as past_sentences
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -176,7 +177,7 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
     ago = f"ended {running(max(0, now_ns - end_ns) // 10**9)} ago"
     place = where_briefly(session.topology, last.cpus, last.cpus[0] if last.cpus else None)
     why = foreign(cause(last.kind, last.cause))
-    told = sentences.text(past_sentences.over(session, [last]))
+    told = sentences.text(past_sentences.ended_sentence(session, [last]))
     texts = [f"{place}, {lasted}, {why}, {ago}", f"{place}, {lasted}, {ago}", f"{place}, {ago}"]
     texts[:0] = [f"{foreign(told)}, for {lasted}, {ago}"] if size >= WIDE else []
     sign = episode_style.sign(last)

@@ -19,7 +19,8 @@ from perftop.model.numbers import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
-from perftop.tui.shared import episode_style, trouble
+from perftop.tui.shared import episode_style
+from perftop.tui.shared import row_episodes as trouble
 
 ROOMY = 110
 """Columns from which the shares beside the bar have a decimal."""

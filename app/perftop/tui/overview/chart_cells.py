@@ -22,8 +22,8 @@ from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, lost
 from perftop.tui.shared.column_ring import Lookup
 from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.row_episodes import loser
 from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.trouble import loser
 
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""

@@ -19,11 +19,11 @@ from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Numbers
-from perftop.tui.panels.who import runners
+from perftop.tui.panels.tasks import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
+from perftop.tui.shared.row_episodes import OF_CPU, loser, number
 from perftop.tui.shared.sheet import AWAKE, DROP
-from perftop.tui.shared.trouble import OF_CPU, loser, number
 
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
 """Numbers that have charts."""

@@ -17,15 +17,15 @@ from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangeme
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, marked, rows
 from perftop.tui.overview.recent import Recent, rule
-from perftop.tui.panels.below import Paneled
-from perftop.tui.panels.panel import LEAST
+from perftop.tui.panels.panel import MIN_HEIGHT
+from perftop.tui.panels.row import Paneled
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Line
+from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
-from perftop.tui.shared.trouble import Troubles
 
 _STEADY = frozenset({"topology", "CPU number"})
 """Orders that no value changes."""
@@ -37,7 +37,7 @@ class CoreGrid(Paneled, Cursor):
     _reader: Reader | None = None
     """None: the picture is made anew with the next numbers."""
     _picture: Picture
-    _troubles: Troubles
+    _troubles: RowEpisodes
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _lines: Mapping[int, strips.Line] = {}
@@ -50,7 +50,7 @@ class CoreGrid(Paneled, Cursor):
     def show(self, session: Session, interval: Interval) -> None:
         fresh = self.settle(session, interval) or self._reader is None
         if fresh or self._reader is None:
-            self._reader, self._troubles = Reader(session, self.places), Troubles(session)
+            self._reader, self._troubles = Reader(session, self.places), RowEpisodes(session)
             self._plan, self.count = Arrangement([], [], [], []), 0
         sheet = self._reader.read(interval)
         self._troubles.read(interval)
@@ -90,7 +90,9 @@ class CoreGrid(Paneled, Cursor):
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             axis = rule(picture.columns, self.session, self.interval)
-            gap = int(room > LEAST + 1 and bool(text(axis).strip()))  # an empty axis is gap enough
+            gap = int(
+                room > MIN_HEIGHT + 1 and bool(text(axis).strip())
+            )  # an empty axis is gap enough
             self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
 
     # --- lines

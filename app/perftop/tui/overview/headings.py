@@ -20,8 +20,8 @@ from perftop.session.values import mean_ceiling
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line, package_name
+from perftop.tui.shared.row_episodes import number
 from perftop.tui.shared.sheet import of_package
-from perftop.tui.shared.trouble import number
 
 GAP = 3
 """Cells between two numbers, where there is room."""

@@ -21,10 +21,10 @@ from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import Recent
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight
-from perftop.tui.shared.trouble import Trouble, Troubles
 
-Found = Mapping[int, Trouble]
+Found = Mapping[int, RowEpisode]
 """What runs on some rows, by their places among the lines."""
 _BLANK: Run = (" ", "text")
 
@@ -36,7 +36,7 @@ class Picture:
     places: Places
     sheet: Sheet
     columns: Sequence[Placed]
-    troubles: Troubles
+    troubles: RowEpisodes
     recent: Recent | None = None
     """The past of the rows in sight; None if no column shows it."""
     order: str = "topology"
@@ -286,7 +286,7 @@ def _told(names: tuple[str, ...], room: int) -> str:
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
-def _losing(p: Picture, trouble: Trouble, tasks: dict[int, str], room: int) -> list[Run]:
+def _losing(p: Picture, trouble: RowEpisode, tasks: dict[int, str], room: int) -> list[Run]:
     taker, loser = p.troubles.taker(trouble, tasks), tasks.get(trouble.row, "")
     return (
         _taken(loser, taker, room) if loser and taker else [(fit(loser or taker, room), "bright")]

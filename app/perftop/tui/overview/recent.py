@@ -20,8 +20,8 @@ from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.column_ring import Ring
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
+from perftop.tui.shared.row_episodes import RowEpisode
 from perftop.tui.shared.time_axis import TICK, Axis
-from perftop.tui.shared.trouble import Trouble
 
 _STEP = 0.5
 """Steps of the highest IPC of a scale."""
@@ -113,7 +113,7 @@ class Recent:
             self._drawn[row] = drawn
         return drawn.row(self._work[row])
 
-    def ipc(self, row: int, trouble: Trouble | None) -> tuple[Run, ...]:
+    def ipc(self, row: int, trouble: RowEpisode | None) -> tuple[Run, ...]:
         """IPC of the first thread, red while an episode lowered it."""
         if row not in self._ipc:
             self._add([row], self._past([row]))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
 from perftop.base.format import length, time_of_day
-from perftop.draw.strips import Run, fit, foreign
+from perftop.draw.columns import fit
+from perftop.draw.strips import Run, foreign, width
 from perftop.model.episode import Episode
 from perftop.output.sentences import (
     STOLEN,
@@ -26,60 +27,69 @@ from perftop.output.sentences import (
 )
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
-from perftop.tui.shared import episode_style, past_sentences
-
-Told = tuple[list[Run], Episode | None]
-"""A line, and the episode that it belongs to."""
+from perftop.tui.panels.panel import INDENT, MIN_HEIGHT_FOR_HEADINGS, PanelLine, title, wrapped
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.choice import Choice
 
 _CLOCK = 8
 """Cells of a time of day."""
 _LABEL = 10
 """Cells of "cause" and "evidence"."""
-_EVIDENCE = 48
-"""Minimum width for causes and evidence."""
-_LOOKED = 64
-"""Ended episodes looked at, the newest: more than any panel has lines."""
+_MIN_WIDTH_FOR_EVIDENCE = 48
+_MAX_ENDED = 64
+"""Ended episodes that are read, the newest: more than any panel has lines."""
 _TOGETHER_NS = 1_000_000_000
 """Ended episodes of one cause whose starts are no further apart are one line."""
 
 
-@frozen
-class Known:
-    """What is known at the end of an interval; groups are told in one line each."""
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Episodes at the end of an interval; each group has one line."""
 
     running: list[list[Episode]]
     """The costliest group first."""
-    over: list[list[Episode]]
+    ended: list[list[Episode]]
     """The newest group first."""
     count: int
-    """Number of all so far: of lines, and of older episodes that nobody has grouped."""
+    """Number of all so far: of groups, and of older episodes, which are not grouped."""
 
 
-def lines(session: Session, interval: Interval, width: int, height: int) -> list[list[Run]]:
-    """The panel, exactly `width` cells by `height` lines."""
-    return sized([line for line, _ in _told(session, interval, width, height)], width, height)
+def lines(
+    session: Session, interval: Interval, choice: Choice, size: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    groups = grouped_at(session, interval)
+    lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
+    rest = f"{groups.count} in {lasted}" if groups.count else "nothing yet"
+    found: list[PanelLine] = [(title("what happened", rest, size), None)]
+    if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
+        heading = fit(" " * INDENT + f"{'since':<{_CLOCK}}  what", size - 8)
+        found.append(([(heading + "how long"[: max(0, size)], "dim")], None))
+    room = max(0, height - len(found))
+    running = groups.running[:room]
+    spare = room - len(running) - min(len(groups.ended), room // 2)
+    for alike in running:
+        found.append((_line(session, interval, alike, size, running=True), alike[0]))
+        if size >= _MIN_WIDTH_FOR_EVIDENCE and spare > 0:
+            why = because(alike[0], size, spare)
+            spare -= len(why)
+            found += [(runs, alike[0]) for runs in why]
+    for alike in groups.ended[: max(0, height - len(found))]:
+        found.append((_line(session, interval, alike, size, running=False), alike[0]))
+    return found
 
 
-def episodes(session: Session, interval: Interval, width: int, height: int) -> list[Episode | None]:
-    """By line of the panel, the episode that is told there; None where there is none."""
-    found = [episode for _, episode in _told(session, interval, width, height)]
-    return (found + [None] * height)[:height]
-
-
-def known(session: Session, interval: Interval) -> Known:
-    """What runs at the end of the interval, and what is over by then."""
+def grouped_at(session: Session, interval: Interval) -> Groups:
+    """The episodes that run at the end of the interval, and those that have ended by then."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     forgotten = session.episodes_since(1 << 62)[1] - len(ended) if session.file is None else 0
     over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    running = session.episodes(now_ns, now_ns)
-    past = ended[max(0, over - _LOOKED) : over] + marks[max(0, named - _LOOKED) : named]
+    past = ended[max(0, over - _MAX_ENDED) : over] + marks[max(0, named - _MAX_ENDED) : named]
     past.sort(key=lambda e: -e.start_ns)
-    told, gone = grouped(running), _together(past)
+    running, gone = grouped(session.episodes(now_ns, now_ns)), _together(past)
     older = forgotten + over + named - len(past)
-    return Known(told, gone, len(told) + len(gone) + older)
+    return Groups(running, gone, len(running) + len(gone) + older)
 
 
 def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
@@ -97,101 +107,71 @@ def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
     return found
 
 
-def _told(session: Session, interval: Interval, width: int, height: int) -> list[Told]:
-    here = known(session, interval)
-    lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
-    rest = f"{here.count} in {lasted}" if here.count else "nothing yet"
-    found: list[Told] = [(title("what happened", rest, width), None)]
-    if height >= LOW and here.count:
-        found.append((_heading(width), None))
-    room = max(0, height - len(found))
-    shown = here.running[:room]
-    spare = room - len(shown) - min(len(here.over), room // 2)
-    for alike in shown:
-        found.append((_line(session, interval, alike, width, going=True), alike[0]))
-        if width >= _EVIDENCE and spare > 0:
-            why = [(line, alike[0]) for line in because(alike[0], width, spare)]
-            spare -= len(why)
-            found += why
-    over = here.over[: max(0, height - len(found))]
-    found += [(_line(session, interval, each, width, going=False), each[0]) for each in over]
-    return found
-
-
-def _heading(width: int) -> list[Run]:
-    left = " " * INDENT + f"{'since':<{_CLOCK}}  what"
-    return [(fit(left, width - 8) + "how long"[: max(0, width)], "dim")]
-
-
 def _line(
-    session: Session, interval: Interval, alike: Sequence[Episode], width: int, *, going: bool
+    session: Session, interval: Interval, alike: Sequence[Episode], size: int, *, running: bool
 ) -> list[Run]:
-    """Sign, since when, what and how long; red while it runs, grey once it is over."""
+    """Sign, since when, what and how long; red while it runs, grey once it has ended."""
     first = min(alike, key=lambda e: e.start_ns)
-    key = episode_style.severity(first) if going else "dim"
-    ends_ns = [interval.time_ns if going or e.end_ns is None else e.end_ns for e in alike]
+    style = episode_style.severity(first) if running else "dim"
+    ends_ns = [interval.time_ns if running or e.end_ns is None else e.end_ns for e in alike]
     lasted_ns = max(ends_ns) - first.start_ns
     lasted = length(lasted_ns) if lasted_ns > 0 else ""
-    gap = "  " if width >= _EVIDENCE else " "
-    room = width - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
+    gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
+    room = size - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
     return [
-        (f"{episode_style.sign(first)} ", key),
-        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK}}{gap}", key),
-        *_sentence(session, interval, alike, room, going=going),
-        (f"{gap}{lasted}", key),
+        (f"{episode_style.sign(first)} ", style),
+        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK}}{gap}", style),
+        *(_what(session, interval, alike, room, running=running) if room > 0 else ()),
+        (f"{gap}{lasted}", style),
     ]
 
 
-def _sentence(
-    session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, going: bool
+def _what(
+    session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
 ) -> list[Run]:
-    """What happened in exactly `room` cells: as a sentence, or in a few words if it is too long."""
-    if room <= 0:
-        return []
-    if not going:
-        parts = past_sentences.over(session, alike, room)
-        plain = "text" if episode_style.wrong(alike[0]) else "dim"
-    else:
+    """A sentence in exactly `room` cells; kind, loss and place if it is too long."""
+    wrong = episode_style.wrong(alike[0])
+    if running:
         names = losers(session, alike, interval.tasks)
         parts = sentence(session.topology, alike, names, most=room)
-        plain = "bright" if episode_style.wrong(alike[0]) else "text"
-    red = "alarm" if going and episode_style.wrong(alike[0]) else plain
-    runs = [(foreign(part.text), red if part.role == "lost" else plain) for part in parts]
-    size = sum(len(part) for part, _ in runs)
-    if size <= room:
+        style = "bright" if wrong else "text"
+    else:
+        parts = episode_style.ended_sentence(session, alike, room)
+        style = "text" if wrong else "dim"
+    red = "alarm" if running and wrong else style
+    runs = [(foreign(part.text), red if part.role == "lost" else style) for part in parts]
+    if (size := width(runs)) <= room:
         return [*runs, (" " * (room - size), "text")]
-    return [(fit(_brief(session, alike, room), room), plain)]
-
-
-def _brief(session: Session, alike: Sequence[Episode], room: int) -> str:
-    """Kind, loss and place, as much as fits into `room` cells."""
     worst = max(alike, key=lambda e: e.depth or 0.0)
     if worst.kind == "mark":
-        return foreign(str(worst.evidence.get("label", "")))
+        return [(fit(foreign(str(worst.evidence.get("label", ""))), room), style)]
     cpus = {cpu for episode in alike for cpu in episode.cpus}
     place = where_briefly(session.topology, cpus, worst.cpus[0] if worst.cpus else None)
     kind = STOLEN[0] if group(worst) == STOLEN else worst.kind
     loss = lost(worst)
     much = f"{kind} {loss}" if loss else kind
     tries = (f"{much}, {place}", f"{loss} lost, {place}" if loss else "", f"{kind}, {place}", much)
-    return foreign(next((text for text in tries if 0 < len(text) <= room), kind))
+    brief = next((text for text in tries if 0 < len(text) <= room), kind)
+    return [(fit(foreign(brief), room), style)]
 
 
 def because(
-    episode: Episode, width: int, most: int, indent: int = INDENT + _CLOCK + 2
+    episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK + 2
 ) -> list[list[Run]]:
-    """Cause and evidence in at most `most` lines of `width` cells, each with its name before it; a
+    """Cause and evidence in at most `height` lines of `size` cells, each with its name before it; a
     cut of the evidence is marked."""
     why = cause(episode.kind, episode.cause)
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"
-    told = evidence(episode.cause, episode.evidence)
-    before = " " * indent
-    room = max(1, width - indent - _LABEL)
+    text = evidence(episode.cause, episode.evidence)
+    room = max(1, size - indent - _LABEL)
     pieces = [("cause", why)] if why and episode.cause != "unknown" else []
-    rest = wrapped(foreign(told), room) if told else []
-    left = max(0, most - len(pieces))
+    rest = wrapped(foreign(text), room) if text else []
+    left = max(0, height - len(pieces))
     if len(rest) > left > 0:
         rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)
     pieces += [("" if i else "evidence", piece) for i, piece in enumerate(rest[:left])]
-    return [[(f"{before}{name:<{_LABEL}}", "dim"), (text, "text")] for name, text in pieces[:most]]
+    return [
+        [(f"{'':{indent}}{name:<{_LABEL}}", "dim"), (text, "text")]
+        for name, text in pieces[:height]
+    ]

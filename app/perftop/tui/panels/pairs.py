@@ -1,42 +1,52 @@
-"""Who takes from whom: a pair for each CPU that loses to a neighbour. All text that comes from
-outside is made safe to draw."""
+"""The panel "who loses to whom": a pair for each CPU that loses to a neighbour. The neighbour view
+has the same lines, with more columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
-from perfprobe.frozen import frozen
-from perftop.base.format import length
+from perftop.base.format import length, many, rough, time_of_day
 from perftop.detect.losses import NEIGHBOUR
-from perftop.draw.strips import foreign
+from perftop.draw import columns
+from perftop.draw.columns import Cell, Column, fit, fitted, total_width
+from perftop.draw.strips import Run, foreign
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.panels.panel import INDENT, PanelLine, title
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.choice import Choice
+
+NOBODY = "No CPU is losing time to a neighbour"
+MIN_WIDTH_FOR_WORDS = 72
+"""Width from which there are words between the names: takes 30 % from."""
+MIN_NAME, MAX_NAME = 12, 22
+MIN_EVIDENCE = 30
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Side:
     """One of a pair: a task on a CPU."""
 
     name: str
-    """Name and number of the task; '' if nobody told."""
+    """Name and number of the task, made safe to draw; '' if unknown."""
     cpu: int | None = None
-    """None: it is on no CPU of its own, as the hypervisor."""
+    """None: it has no CPU of its own, like the hypervisor."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Pair:
     sign: str
     taker: Side
     loser: Side
     """The task on the CPU that loses."""
     cpu: int
-    """The CPU that loses; of a loss that is over, the first of them."""
+    """The CPU that loses; of a loss that has ended, the first of them."""
     lost: float
     """Share lost, 0 to 1; NaN if unknown."""
     ipc: float
@@ -45,92 +55,89 @@ class Pair:
     since_ns: int
     cause: str
     why: str
-    """Evidence without names and IPC."""
+    """Evidence without names and IPC, which have columns of their own."""
     inferred: bool
     lasted: str = ""
     """How long the loss lasted; '' if it has not ended."""
 
 
-class Pairs:
-    """Those of one moment. `watching`: the watched job at that moment."""
+# --- pairs of one moment
 
-    def __init__(self, session: Session, interval: Interval, watched_job: WatchedJob) -> None:
-        self._session, self._interval, self._watching = session, interval, watched_job
-        self._sibling = {cpu: core for core in session.cores for cpu in core}
 
-    def running(self, shown: frozenset[int]) -> list[Pair]:
-        """Pairs on these positions of CPUs, the greatest loss first; of equal ones the oldest."""
-        position = self._session.position
-        found = [
-            self._pair(episode, cpu)
-            for episode in self.episodes()
-            for cpu in episode.cpus
-            if position.get(cpu) in shown
-        ]
-        return sorted(found, key=lambda one: (-round(one.lost, 3), one.since_ns, one.cpu))
+def running(
+    session: Session, interval: Interval, watched_job: WatchedJob, shown: frozenset[int]
+) -> list[Pair]:
+    """Pairs on these positions of CPUs, the greatest loss first; of equal ones the oldest.
+    `watching`: the watched job at that moment."""
+    position = session.position
+    found = [
+        _pair(session, interval, watched_job, episode, cpu)
+        for episode in _losses(session, interval)
+        for cpu in episode.cpus
+        if position.get(cpu) in shown
+    ]
+    return sorted(found, key=lambda one: (-round(one.lost, 3), one.since_ns, one.cpu))
 
-    def over(self, shown: frozenset[int]) -> Iterator[Pair]:
-        """Losses that had ended by then, one for each episode, the newest first."""
-        for episode in sorted(self.episodes(ended=True), key=lambda e: -e.start_ns):
-            cpus = [cpu for cpu in episode.cpus if self._session.position.get(cpu) in shown]
-            if cpus:
-                yield self._past(episode, cpus)
 
-    def episodes(self, *, ended: bool = False) -> Iterator[Episode]:
-        """Neighbour episodes that ran at that moment, or that had ended by then."""
-        now_ns = self._interval.time_ns
-        for episode in (*self._session.running, *self._session.ended):
-            over = episode.end_ns is not None and episode.end_ns <= now_ns
-            if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
-                yield episode
+def ended(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
+    """Losses that had ended by then, one for each episode, the newest first."""
+    losses = _losses(session, interval, ended=True)
+    for episode in sorted(losses, key=lambda e: -e.start_ns):
+        cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown]
+        if cpus:
+            evidence = episode.evidence
+            yield Pair(
+                episode_style.sign(episode), _named(evidence, cpus[0]),
+                Side(f"CPU {cpus[0]}{_more(cpus)}"), cpus[0],
+                nan if episode.depth is None else episode.depth,
+                _number(evidence.get("ipc")), _number(evidence.get("ipc_alone")),
+                episode.start_ns, episode.cause, _rest(evidence), episode.confidence != "measured",
+                length((episode.end_ns or 0) - episode.start_ns),
+            )  # fmt: skip
 
-    def _pair(self, episode: Episode, cpu: int) -> Pair:
-        session, interval = self._session, self._interval
-        share = session.neighbours.share(episode, cpu) if interval.seq else None
-        lost = (nan if episode.depth is None else episode.depth) if share is None else share
-        ipc = alone = nan
-        if episode.cause == "sibling":
-            row = session.position[cpu]
-            ipc, alone = float(interval.values["ipc"][row]), ipc_alone(session, interval, row)
-            alone = _number(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
-        elif episode.cause == "memory":
-            ipc = float(interval.values["ipc"][session.position[cpu]])
-            alone = _number(episode.evidence.get("ipc_alone"))
-        return Pair(
-            episode_style.sign(episode), self._taker(episode, cpu), Side(self._runs(cpu), cpu),
-            cpu, lost, ipc, alone, episode.start_ns, episode.cause, _rest(episode.evidence),
-            episode.confidence != "measured",
-        )  # fmt: skip
 
-    def _past(self, episode: Episode, cpus: Sequence[int]) -> Pair:
-        evidence, end_ns = episode.evidence, episode.end_ns or 0
-        more = f" (+{len(cpus) - 1})" if len(cpus) > 1 else ""
-        return Pair(
-            episode_style.sign(episode), _named(evidence, cpus[0]), Side(f"CPU {cpus[0]}{more}"),
-            cpus[0], nan if episode.depth is None else episode.depth,
-            _number(evidence.get("ipc")), _number(evidence.get("ipc_alone")), episode.start_ns,
-            episode.cause, _rest(evidence), episode.confidence != "measured",
-            length(end_ns - episode.start_ns),
-        )  # fmt: skip
+def any_pair(session: Session, interval: Interval) -> bool:
+    """Whether some CPU loses to a neighbour."""
+    return any(True for _ in _losses(session, interval))
 
-    def _taker(self, episode: Episode, cpu: int) -> Side:
-        if episode.cause == "sibling":
-            others = [other for other in self._sibling.get(cpu, []) if other != cpu]
-            for other in others:
-                if name := self._task(other):
-                    return Side(name, other)
-        return _named(episode.evidence, cpu)
 
-    def _runs(self, cpu: int) -> str:
-        """The watched job's threads on this CPU; without any, the interval's task there."""
-        mine = [thread for thread in self._watching.threads.values() if thread.cpu == cpu]
-        if len(mine) > 1:
-            return f"{len(mine)} threads"
-        return foreign(f"{mine[0].comm} {mine[0].tid}") if mine else self._task(cpu)
+def _losses(session: Session, interval: Interval, *, ended: bool = False) -> Iterator[Episode]:
+    """Neighbour episodes that ran at that moment, or that had ended by then."""
+    now_ns = interval.time_ns
+    for episode in (*session.running, *session.ended):
+        over = episode.end_ns is not None and episode.end_ns <= now_ns
+        if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
+            yield episode
 
-    def _task(self, cpu: int) -> str:
-        ran = self._interval.look.on(str(cpu))
+
+def _pair(
+    session: Session, interval: Interval, watched_job: WatchedJob, episode: Episode, cpu: int
+) -> Pair:
+    def task(cpu: int) -> str:
+        ran = interval.look.on(str(cpu))
         return foreign(f"{ran[0].task.comm} {ran[0].task.pid}") if ran else ""
+
+    share = session.neighbours.share(episode, cpu) if interval.seq else None
+    lost = (nan if episode.depth is None else episode.depth) if share is None else share
+    row, ipc, alone = session.position[cpu], nan, nan
+    if episode.cause in {"sibling", "memory"}:
+        ipc = float(interval.values["ipc"][row])
+        alone = ipc_alone(session, interval, row) if episode.cause == "sibling" else nan
+        alone = _number(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
+    taker = _named(episode.evidence, cpu)
+    if episode.cause == "sibling":
+        at = int(session.reader.cores.of_cpu[row])
+        core = session.cores[at] if at >= 0 else []
+        siblings = (Side(task(other), other) for other in core if other != cpu)
+        taker = next((side for side in siblings if side.name), taker)
+    threads = [thread for thread in watched_job.threads.values() if thread.cpu == cpu]
+    loser = f"{len(threads)} threads" if len(threads) > 1 else task(cpu)
+    if len(threads) == 1:
+        loser = foreign(f"{threads[0].comm} {threads[0].tid}")
+    return Pair(
+        episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost, ipc, alone,
+        episode.start_ns, episode.cause, _rest(episode.evidence), episode.confidence != "measured",
+    )  # fmt: skip
 
 
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
@@ -143,21 +150,23 @@ def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")
-    found = [one for one in who or own or () if isinstance(one, TaskOnCpu | CrowdedCpu)]
-    mine = [one for one in found if one.cpu == cpu] or found
-    if not mine:
+    takers = [one for one in who or own or () if isinstance(one, TaskOnCpu | CrowdedCpu)]
+    takers = [one for one in takers if one.cpu == cpu] or takers
+    if not takers:
         return Side("")
-    more = f" (+{len(mine) - 1})" if len(mine) > 1 else ""
-    first = mine[0]
+    first = takers[0]
     if isinstance(first, CrowdedCpu):
         return Side(f"itself: {first.threads} threads", first.cpu)
-    return Side(foreign(f"{first.comm} {first.pid}{more}"), first.cpu)
+    return Side(foreign(f"{first.comm} {first.pid}{_more(takers)}"), first.cpu)
+
+
+def _more(found: Sequence[object]) -> str:
+    return f" (+{len(found) - 1})" if len(found) > 1 else ""
 
 
 def _rest(evidence: Mapping[str, Any]) -> str:
-    """Evidence without names and IPC, which have columns of their own."""
-    plain = {"who", "self", "ipc", "ipc_alone"}
-    rest = {key: value for key, value in evidence.items() if key not in plain}
+    columns = {"who", "self", "ipc", "ipc_alone"}
+    rest = {key: value for key, value in evidence.items() if key not in columns}
     return foreign(
         " · ".join(evidence_piece(key, value) for key, value in evidence_json(rest).items())
     )
@@ -165,3 +174,76 @@ def _rest(evidence: Mapping[str, Any]) -> str:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else nan
+
+
+# --- lines
+
+
+def pair_columns(width: int, *, since: bool) -> list[Column]:
+    """The columns that fit; names take the spare cells, then evidence. `since`: also when it began,
+    why, and the evidence."""
+    words = width >= MIN_WIDTH_FOR_WORDS
+
+    def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
+        return Column(key, heading, size, left=True, gap=0, rank=rank)
+
+    found = fitted([
+        column("sign", "", INDENT),
+        column("taker", "who takes", MIN_NAME), column("taker cpu", "", 8, rank=1),
+        *([column("takes", "lost", 12), column("from", "", 6)] if words else
+          [column("lost", "lost", 6)]),
+        column("loser", "who loses", MIN_NAME), column("loser cpu", "", 8, rank=1),
+        column("ipc", "IPC", 22, rank=3),
+        *([column("since", "since", 10, rank=2), column("cause", "cause", 12, rank=4)] if since
+          else []),
+    ], width)  # fmt: skip
+    # Both names are equally wide.
+    name = min(MAX_NAME, MIN_NAME + max(0, width - total_width(found)) // 2)
+    found = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in found]
+    spare = width - total_width(found)
+    if since and spare >= MIN_EVIDENCE:
+        found.append(column("why", "evidence", spare))
+    return found
+
+
+def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:
+    """One pair: who takes how much from whom; red while it lasts."""
+    over = bool(pair.lasted)
+    text, red, bold = ("dim",) * 3 if over else ("text", "alarm", "bright")
+    share = "" if isnan(pair.lost) else rough(pair.lost)
+    why = [f"for {pair.lasted}" if over else "", "inferred" if pair.inferred else "", pair.why]
+    ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", text), (", alone ", "dim"),
+                      (f"{pair.alone:.2f}", text)]  # fmt: skip
+    cells: dict[str, Cell] = {
+        "sign": (pair.sign, red),
+        "takes": [("took  " if over else "takes ", "dim"), (share, red)],
+        "lost": (share, red),
+        "from": ("from", "dim"),
+        "ipc": [] if isnan(pair.ipc) or isnan(pair.alone) else ipc,
+        "since": (since, "dim"),
+        "cause": (pair.cause, text),
+        "why": (" · ".join(filter(None, why)), "dim"),
+    }
+    names = {column.key: column.width - 1 for column in shown}
+    for key, side, style in (("taker", pair.taker, text), ("loser", pair.loser, bold)):
+        cells[key] = (fit(side.name, names[key]), style) if side.name else ("–", "faint")
+        cells[f"{key} cpu"] = ("" if side.cpu is None else f"CPU {side.cpu}", "dim")
+    return columns.line(shown, [cells[column.key] for column in shown])
+
+
+def lines(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    pairs = running(session, interval, session.neighbours.watched_job, frozenset(session.shown))
+    if not pairs:
+        nobody: list[Run] = [(f"{' ' * INDENT}{NOBODY}", "dim")]
+        return [(title("who loses to whom", "", width), None), (nobody, None)]
+    shown = min(len(pairs), max(0, height - 1))
+    rest = f"{shown} of {many(len(pairs), 'pair')}" if shown < len(pairs) else many(shown, "pair")
+    link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
+    cells = pair_columns(width, since=False)
+    return [
+        (title("who loses to whom", rest, width, link), None),
+        *((pair_line(one, cells, time_of_day(session.unix(one.since_ns))), one.cpu)
+          for one in pairs[:shown]),
+    ]  # fmt: skip

@@ -1,24 +1,37 @@
-"""A row of panels side by side, and what a click on it means."""
+"""Panels side by side: who runs or who loses to whom, what happened, the selected core. A view
+fills with them the lines that it leaves at the bottom of the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import ClassVar, Literal
 
-from perfprobe.frozen import frozen
-from perftop.draw.strips import Run
-from perftop.model.episode import Episode
+from perftop.draw.strips import BLANK, Line, Run, merged
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import happened, losses, selected, who
-from perftop.tui.panels.panel import beside, divided, panel_at
+from perftop.tui.panels import happened, pairs, selected, tasks
+from perftop.tui.panels.panel import MIN_HEIGHT, PanelLine, Target
+from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 
 Kind = Literal["who", "happened", "selected", "losses"]
+PANELS: dict[Kind, Callable[[Session, Interval, Choice, int, int], list[PanelLine]]] = {
+    "who": tasks.lines, "happened": happened.lines, "selected": selected.lines,
+    "losses": pairs.lines,
+}  # fmt: skip
+GAP = 3
+"""Cells between two panels."""
+MARGIN = 1
+"""Cells left and right of a row of panels."""
+MIN_WIDTH_OF_THREE = 200
+"""Width from which there are three panels."""
+_SHARES = {2: (5, 4), 3: (5, 6, 4)}
+"""Widths in proportion to each other, by the number of panels."""
 
 
-@frozen
+@dataclass
 class PanelRow:
     """Panels on a screen of `width` cells; `kinds` have widths in proportion to `shares`."""
 
@@ -26,33 +39,91 @@ class PanelRow:
     shares: tuple[int, ...]
     width: int
     height: int
-
-    @property
-    def widths(self) -> list[int]:
-        return divided(self.width, self.shares)
+    _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
+    """The cells of each panel, and the targets of its lines, as drawn last."""
 
     def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
-        made: dict[Kind, Callable[[Session, Interval, int, int], list[list[Run]]]] = {
-            "who": who.lines, "happened": happened.lines, "losses": losses.lines,
-            "selected": partial(selected.lines, cpu=choice.cpu, units=choice.units),
-        }  # fmt: skip
-        found = [
-            made[kind](session, interval, size, self.height)
-            for kind, size in zip(self.kinds, self.widths, strict=True)
-        ]
-        return beside(found)
+        room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
+        ends = [0, *(room * so_far // sum(self.shares) for so_far in accumulate(self.shares))]
+        lines: list[list[Run]] = [[] for _ in range(self.height)]
+        self._targets = []
+        x = MARGIN
+        for i, kind in enumerate(self.kinds):
+            size = ends[i + 1] - ends[i]
+            panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
+            drawn = [merged(runs, size) for runs, _ in panel]
+            drawn += [[(" " * size, "text")]] * (self.height - len(panel))
+            panel += [([], None)] * (self.height - len(panel))
+            for line, runs in zip(lines, drawn, strict=True):
+                line += [(" " * (GAP if i else MARGIN), "text"), *runs]
+            self._targets.append((range(x, x + size), [target for _, target in panel]))
+            x += size + GAP
+        return [[*line, (" " * MARGIN, "text")] for line in lines]
 
-    def target(self, session: Session, interval: Interval, x: int, y: int) -> Episode | int | None:
-        """What stands at column `x` of line `y`: an episode, or a task or a loss by its CPU."""
-        at = panel_at(x, self.widths)
-        if at is None or not 0 <= y < self.height:
+    def target(self, x: int, y: int) -> Target:
+        """The target at column `x` of line `y`."""
+        if 0 <= y < self.height:
+            for cells, targets in self._targets:
+                if x in cells:
+                    return targets[y]
+        return None
+
+
+class Paneled(Canvas):
+    """A view with panels below its lines. It provides `begin`, which is called where the machine or
+    the filter is another, and `read`, which sets `heads`, `count` and `feet` from the interval."""
+
+    OWN_PANEL: ClassVar[Kind | None] = None
+    """The panel that would repeat what the view itself shows; it is left out."""
+    _drawn: PanelRow | None = None
+
+    def show(self, session: Session, interval: Interval) -> None:
+        if self.settle(session, interval):
+            self.begin(session)
+            self.lay_out()
+            return
+        self.read()
+        self.paint()
+
+    def begin(self, session: Session) -> None:
+        """Prepares for another machine or filter; there may be no size yet."""
+
+    def read(self) -> None:
+        """Makes the lines from the interval."""
+
+    def build(self) -> None:
+        self.read()
+        self.redraw()
+
+    @property
+    def spare(self) -> int:
+        """Lines below those that scroll, where they all fit; none on a bare screen."""
+        return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
+
+    def panels(self, room: int, gap: int = 1) -> list[Line]:
+        """`room` lines, of which the first `gap` are empty; all are where there is no room for
+        panels."""
+        height = room - gap
+        if height < MIN_HEIGHT:
+            self._drawn = None
+            return [BLANK] * room
+        width = self.size.width
+        first: Kind = "who"
+        # Where there are losses, they replace the tasks on a low row.
+        if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
+            first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
+        every: tuple[Kind, ...] = (first, "happened", "selected")
+        count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
+        kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
+        return [BLANK] * gap + self.drawn(PanelRow(kinds, _SHARES[len(kinds)], width, height))
+
+    def drawn(self, row: PanelRow) -> list[Line]:
+        """The lines of these panels, in which clicks are looked up from now on."""
+        self._drawn = row
+        return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
+
+    def target(self, x: int, y: int) -> Target:
+        row = self._drawn
+        if row is None or not 0 < y <= row.height:
             return None
-        match self.kinds[at]:
-            case "who":
-                return who.cpus(session, interval, self.height)[y]
-            case "happened":
-                return happened.episodes(session, interval, self.widths[at], self.height)[y]
-            case "losses":
-                return losses.cpus(session, interval, self.height)[y]
-            case "selected":
-                return None
+        return row.target(x, row.height - y)

@@ -1,26 +1,24 @@
-"""The panel with the numbers of the selected core, a column a CPU."""
+"""The panel with the numbers of the selected core, a column for each CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isnan
 
-from perftop.base.format import ClockUnit
-from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
+from perftop.draw.columns import AT_REST, Column, fit
+from perftop.draw.strips import QUIET, Run, foreign
 from perftop.model.episode import Episode
-from perftop.model.numbers import Number
-from perftop.session import values as columns
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted
 from perftop.tui.panels.pairs import ipc_alone
-from perftop.tui.panels.panel import INDENT, sized, title
-from perftop.tui.shared import episode_style, trouble
-from perftop.tui.shared.fields import clock_of
+from perftop.tui.panels.panel import INDENT, PanelLine, title
+from perftop.tui.shared import episode_style
+from perftop.tui.shared import row_episodes as trouble
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.fields import clock_of, placed
 
-_NAME = 18
-"""Cells of the names of the numbers."""
-_UNIT = 4
+_NAME, _UNIT = 18, 4
+"""Cells of the names and the units of the numbers."""
 _VALUE = 7, 12
 """Minimum and maximum cells of a CPU's column."""
 _ROWS = (
@@ -33,30 +31,54 @@ _ROWS = (
 
 
 def lines(
-    session: Session, interval: Interval, width: int, height: int,
-    *, cpu: int | None, units: str = "GHz",
-) -> list[list[Run]]:  # fmt: skip
-    """The panel of the core of `cpu`, exactly `width` cells by `height` lines."""
-    core = next((core for core in session.cores if cpu in core), [])
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    core = next((core for core in session.cores if choice.cpu in core), [])
     if not core:
-        return sized([title("no core", "selected", width)], width, height)
-    room = max(1, (width - INDENT - _NAME - _UNIT) // _VALUE[0])
-    cpus = core if len(core) <= room else [cpu] if cpu is not None else core[:1]
-    size = max(1, min(_VALUE[1], (width - INDENT - _NAME - _UNIT) // len(cpus)))
-    clock, signs = clock_of(session, units), _signs(session, interval, cpus)
-    found = [title(_name(session, core), "selected", width), _heading(cpus, size)]
-    found += [
-        _row(session, interval, key, name, cpus, size, clock, signs)
-        for key, name in (*_ROWS, *_events(session))
-        if _known(session, key)
+        return [(title("no core", "selected", width), None)]
+    room = width - INDENT - _NAME - _UNIT
+    cpus = core if len(core) <= max(1, room // _VALUE[0]) else [c for c in core if c == choice.cpu]
+    size = max(1, min(_VALUE[1], room // len(cpus)))
+    headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
+    lost = _lost(session, interval, cpus)
+    events = session.evaluator.registry.events.items()
+    rows = [*_ROWS, *((key, fit(metric.label, _NAME - 1).rstrip()) for key, metric in events)]
+    clock = clock_of(session, choice.units)
+    found: list[list[Run]] = [
+        title(_name(session, core), "selected", width),
+        [(" " * (INDENT + _NAME) + headings, "dim")],
     ]
-    return sized(found, width, height)
+    for key, name in rows:
+        if not _counted(session, key):
+            continue
+        episode = lost.get(key)
+        red = set(episode.cpus) if episode is not None else set()
+        sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
+        if key == "runs":
+            spare = _NAME - len(name)  # the first task may begin right after the name
+            cells = [_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)]
+            cells = [(text, "alarm" if cpu in red and style == "text" else style)
+                     for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
+            found.append([sign, (name, "text"), *cells])
+            continue
+        number = session.evaluator.metrics.get(key)
+        column, unit = Column(key, name, size, digits=2), ""
+        if number is not None:
+            column = placed(number, clock, size)
+            unit = "/s" if number.rate else number.unit_name(clock)
+        cells = [*_cells(session, interval, column, cpus, red)]
+        found.append([sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")])
+    return [(line, None) for line in found]
 
 
-def _events(session: Session) -> Iterator[tuple[str, str]]:
-    """Chosen events, and what they are called here."""
-    for key, metric in session.evaluator.registry.events.items():
-        yield key, fit(metric.label, _NAME - 1).rstrip()
+def _lost(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+    """The worst running episode by the number that it makes worse."""
+    found: dict[str, Episode] = {}
+    for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
+        key = trouble.number(episode)
+        if key and episode_style.wrong(episode) and not set(cpus).isdisjoint(episode.cpus):
+            found.setdefault(key, episode)
+    return found
 
 
 def _name(session: Session, core: list[int]) -> str:
@@ -67,11 +89,8 @@ def _name(session: Session, core: list[int]) -> str:
     return f"core {row.package}:{row.core}" if several else f"core {row.core}"
 
 
-def _heading(cpus: list[int], size: int) -> list[Run]:
-    return [(" " * (INDENT + _NAME) + "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus), "dim")]
-
-
-def _known(session: Session, key: str) -> bool:
+def _counted(session: Session, key: str) -> bool:
+    """Whether this stream can have the number."""
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
@@ -81,99 +100,45 @@ def _known(session: Session, key: str) -> bool:
     return bool(session.evaluator.chosen[key])
 
 
-def _signs(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
-    """The worst running episode by the number that it makes worse."""
-    found: dict[str, Episode] = {}
-    mine = set(cpus)
-    going = episode_style.during(session, interval)
-    for episode in sorted(going, key=episode_style.rank):
-        key = trouble.number(episode)
-        if key and episode_style.wrong(episode) and not mine.isdisjoint(episode.cpus):
-            found.setdefault(key, episode)
-    return found
-
-
-def _row(
-    session: Session, interval: Interval, key: str, name: str, cpus: list[int], size: int,
-    clock: ClockUnit, signs: dict[str, Episode],
-) -> list[Run]:  # fmt: skip
-    lost = signs.get(key)
-    sign: Run = (f"{episode_style.sign(lost)} ", "alarm") if lost else ("  ", "text")
-    mine = set(lost.cpus) if lost is not None else set()
-    if key == "runs":
-        room = _NAME - len(name)  # the first task may begin close behind the name
-        cells = [
-            _task(interval, cpu, size + (0 if i else room), lost=cpu in mine)
-            for i, cpu in enumerate(cpus)
-        ]
-        return [sign, (name, "text"), *cells]
-    metric = session.evaluator.metrics.get(key)
-    if metric is None:
-        cells, unit = [_alone(session, interval, cpu, size, lost=cpu in mine) for cpu in cpus], ""
-    else:
-        cells = [*_cells(session, interval, metric, cpus, size, clock, mine)]
-        unit = "/s" if metric.rate else metric.unit_name(clock)
-    return [sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")]
-
-
-def _task(interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
+def _task(interval: Interval, cpu: int, size: int) -> Run:
+    """The task that ran most on the CPU."""
     ran = interval.look.on(str(cpu))
     if not ran:
-        return f"{theme.NEITHER:>{size}}", "faint"
+        return f"{AT_REST:>{size}}", "faint"
     pid = f" {ran[0].task.pid}"
     comm = foreign(ran[0].task.comm)
     room = max(1, size - 1 - len(pid))
-    return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "alarm" if lost else "text"
+    return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
 
 
 def _cells(
-    session: Session, interval: Interval, metric: Number, cpus: list[int], size: int,
-    clock: ClockUnit, hit: set[int],
-) -> Iterator[Run]:  # fmt: skip
-    """A metric of each CPU; red on those that are `hit`."""
-    values, doubts = interval.values[metric.key], columns.doubted(metric.key, session, interval)
-    scale, digits = metric.scale(clock)
+    session: Session, interval: Interval, column: Column, cpus: list[int], red: set[int]
+) -> Iterator[Run]:
+    """A number of each CPU; red on those that lose some of it."""
+    key, number = column.key, column.shows
+    doubts, shares = doubted(key, session, interval), interval.shares.get(key)
     for cpu in cpus:
         row = session.position[cpu]
-        value = float(values[row])
-        if not interval.online[row]:
-            yield _off(size)
-        elif metric.of_running and interval.resting[row]:
-            yield at_rest(size)
-        elif isnan(value):
-            yield _unknown(size)
+        if number is None:
+            value = _ipc_alone(session, interval, cpu)
         else:
-            quiet = metric.unit == "ratio" and value < QUIET
-            style = "alarm" if cpu in hit else "dim" if quiet else "text"
-            told: Run = f"{value * scale:>{size}.{digits}f}", style
-            if metric.rate:
-                told = rate(value, size, style)
-                if metric.key in interval.shares and interval.shares[metric.key][row] < ALWAYS:
-                    told = estimated(told)
-            yield doubted(told) if doubts[row] else told
-
-
-def _off(size: int) -> Run:
-    return f"{'off':>{size}}", "dim"
-
-
-def _unknown(size: int) -> Run:
-    return f"{'–':>{size}}", "faint"
-
-
-def _alone(session: Session, interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
-    """The IPC without the sibling."""
-    row = session.position[cpu]
-    if not interval.online[row]:
-        return _off(size)
-    value = _ipc_alone(session, interval, cpu)
-    return _unknown(size) if isnan(value) else (f"{value:>{size}.2f}", "alarm" if lost else "text")
+            value = float(interval.values[key][row])
+        quiet = number is not None and number.unit == "ratio" and value < QUIET
+        text, style = column.cell(
+            value,
+            "alarm" if cpu in red else "dim" if quiet else "text",
+            online=bool(interval.online[row]),
+            resting=number is not None and number.of_running and bool(interval.resting[row]),
+            doubted=bool(doubts[row]),
+            estimated=shares is not None and shares[row] < ALWAYS,
+        )
+        yield column.place(text), style
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """What a loss of that moment says of it, as the alert does; else what is known of the CPU."""
+    """The IPC without the sibling: as a loss of that moment has it, else what is known now."""
     for episode in episode_style.during(session, interval):
-        told = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
-        if isinstance(told, int | float):
-            return float(told)
+        alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
+        if isinstance(alone, int | float):
+            return float(alone)
     return ipc_alone(session, interval, session.position[cpu])

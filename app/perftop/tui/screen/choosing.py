@@ -13,7 +13,7 @@ from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
 
 if TYPE_CHECKING:
-    from perftop.tui.episodes.episode_list import Episodes
+    from perftop.tui.views.episodes import Episodes
 
 
 class Choosing(Direct, metaclass=Abstract):

@@ -164,7 +164,7 @@ class Monitor(Paned):
         await self.action_open()
 
     async def on_canvas_told(self, message: Canvas.Told) -> None:
-        from perftop.tui.episodes.episode_list import Episodes
+        from perftop.tui.views.episodes import Episodes
 
         await self.action_view("episodes")
         if isinstance(self.view, Episodes):

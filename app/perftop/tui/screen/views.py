@@ -16,15 +16,15 @@ def view(name: str, choice: Choice) -> Canvas:
         case "overview":
             from perftop.tui.overview.overview import Overview as made  # noqa: N813
         case "heat":
-            from perftop.tui.heat.heat_map import HeatMap as made  # noqa: N813
+            from perftop.tui.views.heat_map import HeatMap as made  # noqa: N813
         case "time":
-            from perftop.tui.timeline.timeline import Past as made  # noqa: N813
+            from perftop.tui.views.timeline import Timeline as made  # noqa: N813
         case "table":
-            from perftop.tui.table.table import Table as made  # noqa: N813
+            from perftop.tui.views.table import Table as made  # noqa: N813
         case "episodes":
-            from perftop.tui.episodes.episode_list import Episodes as made  # noqa: N813
+            from perftop.tui.views.episodes import Episodes as made  # noqa: N813
         case "neighbours":
-            from perftop.tui.neighbours.neighbour_view import Neighbours as made  # noqa: N813
+            from perftop.tui.views.neighbours import Neighbours as made  # noqa: N813
         case _:
             from perftop.tui.core_page.core_page import CorePage as made  # noqa: N813
     return made(choice, id=name)

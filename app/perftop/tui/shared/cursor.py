@@ -1,4 +1,5 @@
-"""A canvas with a cursor that moves up and down from core to core and scrolls into view."""
+"""A canvas with a cursor that moves up and down from one thing to the next, such as cores, and
+scrolls into view. Other views select the core that it is on."""
 
 from __future__ import annotations
 
@@ -15,25 +16,33 @@ from perftop.tui.shared.keys import bindings
 class Cursor(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
 
+    _selected: object = None
+    """Identity of what the cursor was put on."""
+
     @abstractmethod
     def cpu(self, y: int) -> int | None:
         """The first CPU of the core that line `y` belongs to; None for headings."""
 
+    def identity(self, y: int) -> object:
+        """What line `y` shows, whatever its numbers are; None for headings."""
+        return self.cpu(y)
+
     def _at(self) -> int:
-        """The line of the selected core."""
-        chosen = self.choice.cpu
-        return next((y for y in range(self.count) if self.cpu(y) == chosen), 0)
+        """The line under the cursor: that of the selected thing, else the first of its core."""
+        lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
+        same = (y for y in lines if self.identity(y) == self._selected)
+        return next(same, lines[0] if lines else 0)
 
     def choose(self, y: int, towards: int = 1) -> None:
-        """Selects the core at this line, else the next one in direction `towards`, else the next
-        one in the other direction."""
+        """Selects what is at this line, else the next thing in direction `towards`, else in the
+        other direction."""
         first = max(0, min(self.count - 1, y))
         for step in (towards, -towards):
             y = first
-            while 0 <= y < self.count and self.cpu(y) is None:
+            while 0 <= y < self.count and self.identity(y) is None:
                 y += step
             if 0 <= y < self.count:
-                self.choice.cpu = self.cpu(y)
+                self._selected, self.choice.cpu = self.identity(y), self.cpu(y)
                 self.chosen()
                 return
 
@@ -50,7 +59,8 @@ class Cursor(Canvas):
 
     def action_move(self, by: int) -> None:
         y = self._at()
-        while 0 <= y < self.count and self.cpu(y) in {None, self.choice.cpu}:
+        here = self.identity(y) if y < self.count and self.cpu(y) == self.choice.cpu else None
+        while 0 <= y < self.count and self.identity(y) in {None, here}:
             y += by
         if 0 <= y < self.count:
             self.choose(y, by)

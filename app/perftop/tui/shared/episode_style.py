@@ -1,50 +1,70 @@
-"""The look of an episode in all views: its rank among others, sign, severity and cause."""
+"""How episodes are drawn in all views, which of them run, and their sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from perftop.draw import theme
 from perftop.draw.strips import foreign
-from perftop.output.sentences import STOLEN, cause, evidence, group
+from perftop.model.kinds import KINDS, kind_of
+from perftop.output.sentences import MAX_SENTENCE, STOLEN, Part, cause, evidence, group, sentence
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-_RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
-_WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}
-"""Kinds of episodes that mean something is wrong."""
+_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
+_MAX_SENTENCES = 256
+"""More than any screen shows."""
+_SENTENCES: WeakKeyDictionary[Session, dict[tuple[int, ...], tuple[list[Episode], list[Part]]]]
+_SENTENCES = WeakKeyDictionary()
+"""By session, sentences by the ids of their episodes and the length. The episodes are kept with
+them, so that no other object gets their ids."""
 
 
 def rank(episode: Episode) -> tuple[int, int]:
+    """Sort key: the worst kind first, then the oldest."""
     return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
 
 
 def wrong(episode: Episode) -> bool:
     """Whether its kind means that something is wrong."""
-    return episode.kind in _WRONG
+    return kind_of(episode).wrong
 
 
 def severity(episode: Episode, *, over: bool = False) -> str:
-    """The style for how bad it is; an episode that is over has no alarm or warning style."""
+    """The style for how bad it is; an episode that is `over` has no alarm or warning style."""
     if over:
         return "over" if wrong(episode) else "dim"
     return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
 
 
 def sign(episode: Episode) -> str:
-    """The sign of its kind; what the hypervisor takes has one sign, whoever tells it."""
-    if group(episode) == STOLEN:
-        return theme.STEAL
-    return theme.EPISODES.get(episode.kind, "│")
+    """The sign of its kind; steal has one sign, whichever detector found it."""
+    return KINDS["steal"].sign if group(episode) == STOLEN else kind_of(episode).sign
 
 
 def because(episode: Episode) -> str:
     """Its cause and the evidence for it."""
     parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
     return foreign(" · ".join(part for part in parts if part))
+
+
+def ended_sentence(
+    session: Session, episodes: Sequence[Episode], most: int = MAX_SENTENCE
+) -> list[Part]:
+    """`sentence` of episodes that have ended. It is kept, as nothing changes such an episode and
+    the newest are drawn at each refresh, in several places."""
+    kept = _SENTENCES.setdefault(session, {})
+    key = (most, *map(id, episodes))
+    if key not in kept:
+        if len(kept) >= _MAX_SENTENCES:
+            kept.clear()
+        parts = sentence(session.topology, episodes, over=True, most=most)
+        kept[key] = [*episodes], parts
+    return kept[key][1]
 
 
 def going(episode: Episode, now_ns: int) -> bool:

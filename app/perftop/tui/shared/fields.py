@@ -4,22 +4,23 @@ and the SMT states of its core."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
+from perftop.draw import columns
 from perftop.draw.theme import HEAT
 from perftop.model.numbers import PER_KI, Number
 from perftop.session.session import Session
 from perftop.session.values import by_key
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
-"""Keys of the first fields, in this order; the others follow."""
+"""Keys of the fields that come first, in this order."""
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Ends of the scale of a small share. The lowest keeps noise dark; there are few, so that the scale
-seldom changes."""
+"""Upper ends of the scale of a small share. The lowest keeps noise dark; they are few, so that the
+scale seldom changes."""
 _STEP = {"Hz": 2e8, "1": 0.5}
 """Steps to which the ends of a scale are rounded, by unit."""
 _SLACK = 2.5
@@ -43,7 +44,16 @@ def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
-@frozen
+def placed(number: Number, clock: ClockUnit, width: int) -> columns.Number:
+    """The number as a column of a table."""
+    scale, digits = number.scale(clock)
+    return columns.Number(
+        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
+        shows=number,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Maps values to steps of the heat ramp."""
 
@@ -70,8 +80,8 @@ def fields(session: Session) -> list[Number]:
         known += ["both", "neither"]
     first = [key for key in _FIRST if key in known]
     keys = first + [key for key in known if key not in first]
-    columns = by_key(session)
-    return [columns[key] for key in keys]
+    known_columns = by_key(session)
+    return [known_columns[key] for key in keys]
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
@@ -90,8 +100,8 @@ def _end(top: float) -> float:
 def scale(field: Number, values: Floats, before: Scale | None = None) -> Scale:
     """A scale that shows differences between CPUs: shares from 0, clocks from the slowest to the
     fastest one. `before`, the scale in use, is kept while it still fits."""
-    there = values[np.isfinite(values)]
-    least, top = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
+    known = values[np.isfinite(values)]
+    least, top = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     if field.unit == "ratio":
         high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
         fresh = Scale(0.0, high)

@@ -1,26 +1,25 @@
-"""One table with every key of the screen: bindings, help, the config file and the last line of the
-screen are made from it. Plain data; only the making of bindings imports Textual."""
+"""One table of all keys of the screen, from which bindings, help, the config file and the last line
+of the screen are made. Plain data; only `bound` and `canonical` import Textual."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from perfprobe.frozen import frozen
 
 if TYPE_CHECKING:
     from textual.binding import Binding
 
 Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
                 "chooser", "prompt", "output", "fleet"]  # fmt: skip
-"""Where a key works: in the whole app, in the app on a recording, in all views, in views whose
-cursor moves up and down (rows), or in one view; in all lists, in lists with several choices, in the
-prompt; in a command's output while it fills the screen; on the fleet's screen, where keys of other
-places work too (FLEET)."""
+"""Where a key works: in the whole app, in the app on a recording (replay), in all views (monitor),
+in views whose cursor moves up and down (rows), in one view; in all lists (menu), in lists with
+several choices (chooser), in the prompt; in a command's output while it fills the screen; on the
+fleet's screen, where keys of other places work too (FLEET)."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Key:
     id: str
     place: Place
@@ -37,36 +36,36 @@ class Key:
 KEYS: tuple[Key, ...] = (
     Key("quit", "app", "q,f10", "quit", "quit", "Quit"),
     Key("interrupt", "app", "ctrl+c", "interrupt", "quit",
-        "Quit; a command that runs is interrupted instead", priority=True),
+        "Quit; while a command runs, interrupt it instead", priority=True),
     Key("pause", "app", "space", "pause", "pause",
-        "Numbers stand still; live, sampling and history go on"),
+        "Freeze the display; recording of history continues"),
     Key("longer", "app", "plus", "interval(1)", "longer",
         "Longer interval: what one step of the numbers covers"),
     Key("shorter", "app", "minus", "interval(-1)", "shorter",
         "Shorter interval, down to the sampling interval"),
-    Key("usual", "app", "equals_sign", "interval(0)", "usual", "The interval it was started with"),
+    Key("usual", "app", "equals_sign", "interval(0)", "reset", "Reset the interval"),
     Key("record", "app", "R", "record", "record",
-        "Record to a file here, with the history kept so far; stop that"),
+        "Start or stop recording to a file in this directory, history included"),
     Key("theme", "app", "T", "theme", "theme", "Next theme"),
     Key("palette", "app", "colon,ctrl+p", "command_palette", "commands", "Command palette"),
-    Key("redraw", "app", "ctrl+l", "redraw", "draw anew",
-        "Draw the screen anew, if something else has written over it"),
+    Key("redraw", "app", "ctrl+l", "redraw", "redraw",
+        "Redraw the screen if another program has written over it"),
     Key("suspend", "app", "ctrl+z", "suspend_process", "suspend",
-        "Into the background; fg brings it back", priority=True),
+        "Suspend (fg to return)", priority=True),
 
     Key("faster", "replay", "right_curly_bracket", "speed(1)", "faster",
         "Play faster, up to as fast as the file can be read"),
     Key("slower", "replay", "left_curly_bracket", "speed(-1)", "slower", "Play slower"),
     Key("begin", "replay", "0,ctrl+home", "begin", "start",
-        "To the start of the recording"),
+        "Go to the start of the recording"),
     Key("finish", "replay", "dollar_sign,ctrl+end", "finish", "end",
-        "To the end of the recording"),
+        "Go to the end of the recording"),
 
     Key("help", "monitor", "question_mark,h,f1", "help", "help",
         "Keys, shapes and what every number means"),
-    Key("overview", "monitor", "1", "view('overview')", "overview", "Overview: a row a core"),
-    Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell a core"),
-    Key("time", "monitor", "3", "view('time')", "time", "Time: the past of every CPU"),
+    Key("overview", "monitor", "1", "view('overview')", "overview", "Overview: a row per core"),
+    Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell per core"),
+    Key("time", "monitor", "3", "view('time')", "time", "Time: the history of every CPU"),
     Key("table", "monitor", "4", "view('table')", "table", "Table: every number of every CPU"),
     Key("episodes", "monitor", "5", "view('episodes')", "episodes",
         "Episodes: what happened, where and why"),
@@ -74,18 +73,18 @@ KEYS: tuple[Key, ...] = (
         "Neighbours: who loses to whom"),
     Key("next_view", "monitor", "tab", "turn(1)", "next view", "Next view"),
     Key("previous_view", "monitor", "shift+tab", "turn(-1)", "previous view", "Previous view"),
-    Key("open", "monitor", "enter", "open", "core", "The selected core on a page of its own"),
-    Key("back", "monitor", "escape", "back", "back", "Back: from a core, then from a filter"),
+    Key("open", "monitor", "enter", "open", "core", "Open the page of the selected core"),
+    Key("back", "monitor", "escape", "back", "back", "Back: leave a core, then a filter"),
     Key("filter", "monitor", "slash,f4", "filter", "filter", "Show only CPUs that match"),
     Key("clear", "monitor", "backslash", "clear", "all", "Show all CPUs again"),
-    Key("sort", "monitor", "s,f6", "sort_menu", "sort", "Choose what rows are sorted by"),
+    Key("sort", "monitor", "s,f6", "sort_menu", "sort", "Choose the column to sort by"),
     Key("order", "monitor", "o", "order", "order",
         "Order of rows: topology, CPU number, worst first"),
     Key("reverse", "monitor", "r", "reverse", "reverse", "Reverse the order"),
     Key("metric", "monitor", "v", "metric(1)", "metric",
         "Next metric of the heat map and of the time view"),
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
-    Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz, or as a share of base"),
+    Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
     Key("step_back", "app", "left,comma", "step(-1)", "back", "One sample back (pauses)"),
     Key("step_on", "app", "right,full_stop", "step(1)", "on", "One sample on"),
     Key("leap_back", "app", "shift+left", "leap(-10)", "10 s back",
@@ -93,18 +92,18 @@ KEYS: tuple[Key, ...] = (
     Key("leap_on", "app", "shift+right", "leap(10)", "10 s on",
         "Ten seconds on"),
     Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
-    Key("mark", "monitor", "m", "mark", "mark", "Name this moment"),
+    Key("mark", "monitor", "m", "mark", "mark", "Mark this moment with a name"),
     Key("next_episode", "monitor", "n", "episode(1)", "next episode",
-        "To the next episode"),
-    Key("previous_episode", "monitor", "N", "episode(-1)", "episode before",
-        "To the episode before this moment"),
+        "Go to the next episode"),
+    Key("previous_episode", "monitor", "N", "episode(-1)", "previous episode",
+        "Go to the previous episode"),
     Key("narrower", "monitor", "left_square_bracket", "window(-1)", "shorter window",
-        "Less time on time axes"),
+        "Show less time on time axes"),
     Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
-        "More time on time axes"),
+        "Show more time on time axes"),
 
     Key("output", "monitor", "O", "output", "output",
-        "What the command prints: whole, hidden, below the view"),
+        "Output of the command: full screen, hidden, below the view"),
 
     Key("up", "rows", "up,k", "move(-1)", "up", "One row up"),
     Key("down", "rows", "down,j", "move(1)", "down", "One row down"),
@@ -113,7 +112,7 @@ KEYS: tuple[Key, ...] = (
     Key("first", "rows", "home,g", "end(-1)", "first", "First row"),
     Key("last", "rows", "end,G", "end(1)", "last", "Last row"),
     Key("fold", "rows", "t", "fold", "fold",
-        "Packages as single lines: where needed, never, always (overview)"),
+        "Fold packages into single lines: if needed, never, always (overview)"),
 
     Key("heat_up", "heat", "up,k", "cell(0,-1)", "up", "One cell up"),
     Key("heat_down", "heat", "down,j", "cell(0,1)", "down", "One cell down"),
@@ -123,47 +122,47 @@ KEYS: tuple[Key, ...] = (
     Key("heat_last", "heat", "end,G", "end(1)", "last", "Last core"),
     Key("heat_page_up", "heat", "pageup", "page(-1)", "page up", "A page up"),
     Key("heat_page_down", "heat", "pagedown", "page(1)", "page down", "A page down"),
-    Key("heat_worst", "heat", "w", "worst", "outlier", "To the core that differs most"),
+    Key("heat_worst", "heat", "w", "worst", "outlier", "Go to the core that differs most"),
 
     Key("sort_left", "table", "less_than_sign", "column(-1)", "sort by",
-        "Sort by the column to the left"),
+        "Sort by the previous column"),
     Key("sort_right", "table", "greater_than_sign", "column(1)", "sort by",
         "Sort by the next column"),
-    Key("scroll_left", "table", "left", "scroll_columns(-1)", "left", "Columns to the left"),
-    Key("scroll_right", "table", "right", "scroll_columns(1)", "right", "Columns to the right"),
-    Key("columns", "table", "c", "columns", "columns", "Choose the columns"),
+    Key("scroll_left", "table", "left", "scroll_columns(-1)", "left", "Scroll columns left"),
+    Key("scroll_right", "table", "right", "scroll_columns(1)", "right", "Scroll columns right"),
+    Key("columns", "table", "c", "columns", "columns", "Choose columns"),
 
-    Key("core_up", "core", "up,k", "neighbour(-1)", "core", "The core before"),
-    Key("core_down", "core", "down,j", "neighbour(1)", "core", "The next core"),
+    Key("core_up", "core", "up,k", "neighbour(-1)", "core", "Previous core"),
+    Key("core_down", "core", "down,j", "neighbour(1)", "core", "Next core"),
 
     Key("help_back", "help", "escape,q,question_mark,h,f1", "dismiss", "back", "Back"),
     Key("help_up", "help", "k", "scroll_up", "up", "A line up"),
     Key("help_down", "help", "j", "scroll_down", "down", "A line down"),
 
-    Key("menu_back", "menu", "escape,q", "dismiss", "back", "Back, and all stays as it was"),
-    Key("menu_up", "menu", "k", "move(-1)", "up", "The one above"),
-    Key("menu_down", "menu", "j", "move(1)", "down", "The next one"),
-    Key("tick", "chooser", "space", "turn", "tick", "This one, or not this one"),
-    Key("tick_all", "chooser", "a", "all", "all", "All; or if all are ticked, none"),
-    Key("accept", "chooser", "enter", "accept", "done", "As ticked", priority=True),
+    Key("menu_back", "menu", "escape,q", "dismiss", "back", "Back without changes"),
+    Key("menu_up", "menu", "k", "move(-1)", "up", "Previous entry"),
+    Key("menu_down", "menu", "j", "move(1)", "down", "Next entry"),
+    Key("tick", "chooser", "space", "turn", "tick", "Tick or untick this entry"),
+    Key("tick_all", "chooser", "a", "all", "all", "Tick all, or none if all are ticked"),
+    Key("accept", "chooser", "enter", "accept", "done", "Apply", priority=True),
 
-    Key("leave", "prompt", "escape", "leave", "back", "Back, and all stays as it was"),
+    Key("leave", "prompt", "escape", "leave", "back", "Back without changes"),
 
     Key("output_up", "output", "up,k", "scroll_up", "up", "A line up"),
     Key("output_down", "output", "down,j", "scroll_down", "down", "A line down"),
     Key("output_page_up", "output", "pageup", "page_up", "page up", "A page up"),
     Key("output_page_down", "output", "pagedown", "page_down", "page down", "A page down"),
-    Key("output_first", "output", "home,g", "scroll_home", "first", "The first line kept"),
-    Key("output_last", "output", "end,G", "scroll_end", "last", "The last line, and those to come"),
+    Key("output_first", "output", "home,g", "scroll_home", "first", "First line kept"),
+    Key("output_last", "output", "end,G", "scroll_end", "last", "Last line; new lines follow"),
 
-    Key("machines", "fleet", "1", "view('rows')", "machines", "A row a machine"),
+    Key("machines", "fleet", "1", "view('rows')", "machines", "Machines: a row per machine"),
     Key("fleet_episodes", "fleet", "4", "view('episodes')", "episodes",
         "Episodes of all machines"),
     Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
-    Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the column before"),
+    Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
-"""If several keys do the same in one place, the screen shows the first of them."""
+"""Of several keys with one action in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",
@@ -217,8 +216,8 @@ def caption(key: str) -> str:
 
 
 def _sign(name: str) -> str:
-    """The character of that name, as ; for `semicolon`; the name itself if there is none."""
-    if len(name) == 1:  # a letter: a look-up of each would read a megabyte of Unicode's names
+    """The character with this Unicode name, such as ; for `semicolon`; else the name itself."""
+    if len(name) == 1:  # a letter; looking each up would read a megabyte of Unicode names
         return name
     try:
         sign = unicodedata.lookup(name.replace("_", " ").upper())
@@ -268,11 +267,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
-"""Ids of the keys of all views by what they are for, in the order in which the help shows them."""
+"""Ids of the keys of all views by their purpose, in the order of the help."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The order of the views for Tab and in the last line of the screen."""
 NONE = "none"
-"""The keymap entry of an action without any key; no key has this name."""
+"""The keymap entry of an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
 

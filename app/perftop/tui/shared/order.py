@@ -37,7 +37,7 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
 
 
 def called(order: str) -> str:
-    """The name of the order, as headings have it."""
+    """The name of the order, as in headings."""
     if order in ORDERS:
         return order
     label = BY_KEY[order].label if order in BY_KEY else order
@@ -45,8 +45,7 @@ def called(order: str) -> str:
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
-    """The number that each row has of its CPUs, as shown; of numbers that rows do not have, the
-    highest."""
+    """The number that each row shows of its CPUs, else the highest of them."""
     column = by_key(session).get(key)
     if column is None:
         return [nan] * len(places.places)

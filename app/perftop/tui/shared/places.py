@@ -1,18 +1,18 @@
-"""The place of each core in the topology and the order of rows by it. Plain Python, without
-measured values."""
+"""The rows of views: the place of each core in the topology, headings, and names. Plain Python,
+without measured values."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from perfprobe.frozen import frozen
 from perftop.session.session import Session
 
 ORDERS = ("topology", "CPU number", "worst first")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Place:
     """One row: a physical core, or a CPU where none has a sibling."""
 
@@ -27,7 +27,7 @@ class Place:
     """Positions of its CPUs."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Line:
     """The content of a line of the grid: a row, the heading of a package or L3, or the traffic of a
     package to memory."""
@@ -48,21 +48,18 @@ class Places:
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.shown = frozenset(session.shown)
-        """Positions of the CPUs asked for; the probe may also read their siblings."""
+        """Positions of the CPUs asked for; the probe may read their siblings as well."""
         self.pairs = any(len(core) > 1 for core in cores)
-        """Whether some core has more than one CPU, so that rows are cores."""
+        """Some core has more than one CPU, so that rows are cores."""
         known = {row for place in self.places for row in place.rows}
-        self.strays = [
-            session.topology[row].cpu
-            for row in session.shown
-            if mask is None and row not in known and not session.online[row]
-        ]
+        strays = [row for row in session.shown if row not in known and not session.online[row]]
+        self.strays = [session.topology[row].cpu for row in strays if mask is None]
         """CPUs that are offline and whose core is unknown."""
-        self.cpus = [",".join(map(str, place.cpus)) for place in self.places]
+        self.cpus = [_cpus(place) for place in self.places]
         # These count all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
-        self.cpus_width = spans([",".join(map(str, place.cpus)) for place in places], 4)
+        self.cpus_width = spans(map(_cpus, places), 4)
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
         """Rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
@@ -96,8 +93,8 @@ class Places:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
 
     def names(self, order: str) -> Sequence[str]:
-        """By row, the core's number, with its package if no heading says it; a CPU's number without
-        SMT."""
+        """By row, the core's number, with its package if no heading has it; the CPU's number
+        without SMT."""
         return self._short if order == "topology" or self.packages == 1 else self._long
 
     def name(self, row: int, order: str) -> str:
@@ -106,6 +103,10 @@ class Places:
 
 def _name(place: Place) -> str:
     return "-" if place.core is None else str(place.core)
+
+
+def _cpus(place: Place) -> str:
+    return ",".join(map(str, place.cpus))
 
 
 def _place(session: Session, at: int) -> Place:
@@ -120,5 +121,6 @@ def package_name(package: int | None) -> str:
     return f"package {'?' if package is None else package}"
 
 
-def spans(names: Sequence[str], least: int) -> int:
-    return max([least, *(len(name) for name in names)])
+def spans(names: Iterable[str], least: int) -> int:
+    """Cells of the longest name."""
+    return max([least, *map(len, names)])

@@ -1,17 +1,16 @@
 """A time axis: the moment of each cell of a line, clock times, and signs for episodes. The newest
-moment is at the right edge. An axis stands below what it measures, so nothing of it is drawn over
-values. Pure; only `edges` imports numpy.
+moment is at the right edge. It is drawn below what it measures, never over values.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, takewhile
 from math import ceil
 
-from perfprobe.frozen import frozen
 from perftop.base.format import time_of_day
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
@@ -26,19 +25,20 @@ Unix = Callable[[int], float]
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds, that fall on round clock times."""
-_QUARTER_S = 900
+FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
+         180, 210, 240, 300, 360, 420, 500)  # fmt: skip
+"""Lengths of an axis while history is shorter than its window: few, as the length of a cell changes
+with each."""
 TICK = "┬"
 NAME = "│"
 """Begins the name of a mark."""
-APART = 3
+GAP = 3
 """Minimum cells between two clock times."""
-FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
-         180, 210, 240, 300, 360, 420, 500)  # fmt: skip
-"""Lengths that an axis has while history is shorter than its window: few, as cells take on another
-length with each."""
+_QUARTER_S = 900
+_RULE: Run = (theme.RULE, "rule")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Axis:
     """Bins of equal length, side by side; a bin holds the samples after its start up to its end."""
 
@@ -57,7 +57,6 @@ class Axis:
 
     @property
     def width(self) -> int:
-        """Width of the axis in cells."""
         return self.bins
 
     @property
@@ -88,19 +87,24 @@ def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None)
         past_ns = now_ns - first_ns
         window_ns = min(window_ns, next((s * 1e9 for s in FIT_S if s * 1e9 >= past_ns), window_ns))
     least_ns = max(1, ceil(window_ns / room))
-    steps_ns = [step_s * 10**9 for step_s in STEPS_S if step_s * 10**9 >= _label(step_s) * least_ns]
-    bin_ns = steps_ns[0] // (steps_ns[0] // least_ns) if steps_ns else least_ns
+    steps_ns = (s * 10**9 for s in STEPS_S if s * 10**9 >= _label_width(s) * least_ns)
+    step_ns = next(steps_ns, None)
+    bin_ns = least_ns if step_ns is None else step_ns // (step_ns // least_ns)
     return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns)
 
 
-def _label(step_s: int) -> int:
+# --- clock times
+
+
+def _label_width(step_s: int) -> int:
     """Cells of a clock time and the gap to the next one."""
-    return len(time_of_day(0, step_s)) + APART
+    return len(time_of_day(0, step_s)) + GAP
 
 
 def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
     """Cells of round clock times, and these as text; from the left."""
-    moments = round_times(axis.start_ns, _step_s(axis), unix)
+    steps_s = (s for s in STEPS_S if s * 10**9 >= _label_width(s) * axis.bin_ns)
+    moments = round_times(axis.start_ns, next(steps_s, STEPS_S[-1]), unix)
     found = (((at_ns - axis.start_ns) // axis.bin_ns, text) for at_ns, text in moments)
     return list(takewhile(lambda tick: tick[0] < axis.bins, found))
 
@@ -110,29 +114,21 @@ def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, s
     multiple of the step; and what it shows."""
     zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
     start_ns = zero_ns + since_ns
-    local_s = _ahead_s(start_ns // (_QUARTER_S * 10**9))
+    local_s = _utc_offset_s(start_ns // (_QUARTER_S * 10**9))
     first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
     for at_s in count(first * step_s - local_s, step_s):
-        yield at_s * 10**9 - zero_ns, _named(at_s, step_s)
+        yield at_s * 10**9 - zero_ns, _clock(at_s, step_s)
 
 
 @lru_cache(maxsize=16)
-def _ahead_s(quarter: int) -> int:
+def _utc_offset_s(quarter: int) -> int:
     """By how much local time is ahead in a quarter of an hour, counted since the epoch: zones
     change theirs between two of these."""
     return time.localtime(quarter * _QUARTER_S).tm_gmtoff
 
 
-@lru_cache(maxsize=256)
-def _named(at_s: int, step_s: int) -> str:
-    """The name of a tick, which stays on an axis for many refreshes."""
-    return time_of_day(at_s, step_s)
-
-
-def _step_s(axis: Axis) -> int:
-    """Distance of the ticks: the shortest that leaves room for clock times."""
-    wide = (s for s in STEPS_S if s * 10**9 >= _label(s) * axis.bin_ns)
-    return next(wide, STEPS_S[-1])
+_clock = lru_cache(maxsize=256)(time_of_day)
+"""A tick stays on an axis for many refreshes."""
 
 
 def times(axis: Axis, unix: Unix) -> str:
@@ -143,6 +139,9 @@ def times(axis: Axis, unix: Unix) -> str:
         if start >= 0 and start + len(text) <= axis.width:
             line = line[:start] + text + line[start + len(text) :]
     return line
+
+
+# --- episodes
 
 
 def episodes(axis: Axis, session: Session) -> list[Episode]:
@@ -156,8 +155,8 @@ def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
 
 
 def mark(episode: Episode, shown_ns: int | None = None) -> Run:
-    """Sign and style of an episode, on an axis and in rows; the style also says whether it is over
-    at `shown_ns`."""
+    """Sign and style of an episode, on an axis and in rows; the style also shows whether it has
+    ended by `shown_ns`."""
     over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
     return episode_style.sign(episode), episode_style.severity(episode, over=over)
 
@@ -168,10 +167,7 @@ def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | N
     if episode.start_ns > shown_ns:
         return None
     seen = axis.span(episode.start_ns, shown_ns if episode.end_ns is None else episode.end_ns)
-    if seen is None:
-        return None
-    first, last = seen
-    return range(first, last + 1), episode.start_ns >= axis.start_ns
+    return seen and (range(seen[0], seen[1] + 1), episode.start_ns >= axis.start_ns)
 
 
 def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, Run]:
@@ -186,23 +182,23 @@ def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, 
 
 def strokes(
     line: list[Run], episodes: Iterable[Episode], shown_ns: int,
-    seen: Callable[[Episode], tuple[range, bool] | None],
+    cells_of: Callable[[Episode], tuple[range, bool] | None],
 ) -> None:  # fmt: skip
-    """Writes each episode onto the line: a stroke while it lasts, a sign where it begins. `seen`:
-    its cells, and whether its start is among them."""
+    """Writes each episode onto the line: a stroke while it lasts, a sign where it begins.
+    `cells_of`: its cells, and whether its start is among them."""
     for episode in mildest_first(episodes):
-        if (found := seen(episode)) is not None:
-            cells, begins = found
-            sign, key = mark(episode, shown_ns)
-            line[cells.start : cells.stop] = [(theme.CLOCK, key)] * len(cells)
+        if (seen := cells_of(episode)) is not None:
+            cells, begins = seen
+            sign, style = mark(episode, shown_ns)
+            line[cells.start : cells.stop] = [(theme.CLOCK, style)] * len(cells)
             if begins:
-                line[cells.start] = (sign, key)
+                line[cells.start] = (sign, style)
 
 
 def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0) -> list[Run]:
     """The line of the axis: a sign where each episode begins, a stroke while it lasts. The first
     `blank` cells are from before the history and stay empty."""
-    line: list[Run] = [(" ", "text")] * blank + [(theme.RULE, "rule")] * (axis.width - blank)
+    line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.width - blank)
     strokes(line, episodes, shown_ns, lambda episode: cells(axis, episode, shown_ns))
     return line
 
@@ -211,14 +207,14 @@ def history(
     axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
     steps: Iterable[int] = (), marks: Iterable[Episode] = (), *, inside: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """The line of the axis, with ticks. If history does not reach its left end, the line says when
-    history begins. Free cells show the names of `marks`, and a faint sign at the cells in `steps`.
-    `inside`: clock times stand in the line where it is free, as no line follows that has them."""
+    """The line of the axis, with ticks. If history does not reach its left end, the line has the
+    time at which it begins. Free cells show the names of `marks`, and a faint sign at the cells in
+    `steps`. `inside`: clock times are in the line where it is free, as they have no other line."""
     blank = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     line = rule(axis, episodes, shown_ns, blank)
-    free = {cell for cell, run in enumerate(line) if run == (theme.RULE, "rule")}
+    free = {cell for cell, run in enumerate(line) if run == _RULE}
     for moment in marks:
-        free -= _name(line, axis, moment, shown_ns)
+        free -= _write_name(line, axis, moment, shown_ns)
     for cell in free.intersection(steps):
         line[cell] = (theme.STEP, "faint")
     for cell, text in ticks(axis, unix):
@@ -234,15 +230,13 @@ def history(
     return line
 
 
-def _name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
+def _write_name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
     """Writes a stroke and the mark's label to the right of it, up to the next cell in use; returns
-    the cells that it took. The stroke may stand on that of an episode."""
-    seen = cells(axis, moment, shown_ns)
-    if seen is None:
-        return set()
-    text, taken = NAME + foreign(moment.evidence["label"]), set()
+    the cells that it took. The stroke may replace that of an episode."""
+    seen, taken = cells(axis, moment, shown_ns), set()
+    text = NAME + foreign(moment.evidence["label"])
     free: tuple[str, ...] = theme.RULE, theme.CLOCK
-    for cell, sign in zip(range(seen[0].start, axis.width), text, strict=False):
+    for cell, sign in zip(range(seen[0].start, axis.width) if seen else (), text, strict=False):
         if line[cell][0] not in free:
             break
         line[cell], free = (sign, "dim"), (theme.RULE,)

@@ -20,12 +20,12 @@ from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, marked, rows, start
 from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
-from perftop.tui.shared.trouble import Troubles
 
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Picture:
-    places, troubles = Places(session), Troubles(session)
+    places, troubles = Places(session), RowEpisodes(session)
     troubles.read(interval)
     sheet = Reader(session, places).read(interval)
     known = layout.known(session, places)

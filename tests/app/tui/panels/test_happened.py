@@ -15,6 +15,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened
 from perftop.tui.panels.panel import wrapped
+from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
 STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
@@ -36,7 +37,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [strips.text(line).rstrip() for line in happened.lines(*of, width, height)]
+    return [strips.text(line).rstrip() for line, _ in happened.lines(*of, Choice(), width, height)]
 
 
 def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> None:
@@ -50,14 +51,14 @@ def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> Non
         "            evidence  usually 1.80 %",
         f"╳ {at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
         f"○ {at(0)}  CPU 1 was offline                        0.5 s",
-        "", "", "",
     ]  # fmt: skip
 
 
 def test_only_what_runs_is_red_and_its_number_most() -> None:
-    lines = happened.lines(*session(STEAL, ended=(OVER,)), 58, 10)
-    assert [key for _, key in lines[2]] == ["alarm", "bright", "alarm", "bright", "alarm"]
-    assert [part for part, _ in lines[2]][2] == "13.8 %"
+    lines = [line for line, _ in happened.lines(*session(STEAL, ended=(OVER,)), Choice(), 58, 10)]
+    keys = {part.strip(): key for part, key in lines[2]}
+    assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"
+    assert keys["The hypervisor takes"] == keys["of CPU 0"] == "bright"
     assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
 
 
@@ -67,7 +68,6 @@ def test_a_narrow_panel_says_it_in_a_few_words_and_without_evidence() -> None:
     assert found[1:] == [
         f"╳ {at(2)} steal 13.8 %, CPU 0   2.0 s",
         f"╳ {at(1)} steal 6.3 %, CPU 1    1.8 s",
-        "", "",
     ]  # fmt: skip
 
 
@@ -88,18 +88,17 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     of = seen(machine, 40)
     of[0].detector.running += each
     of[0].ended.extend([*ramps, much_later])
-    here = happened.known(*of)
+    here = happened.grouped_at(*of)
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
-    assert here.over == [[much_later], [ramps[1], ramps[0]]]
+    assert here.ended == [[much_later], [ramps[1], ramps[0]]]
     assert here.count == 3 + len(drops)
 
 
 def test_each_line_leads_to_its_episode() -> None:
     of = session(STEAL, ended=(OVER,))
-    found = happened.episodes(*of, 58, 10)
-    assert [e and e.start_ns // S for e in found] == [None, None, 2, 2, 2, 1] + [None] * 4
-    assert len(happened.episodes(*of, 58, 2)) == 2
+    found = [target for _, target in happened.lines(*of, Choice(), 58, 10)]
+    assert [isinstance(e, Episode) and e.start_ns // S for e in found] == [False, False, 2, 2, 2, 1]
 
 
 def test_the_past_shows_what_ran_then() -> None:
@@ -114,7 +113,7 @@ def test_the_past_shows_what_ran_then() -> None:
 def test_nothing_has_happened_yet() -> None:
     found = text(session(), 58, 4)
     assert found[0].startswith("what happened  nothing yet ──")
-    assert found[1:] == ["", "", ""]
+    assert found[1:] == []
 
 
 def test_marks_stand_among_the_rest() -> None:

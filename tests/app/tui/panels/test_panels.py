@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from fakes import Does, Machine, guest, seen, tasks
 
 from perftop.draw import strips
-from perftop.draw.strips import Run
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import happened, panel, selected, who
+from perftop.tui.panels import panel, selected
+from perftop.tui.panels.row import PANELS, Kind, PanelRow
+from perftop.tui.shared.choice import Choice
 
-Panel = Callable[[Session, Interval, int, int], list[list[Run]]]
-PANELS: dict[str, Panel] = {
-    "who": who.lines,
-    "happened": happened.lines,
-    "selected": lambda session, interval, width, height: selected.lines(
-        session, interval, width, height, cpu=0
-    ),
-}
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
 """Names that are plain, wide, unsafe, long, narrow, and have marks without width."""
 
@@ -40,42 +31,39 @@ def crowd(count: int) -> tuple[Session, Interval]:
     return session, interval
 
 
-@pytest.mark.parametrize("name", PANELS)
+@pytest.mark.parametrize("kind", PANELS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
-def test_every_panel_has_exactly_the_size_that_was_asked_for(name: str, count: int) -> None:
-    session, interval = crowd(count)
+def test_every_panel_has_exactly_its_size(kind: Kind, count: int) -> None:
+    of = crowd(count)
     for width in (*range(20, 130, 3), 160, 200, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
-            found = PANELS[name](session, interval, width, height)
+            found = PanelRow((kind,), (1,), width, height).lines(*of, Choice(cpu=0))
             assert len(found) == height
             assert {strips.width(line) for line in found} == {width}
             assert all(c.isprintable() for line in found for c in strips.text(line))
 
 
-@pytest.mark.parametrize("name", PANELS)
-def test_a_guest_has_panels_as_well(name: str) -> None:
-    session, interval = seen(guest(), records=tasks(["lmp", "cc1"]))
+@pytest.mark.parametrize("kind", PANELS)
+def test_a_guest_has_panels_as_well(kind: Kind) -> None:
+    of = seen(guest(), records=tasks(["lmp", "cc1"]))
     for width in range(20, 300, 7):
-        found = PANELS[name](session, interval, width, 10)
+        found = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
         assert [strips.width(line) for line in found] == [width] * 10
 
 
-def test_panels_stand_side_by_side_with_margins_and_gaps() -> None:
-    assert panel.divided(80, (1, 1)) == [37, 38]
-    assert panel.divided(160, (97, 58)) == [97, 58]
-    a = panel.sized([[("aaa", "text")]], 3, 2)
-    b = panel.sized([[("bb", "dim")], [("b", "text")]], 2, 2)
-    assert [strips.text(line) for line in panel.beside([a, b])] == [
-        " aaa   bb ",
-        "       b  ",
-    ]
-    at = [panel.panel_at(x, [3, 2]) for x in range(10)]
-    assert at == [None, 0, 0, 0, None, None, None, 1, 1, None]
-
-
-def test_a_panel_without_room_has_its_lines() -> None:
-    """So that it can stand beside others."""
-    assert panel.sized([[("aaa", "text")]], 0, 3) == [[], [], []]
+@pytest.mark.parametrize(
+    ("width", "shares", "starts"),
+    [(80, (1, 1), [1, 41]), (160, (97, 58), [1, 101]), (12, (3, 2), [1, 8])],
+)
+def test_panels_stand_side_by_side_with_margins_and_gaps(
+    width: int, shares: tuple[int, ...], starts: list[int]
+) -> None:
+    row = PanelRow(("selected", "happened"), shares, width, 4)
+    first, *_ = row.lines(*crowd(1), Choice())
+    text = strips.text(first)
+    assert text[0] == text[-1] == " "
+    assert [text.index(word) for word in ("no", "wh")] == starts
+    assert text[starts[1] - 3 : starts[1]] == "   "
 
 
 def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
@@ -92,6 +80,8 @@ def test_the_ipc_alone_is_that_of_the_loss_that_is_told(monkeypatch: pytest.Monk
     told = {"ipc": 1.33, "ipc_alone": 1.85}
     session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", told)]
     monkeypatch.setattr(selected, "ipc_alone", lambda *_: 1.59)
-    found = [strips.text(line) for line in selected.lines(session, interval, 60, 20, cpu=0)]
+    found = [
+        strips.text(line) for line, _ in selected.lines(session, interval, Choice(cpu=0), 60, 20)
+    ]
     (line,) = (line for line in found if "IPC alone" in line)
     assert line.split()[2:] == ["1.85", "1.59"]

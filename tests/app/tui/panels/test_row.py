@@ -8,10 +8,10 @@ from playing import Run, running
 
 from perftop.draw import strips
 from perftop.model.episode import Episode
-from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared.choice import Choice
+from perftop.tui.views.episodes import Episodes
 
 S = 1_000_000_000
 TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
@@ -28,13 +28,13 @@ def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
     assert strips.text(lines[0]).split("─")[0].startswith(" who runs")
     text = [strips.text(line) for line in lines]
     x, y = next((line.index("cc1"), i) for i, line in enumerate(text) if "cc1" in line)
-    assert row.target(*of, x, y) == 3
+    assert row.target(x, y) == 3
     y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 2" in line)
-    assert row.target(*of, text[y].index("took"), y) is STEALS[1]
-    assert row.target(*of, text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
-    assert row.target(*of, 0, 2) is None
-    assert row.target(*of, 10, 0) is None
-    assert row.target(*of, 10, 99) is None
+    assert row.target(text[y].index("took"), y) is STEALS[1]
+    assert row.target(text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
+    assert row.target(0, 2) is None
+    assert row.target(10, 0) is None
+    assert row.target(10, 99) is None
 
 
 def grid(run: Run) -> tuple[CoreGrid, list[str]]:

@@ -1,12 +1,15 @@
-"""Which episodes are drawn at a moment."""
+"""Which episodes are drawn at a moment, and the sentences of those that have ended."""
 
 from __future__ import annotations
 
 from fakes import Machine, seen
 
 from perftop.model.episode import Episode
+from perftop.output.sentences import sentence, text
 from perftop.session.episodes import RecordingEpisodes
-from perftop.tui.shared.episode_style import during
+from perftop.tui.shared.episode_style import during, ended_sentence
+
+S = 10**9
 
 
 def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_end() -> None:
@@ -25,3 +28,17 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
         session.file.add(episode)
     session.file.complete = True
     assert during(session, interval) == [here]
+
+
+def test_each_sentence_is_made_once_for_its_episodes_and_room() -> None:
+    session, _ = seen(Machine())
+    ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
+    for some in ([one] for one in ended):
+        for most in (20, 70):
+            told = ended_sentence(session, some, most)
+            assert told == sentence(session.topology, some, over=True, most=most)
+            assert ended_sentence(session, some, most) is told
+    assert text(ended_sentence(session, ended[1:2], 20)) != text(
+        ended_sentence(session, ended[1:2], 70)
+    )
+    assert ended_sentence(session, ended[1:3]) != ended_sentence(session, ended[1:2])

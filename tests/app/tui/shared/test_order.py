@@ -19,8 +19,8 @@ from perftop.tui.overview.lines import Picture
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
-from perftop.tui.shared.trouble import Troubles
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    told = heading(Picture(places, sheet, [], Troubles(session)), Line("package", 0), 80)
+    told = heading(Picture(places, sheet, [], RowEpisodes(session)), Line("package", 0), 80)
     assert " 80.0 %" in text(told)
 
 

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
 
@@ -140,7 +141,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     ticks = time_axis.ticks(a, unix)
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
-        assert right - left >= len(text) + time_axis.APART - 1
+        assert right - left >= len(text) + time_axis.GAP - 1
     text = time_axis.times(a, unix)
     assert len(text) == room
     for at, name in ticks:
@@ -220,7 +221,7 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
 
 
 def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
-    signs = [time_axis.mark(drop(1, kind=kind))[0] for kind in theme.EPISODES]
+    signs = [time_axis.mark(drop(1, kind=kind))[0] for kind in KINDS]
     assert len({*signs, time_axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
     assert len({ascii_text(sign) for sign in signs} - {"?"}) == len(signs)
     assert all(cell_len(sign) == 1 for sign in signs)

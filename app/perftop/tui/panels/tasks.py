@@ -1,0 +1,232 @@
+"""The panel "who runs": tasks by the share of a CPU that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isnan, nan
+from weakref import WeakKeyDictionary
+
+from perftop.draw import columns, theme
+from perftop.draw.columns import Cell, Column, fit, fitted, total_width
+from perftop.draw.strips import Run, foreign
+from perftop.model.tasks import TaskSnapshot
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels.panel import (
+    INDENT,
+    MIN_HEIGHT_FOR_HEADINGS,
+    PanelLine,
+    title,
+    wrapped,
+)
+from perftop.tui.shared.choice import Choice
+
+MAX_CPU_COLUMNS = 4
+"""A machine of so many CPUs has a column for each."""
+MIN_WIDTH_FOR_JOBS = 88
+MIN_BAR_FOR_LEGEND = 23
+BOLD_WAIT = 0.2
+"""Share of waiting from which it is bold."""
+DIM_SHARE = 0.05
+"""Tasks with a smaller share are dim."""
+_BAR = Column("bar", "", 16, left=True, gap=4, rank=3, most=38)
+_LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
+                      ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A task on one CPU, or one that was seen on several."""
+
+    pid: int
+    comm: str
+    shares: dict[int, float]
+    """Share of each CPU's time, by CPU."""
+    threads: int
+    """Number of threads that are added up."""
+    wait: float
+    """Share of its own time that it waited for a CPU, the mean of its threads; NaN if unknown."""
+    switches: float
+    """How often a second it gave up or lost its CPU; NaN if unknown."""
+
+    @property
+    def share(self) -> float:
+        return sum(self.shares.values())
+
+    @property
+    def cpu(self) -> int:
+        """The CPU on which it runs most."""
+        return max(self.shares, key=self.shares.__getitem__)
+
+
+def lines(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    ranking = _ranking(session, interval)
+    if not ranking.tasks:
+        parts = wrapped(_why_none(session, interval), max(1, width - INDENT))
+        last = max(0, height - 2)
+        parts[last:] = [fit(" ".join(parts[last:]), width - INDENT)] if parts[last:] else []
+        reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
+        return [(title("who runs", "", width), None), *reason]
+    shown = _columns(session, interval, ranking, width, height)
+    if height < MIN_HEIGHT_FOR_HEADINGS:  # in the line of the title, where names need no heading
+        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
+        after = columns.headings(numbers)
+        after.append((" " * max(0, width - total_width(shown)), "dim"))
+        heads = [title("who runs", "", width, after)]
+    else:
+        legend = [_LEGEND if column.key == "bar" and column.room >= MIN_BAR_FOR_LEGEND
+                  else (column.heading, "dim") for column in shown]  # fmt: skip
+        heads = [title("who runs", "% of a CPU", width), columns.line(shown, legend)]
+    runners = ranking.first(max(0, height - len(heads)))
+    return [
+        *((head, None) for head in heads),
+        *((columns.line(shown, _cells(one, shown, session, interval)), one.cpu) for one in runners),
+    ]
+
+
+def _columns(
+    session: Session, interval: Interval, ranking: Ranking, width: int, height: int
+) -> list[Column]:
+    """The columns that fit; the bar takes spare cells first, then the names."""
+    low = height < MIN_HEIGHT_FOR_HEADINGS
+    indent = 0 if low else INDENT
+    names = [
+        Column("name", "task", indent + 9, left=True, gap=indent, most=indent + 16, turn=1),
+        Column("pid", "", 8),
+    ]
+    tasks = ranking.tasks if width >= MIN_WIDTH_FOR_JOBS and session.details else ()
+    if any(job(session, pid) for pid, _ in tasks):
+        names.append(Column("job", "job", 13, left=True))
+    cpus = sorted(session.topology[row].cpu for row in session.shown)
+    shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, shows=cpu)
+              for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
+    waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
+    least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
+    if low or len(cpus) > MAX_CPU_COLUMNS or least > width:
+        shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
+    can = {
+        "waits": interval.look.waits is not None,
+        "bar": not low,
+        "switches": interval.look.waits is not None and not low,
+        "ipc": bool(session.evaluator.chosen["ipc"]),
+    }
+    more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
+            Column("ipc", "IPC", 6, rank=2, digits=2)]  # fmt: skip
+    return fitted([*names, *shares, *(column for column in more if can[column.key])], width)
+
+
+def _cells(
+    one: Runner, shown: list[Column], session: Session, interval: Interval
+) -> Iterator[Cell]:
+    style = "text" if one.share >= DIM_SHARE else "dim"
+    for column in shown:
+        match column.key:
+            case "name":
+                yield foreign(one.comm), style
+            case "pid":
+                yield str(one.pid), "dim"
+            case "job":
+                yield foreign(job(session, one.pid)), "dim"
+            case "cpu":
+                yield str(one.cpu), "dim"
+            case "bar":
+                yield bar(one.share / one.threads, one.wait, column.room)
+            case "waits":
+                yield column.cell(one.wait, "bright" if one.wait > BOLD_WAIT else style)
+            case "switches":
+                yield column.cell(one.switches, style)
+            case "ipc":
+                yield column.cell(_ipc(session, interval, one), style)
+            case _:
+                share = one.share if column.key == "share" else one.shares.get(column.shows, 0.0)
+                yield column.cell(share, style, resting=not share)
+
+
+def bar(ran: float, waited: float, size: int) -> list[Run]:
+    """How a task spent its time, by shares: it ran, waited for a CPU, and slept."""
+    runs = min(size, round(size * min(1.0, ran)))
+    waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
+    return [
+        (theme.CLOCK * runs, "lp0"),
+        (theme.CLOCK * waits, "dim"),
+        (theme.RULE * (size - runs - waits), "rule"),
+    ]
+
+
+def _ipc(session: Session, interval: Interval, one: Runner) -> float:
+    """IPC of the CPU on which this task ran and no other; NaN if there is none."""
+    cpu, *more = one.shares
+    tasks = interval.look.told(str(cpu))
+    if more or any((task.pid, task.comm) != (one.pid, one.comm) for task in tasks):
+        return nan
+    return float(interval.values["ipc"][session.position[cpu]])
+
+
+def job(session: Session, pid: int) -> str:
+    """The unit or container that a process belongs to, else what started it; '' if unknown."""
+    known = session.details.get(str(pid), {})
+    group, parent = known.get("group"), known.get("parent")
+    for part in reversed(group.split("/") if isinstance(group, str) else ()):
+        name, _, kind = part.rpartition(".")
+        if kind == "service" and not name.startswith("user@"):
+            return name
+    return parent if isinstance(parent, str) else ""
+
+
+def _why_none(session: Session, interval: Interval) -> str:
+    """Why there are no tasks."""
+    if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
+        return foreign(reason)
+    if (interval.values["util"][session.shown] > DIM_SHARE).any():
+        return "no task data yet (sampled once a second)"
+    return "no task has run for a noticeable time"
+
+
+class Ranking:
+    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of
+    one process that have one name are one task."""
+
+    def __init__(self, session: Session, look: TaskSnapshot) -> None:
+        self.look, self.shown = look, session.shown
+        self._shares: dict[tuple[int, str], dict[int, float]] = {}
+        known = look.others or look.tasks
+        for row in session.shown:
+            cpu = session.topology[row].cpu
+            for pid, comm, share in look.told(name) if (name := str(cpu)) in known else ():
+                shares = self._shares.setdefault((pid, comm), {})
+                shares[cpu] = shares.get(cpu, 0.0) + share
+        ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
+        self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
+        """Pid and name of each."""
+        self._runners: list[Runner] = []
+
+    def first(self, count: int) -> list[Runner]:
+        """The busiest ones, made when first asked for: a screen shows few of them."""
+        for pid, comm in self.tasks[len(self._runners) : count]:
+            shares = self._shares[pid, comm]
+            tasks = (task for cpu in shares for task in self.look.on(str(cpu)))
+            threads = [thread for thread in tasks if thread.task[:2] == (pid, comm)]
+            wait = sum(thread.wait for thread in threads) / len(threads)
+            switches = sum(thread.switches for thread in threads)
+            self._runners.append(Runner(pid, comm, shares, len(threads), wait, switches))
+        return self._runners[:count]
+
+
+_LAST: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
+"""The last ranking of each session: a record of tasks is shown for a second."""
+
+
+def _ranking(session: Session, interval: Interval) -> Ranking:
+    last = _LAST.get(session)
+    if last is None or last.look is not interval.look or last.shown is not session.shown:
+        last = _LAST[session] = Ranking(session, interval.look)
+    return last
+
+
+def runners(session: Session, interval: Interval) -> list[Runner]:
+    """The tasks on the CPUs that the user asked for, the busiest first."""
+    ranking = _ranking(session, interval)
+    return ranking.first(len(ranking.tasks))

@@ -1,0 +1,195 @@
+"""Where episodes run: the sign of a row, the numbers that it lost, and how much.
+
+Lists by CPU change only when an episode begins, grows or ends, so that a refresh costs the rows in
+sight and not the CPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+
+import numpy as np
+
+from perftop.base.arrays import Bools
+from perftop.base.format import rough
+from perftop.model.episode import Episode, Host
+from perftop.model.kinds import KINDS, kind_of
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.sheet import AWAKE
+
+OF_CPU = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
+"""Kinds that each CPU suffers by itself; the others can affect a whole package."""
+MIN_LOST_HZ = 5e6
+"""Minimum loss of clock that counts as one; SIMD levels may cost nothing."""
+
+
+def number(episode: Episode) -> str:
+    """Key of the number that the episode makes worse; '' if there is none."""
+    kind = kind_of(episode)
+    if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
+        return ""
+    return kind.lowers
+
+
+def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
+    """Index of the first of these CPUs whose number these episodes make worse; None: of none."""
+    hit = {cpu for episode in episodes if number(episode) == key for cpu in episode.cpus}
+    return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowEpisode:
+    """What runs on some CPUs."""
+
+    episode: Episode
+    """The worst; of equal ones on several CPUs that of the first CPU."""
+    row: int
+    """Position of its first CPU among those asked for."""
+    victim: bool
+    """These CPUs suffer, not their whole package."""
+    lost: frozenset[tuple[int, str]]
+    """Positions of CPUs, and keys of the numbers that an episode makes worse there."""
+    shared: frozenset[str]
+    """Keys of the numbers that are worse in the whole package, whose line shows them."""
+
+    @property
+    def sign(self) -> str:
+        return episode_style.sign(self.episode)
+
+    @property
+    def key(self) -> str:
+        """Style of the sign: quiet for an episode of the whole package, whose line is red."""
+        severity = episode_style.severity(self.episode)
+        return "text" if severity == "alarm" and not self.victim else severity
+
+
+class RowEpisodes:
+    """Episodes of one session by CPU, at one moment."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        packages = [row.package for row in session.topology]
+        self._packages = list(dict.fromkeys(packages))
+        self._package = np.array([self._packages.index(it) for it in packages], np.intp)
+        self._of: tuple[tuple[int, int], ...] | None = None
+        self._by_row: dict[int, list[Episode]] = {}
+        self._masks: dict[str, Bools] = {}
+        """By kind that can affect packages: the CPUs on which it runs."""
+        self._on: list[list[Episode]] = []
+        """By package, what runs on some of its CPUs and is wrong; the worst first."""
+        self._wide: dict[str, list[bool]] = {}
+        """By kind: the packages of which at least half of the working CPUs are affected."""
+        self._interval: Interval
+
+    def read(self, interval: Interval) -> None:
+        """Find out what runs in this interval, and which of it affects whole packages."""
+        self._interval = interval
+        episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
+        of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
+        if of != self._of:
+            self._of = of
+            self._assign(episodes)
+        if not self._masks:
+            return
+        awake, count = interval.values["util"] >= AWAKE, len(self._packages)
+        working = np.bincount(self._package[awake], minlength=count)
+        for kind, mask in self._masks.items():
+            hit = np.bincount(self._package[awake & mask], minlength=count)
+            self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
+
+    def _assign(self, episodes: Sequence[Episode]) -> None:
+        """Fill the lists by CPU and by package."""
+        position, n = self._session.position, len(self._package)
+        self._by_row, self._masks, self._wide = {}, {}, {}
+        self._on = [[] for _ in self._packages]
+        for episode in episodes:
+            rows = [position[cpu] for cpu in episode.cpus if cpu in position]
+            for row in rows:
+                self._by_row.setdefault(row, []).append(episode)
+            if episode_style.wrong(episode):
+                for package in set(self._package[rows].tolist()):
+                    self._on[package].append(episode)
+                if episode.kind not in OF_CPU:
+                    self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
+
+    @property
+    def ipc_alone(self) -> float:
+        """The highest IPC that a CPU had before it lost some; 0 if none is known."""
+        found = (e.evidence.get("ipc_alone", 0.0) for mine in self._on for e in mine)
+        return max(found, default=0.0)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_row)
+
+    def of(self, rows: Iterable[int]) -> RowEpisode | None:
+        """What runs on CPUs given by position; None if nothing does."""
+        found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
+        if not found:
+            return None
+        bad = [(e, row) for e, row in found if episode_style.wrong(e) and not self.wide(e, row)]
+        episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
+        lost = frozenset((row, key) for e, row in bad if (key := number(e)))
+        shared = frozenset(number(e) for e, row in found if self.wide(e, row))
+        return RowEpisode(episode, row, bool(bad), lost, shared)
+
+    def wide(self, episode: Episode, row: int) -> bool:
+        """Whether the episode affects the whole package of the CPU at this position."""
+        packages = self._wide.get(episode.kind)
+        return packages is not None and packages[self._package[row]]
+
+    def on(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
+        """What runs on some CPUs of a package and is wrong, the worst first; and those of it that
+        affect the whole package."""
+        if not self._by_row:
+            return [], []
+        at = self._packages.index(package)
+        found = self._on[at]
+        return found, [e for e in found if (wide := self._wide.get(e.kind)) and wide[at]]
+
+    def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
+        """How many cores, given by the positions of their CPUs, suffer, by the cause or kind of
+        their worst episode that is not of the whole package."""
+        troubles = (self.of(mine) for mine in rows) if self._by_row else ()
+        victims = (found.episode for found in troubles if found is not None and found.victim)
+        return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
+
+    def share(self, trouble: RowEpisode) -> float:
+        """Share that the CPU has lost; NaN if unknown."""
+        episode, session = trouble.episode, self._session
+        if not number(episode) or episode.depth is None:
+            return nan
+        if episode.kind == "neighbour" and self._interval.seq:
+            share = session.neighbours.share(episode, session.topology[trouble.row].cpu)
+            return episode.depth if share is None else share
+        if kind_of(episode).depth == "hz":
+            core = session.reader.cores.of_cpu[trouble.row]
+            ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
+            return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
+        return episode.depth
+
+    def lost(self, trouble: RowEpisode) -> str:
+        """The share in text; '' if unknown."""
+        share = self.share(trouble) if trouble.victim else nan
+        return f"−{rough(share)}" if isfinite(share) else ""
+
+    def taker(self, trouble: RowEpisode, tasks: dict[int, str]) -> str:
+        """Who takes what a neighbour episode is about; '' if it is of another kind. `tasks`: by
+        position, who runs on the CPUs of its core."""
+        episode = trouble.episode
+        if episode.kind == "steal":
+            return "hypervisor"
+        if episode.kind != "neighbour":
+            return ""
+        if episode.cause == "sibling":
+            return " ".join(name for row, name in tasks.items() if row != trouble.row and name)
+        who = episode.evidence.get("who")
+        if isinstance(who, Host):
+            return "hypervisor"
+        cpu = self._session.topology[trouble.row].cpu
+        mine = [one for one in who or () if getattr(one, "cpu", None) == cpu] or list(who or ())
+        return " ".join(f"{one.comm} {one.pid}" for one in mine[:1] if hasattr(one, "comm"))

@@ -1,0 +1,505 @@
+"""The list of episodes: what happened where, since when, for how long, and why."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.message import Message
+
+from perftop.base.format import length, many, when
+from perftop.detect.low_clock_causes import LEVELS
+from perftop.draw import columns, theme
+from perftop.draw.columns import Cell, Column, fit, total_width
+from perftop.draw.strips import Line, Run, foreign, merged, width
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
+from perftop.output.sentences import (
+    STOLEN,
+    Part,
+    cost,
+    depth,
+    group,
+    losers,
+    sentence,
+    unique_losses,
+    where,
+)
+from perftop.session import navigation as episode_navigation
+from perftop.session.missing import UNCOUNTED, lasting
+from perftop.session.session import Session
+from perftop.tui.panels.happened import because
+from perftop.tui.panels.panel import title, wrapped
+from perftop.tui.panels.row import Paneled
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.choice import Choice, Sorting
+from perftop.tui.shared.cursor import Cursor
+
+ORDERS = ("start", "length", "depth", "kind")
+"""Orders begin with the newest, longest, deepest or worst; "start" puts running ones first."""
+MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
+"""The sentence has kind and depth as well."""
+SIGNS = 3
+"""Cells before the columns: the mark of the selected line, and the sign of the episode."""
+SENTENCE = 78
+"""Cells of the sentence where evidence has a column of its own."""
+MIN_EVIDENCE = 40
+"""Minimum cells of that column; else the evidence is below its episode."""
+MIN_HEIGHT_FOR_DETAILS = 12
+"""Also for a heading above the titles."""
+_DETAILS = 5, 10
+"""Minimum and maximum lines about the chosen episode."""
+
+
+# --- lines
+
+
+def episode_columns(size: int) -> list[Column]:
+    found = [Column("start", "start", 12, left=True, gap=0), Column("length", "length", 10)]
+    if size >= MIN_WIDTH_FOR_KIND:
+        found.append(Column("kind", "kind", 19, left=True))
+    if size >= MIN_WIDTH_FOR_DEPTH:
+        found.append(Column("depth", "depth", 11))
+    gap = 1 if found[-1].left else 2
+    room = max(1, size - SIGNS - total_width(found) - gap)
+    if room - SENTENCE < MIN_EVIDENCE:
+        return [*found, Column("what", "what", room - 1 + gap, left=True, gap=gap)]
+    return [
+        *found,
+        Column("what", "what", SENTENCE - 1 + gap, left=True, gap=gap),
+        Column("why", "cause · evidence", room - SENTENCE, left=True, gap=1),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    width: int
+    columns: list[Column]
+
+    @property
+    def sentence(self) -> Column:
+        return next(column for column in self.columns if column.key == "what")
+
+    @property
+    def beside(self) -> bool:
+        """Whether evidence has a column of its own, instead of lines below its episode."""
+        return self.columns[-1].key == "why"
+
+    def heading(self, order: str, *, reverse: bool) -> list[Run]:
+        """Headings of the columns; an order whose column is not shown is named at the right."""
+        arrow = theme.RISING if reverse else theme.FALLING
+        runs: list[Run] = [(" " * SIGNS, "text")]
+        hidden = order not in [column.key for column in self.columns]
+        for column in self.columns:
+            text = column.heading
+            if column.key == order:
+                text += arrow
+            elif hidden and column.key == "what":
+                text += f"{f'by {order}{arrow}':>{column.room - 4}}"
+            runs.append((column.place(text), "bright" if column.key == order else "dim"))
+        return runs
+
+    def reasons(self, episode: Episode) -> list[str]:
+        """Cause and evidence in lines that fit beside the sentence, or below it."""
+        return wrapped(episode_style.because(episode), max(8, self.columns[-1].room))
+
+    def line(
+        self, session: Session, episode: Episode, parts: Sequence[Part], why: str,
+        *, chosen: bool, kept: bool,
+    ) -> list[Run]:  # fmt: skip
+        """Line of one episode with its sentence; `why`: the part of its evidence in
+        this line; `kept`: history can still show the episode."""
+        over = episode.end_ns is not None
+        key = episode_style.severity(episode, over=over)
+        quiet = "text" if kept else "dim"
+        style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
+        plain = style if over else "bright"
+        room = self.sentence.room
+        words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
+        what: Cell = (merged(words, room) if width(words) <= room
+                      else (fit("".join(text for text, _ in words), room), plain))  # fmt: skip
+        cells: dict[str, Cell] = {
+            "start": (when(session.unix(episode.start_ns)), quiet if over else key),
+            "length": (lasted(session, episode), quiet if over else key),
+            "kind": (foreign(episode.kind), style),
+            "depth": (depth(episode.kind, episode.depth), style),
+            "what": what,
+            "why": (why, "dim"),
+        }
+        return [
+            (theme.CHOSEN, "mark") if chosen else (" ", "text"),
+            (f"{episode_style.sign(episode)} ", "dim" if over else key),
+            *columns.line(self.columns, [cells[column.key] for column in self.columns]),
+        ]
+
+    def below(self, why: str) -> list[Run]:
+        """A further line of an episode, with a part of its evidence."""
+        last = self.columns[-1]
+        return [(" " * (SIGNS + total_width(self.columns) - last.room) + why, "dim")]
+
+    def details(
+        self, session: Session, episode: Episode, height: int, names: Sequence[str]
+    ) -> list[list[Run]]:
+        """The chosen episode in exactly `height` lines: a title with its kind, place and times, its
+        sentence, its cause and evidence."""
+        start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
+        last = lasted(session, episode)
+        until = f"to {when(session.unix(end_ns))}" if end_ns is not None and last else ""
+        place = where(session.topology, episode.cpus) if episode.cpus else ""
+        rest = " ".join(filter(None, (place, start, until, f"for {last}" if last else "")))
+        sign = f"{episode_style.sign(episode)} {foreign(episode.kind)}"
+        size = max(1, self.width - 2)
+        parts = sentence_of(session, episode, size, names)
+        text = "".join(foreign(part.text) for part in parts)
+        found: list[list[Run]] = [
+            [(" ", "text"), *title(sign, rest, size)],
+            [(f"   {fit(text, min(len(text), size - 2))}", "text")],
+        ]
+        found += because(episode, size, max(0, height - 2), indent=3)
+        return [*found, *[[(" ", "text")]] * height][:height]
+
+
+def sentence_of(session: Session, episode: Episode, most: int, names: Sequence[str]) -> list[Part]:
+    """The sentence about an episode; `names`: the tasks that lose by it while it runs."""
+    if episode.end_ns is not None:
+        return episode_style.ended_sentence(session, [episode], most)
+    return sentence(session.topology, [episode], names, most=most)
+
+
+def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
+    """The heading: how many episodes in how long a time, and how many of each kind."""
+    kinds = Counter(STOLEN[0] if group(e) == STOLEN else e.kind for e in episodes)
+    counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
+    named = [" ".join(count) for count in counts]
+    if marks := kinds["mark"]:
+        named.append(many(marks, "mark"))
+    total = f"{len(episodes)} in {length(max(0, session.known_ns - session.hello.raw_ns))}"
+    short = "  ".join([total, *(count for count, _ in counts)])
+    tries = ("   ".join([total, *named]), short, total)
+    rest = next((text for text in tries if len(text) <= size - 15), "")
+    return [(" ", "text"), *title("episodes", rest, max(1, size - 2))]
+
+
+def lasted_ns(session: Session, episode: Episode) -> int:
+    end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
+    return max(0, end_ns - episode.start_ns)
+
+
+def lasted(session: Session, episode: Episode) -> str:
+    """Length of the episode; '' if it is a moment."""
+    return "" if episode.end_ns == episode.start_ns else length(lasted_ns(session, episode))
+
+
+def arranged(
+    session: Session, episodes: Iterable[Episode], order: str, *, reverse: bool
+) -> list[Episode]:
+    """Episodes in this order; by depth, those of unknown depth come last in their rank."""
+
+    def newest(episode: Episode) -> tuple[float, ...]:
+        """Running ones first, of them the costliest; then by start."""
+        runs = episode.end_ns is None
+        return not runs, -cost([episode]) if runs else 0.0, -episode.start_ns
+
+    keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
+        "start": newest,
+        "length": lambda e: (-lasted_ns(session, e), -e.start_ns),
+        "depth": lambda e: (episode_style.rank(e)[0], -(e.depth or 0.0), -e.start_ns),
+        "kind": lambda e: (episode_style.rank(e)[0], -e.start_ns),
+    }
+    return sorted(episodes, key=keys[order], reverse=reverse)
+
+
+_NEEDS = {
+    "turbo-drop": (("busy_hz",), ("turbo_ceiling_hz",)),
+    "throttle": (("limit_reasons", "core_thermal", "package_thermal", "modulation",
+                  "core_throttled_s", "package_throttled_s"),),
+    "involuntary-halt": (("involuntary",),),
+    "neighbour": (("ipc", "steal"),),
+    "steal": (("steal",),),
+    "license": (LEVELS,),
+    "smi": (("smi",),),
+    "ramp": (("busy_hz",),),
+}  # fmt: skip
+"""Counters or metrics that each kind needs: one of every group."""
+
+
+def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
+    """Lines of an empty list: the kinds that perftop detects, and which it cannot detect here and
+    why."""
+    missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
+    metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
+    known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
+    reasons: dict[str, list[str]] = {}
+    for needy, groups in _NEEDS.items():
+        if lacking := next((keys for keys in groups if known.isdisjoint(keys)), None):
+            why = next((missing[key] for key in lacking if key in missing), UNCOUNTED)
+            reasons.setdefault(why, []).append(needy)
+    blind = {kind for kinds in reasons.values() for kind in kinds}
+    place = "on the CPUs of the filter" if filtered else "so far"
+    lines: list[list[Run]] = [[(f" no episodes {place}; perftop detects:", "text")]]
+    room = 0
+    for key, kind in KINDS.items():
+        if key not in blind:
+            piece = f"  {kind.sign} {key}"
+            if len(piece) >= room:
+                lines.append([])
+                room = size
+            lines[-1].append((piece, "dim"))
+            room -= len(piece)
+    for why, kinds in reasons.items():
+        text = foreign(f" {theme.RULE} no {', '.join(kinds)}: {why}")
+        lines.append([(fit(text, min(len(text), size)), "dim")])
+    return lines
+
+
+class Episodes(Paneled, Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode", "order", "reverse")
+    ORDERS: ClassVar[tuple[str, ...]] = ORDERS
+
+    @dataclass(eq=False)
+    class Visited(Message):
+        """The user wants to see an episode at the moment `time_ns` (raw)."""
+
+        time_ns: int
+
+    OWN_PANEL = "happened"
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._sorting = Sorting(self.ORDERS[0])
+        self._plan = Layout(0, episode_columns(0))
+        self._lines: list[Episode] = []
+        self._starts: list[int] = [0]
+        """First line of each of the episodes at the top that have their evidence below them, and of
+        the next one."""
+        self._chosen: Episode | None = None
+        """The selected episode, which stays selected when its line moves."""
+        self._nothing: list[list[Run]] = []
+        """Lines shown if there are no episodes."""
+        self._ended: tuple[object, list[Episode]] = None, []
+        """Ended episodes in order, and before them a key that changes when they must be sorted
+        again."""
+        self._reasons: dict[int, list[str]] = {}
+        """Evidence of ended episodes, which does not change, by id() of the episode."""
+        self._led = False
+        """Whether a click on another view has selected the episode; a second click opens it."""
+        self._refused = False
+        """Whether the selected episode was asked for, but is older than the history."""
+
+    @property
+    def sorting(self) -> Sorting:
+        """The list's own order: episodes have other columns to sort by than CPUs."""
+        return self._sorting
+
+    # --- what there is to show
+
+    def build(self) -> None:
+        self._plan = Layout(self.width, episode_columns(self.width))
+        self._reasons.clear()
+        super().build()
+        self.show_cursor()
+
+    def read(self) -> None:
+        session, before = self.session, bool(self._lines)
+        self._lines = self._arranged(session)
+        if not any(episode is self._chosen for episode in self._lines):
+            self._chosen = self._lines[0] if self._lines else None
+        self.heads = []
+        if not self._lines:
+            filtered = self.choice.mask is not None
+            self._nothing = nothing(session, self.width, filtered=filtered)
+        elif not self.bare:
+            order, reverse = self._sorting.order, self._sorting.reverse
+            self.heads = [self._plan.heading(order, reverse=reverse)]
+            if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
+                self.heads.insert(0, summary(session, self._lines, self.width))
+        self._read_chosen(session)
+        self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
+        if not self._lines:
+            self.count = len(self._nothing)
+        if not self.feet:
+            self.feet = self.panels(self.spare)
+        if before != bool(self._lines):
+            self.redraw()
+
+    def _read_chosen(self, session: Session) -> None:
+        """Makes the lines at the bottom, with the chosen episode where not all have their evidence
+        below them, and finds out which have."""
+        room = self.size.height - len(self.heads)
+        whole, refused, chosen = self._spread(room - 1), self._refusal(session), self._chosen
+        self.feet = []
+        if chosen is None or self.bare:
+            return
+        if whole or self.size.height < MIN_HEIGHT_FOR_DETAILS:
+            if refused:
+                self.feet = [(refused, "chosen")]
+            elif not whole:
+                why = episode_style.because(chosen)
+                why = fit(why, min(len(why), max(1, self.width - 2)))
+                self.feet = [([(" ", "text"), (why, "text")], "chosen")]
+            return
+        height = min(_DETAILS[1], max(_DETAILS[0], room // 4))
+        self._spread(room - height)
+        found = self._plan.details(session, chosen, height, self._names(chosen))
+        found[-1] = refused or found[-1]
+        self.feet = [(runs, "calm") for runs in found]
+
+    def _spread(self, room: int) -> bool:
+        """Gives episodes from the top their evidence below them while `room` lines are enough for
+        all; returns whether all have it."""
+        self._starts = [0]
+        spare = room - len(self._lines)
+        for episode in self._lines:
+            more = len(self._why(episode)) - self._plan.beside if spare >= 0 else 1
+            if more > spare:
+                return False
+            spare -= max(0, more)
+            self._starts.append(self._starts[-1] + 1 + max(0, more))
+        return True
+
+    def _arranged(self, session: Session) -> list[Episode]:
+        """Episodes on CPUs of the filter. Ended ones do not change, so they are sorted once."""
+        order, reverse, mask = self._sorting.order, self._sorting.reverse, self.choice.mask
+        cpus = None if mask is None else {session.topology[row].cpu for row in mask}
+
+        def sort(episodes: list[Episode]) -> list[Episode]:
+            here = [
+                e
+                for e in unique_losses(episodes)
+                if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
+            ]
+            return arranged(session, here, order, reverse=reverse)
+
+        ended = [*session.ended, *session.marks]
+        of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
+        if of != self._ended[0]:
+            self._ended = of, sort(ended)
+            self._reasons.clear()  # ids may be reused
+        running = sort(session.running)
+        if not running:
+            return self._ended[1]
+        return arranged(session, [*running, *self._ended[1]], order, reverse=reverse)
+
+    # --- lines
+
+    def _index(self, y: int) -> tuple[int, int]:
+        """Which episode line `y` belongs to, and which of its lines it is."""
+        spread = len(self._starts) - 1
+        if y >= self._starts[-1]:
+            return spread + y - self._starts[-1], 0
+        at = bisect_right(self._starts, y) - 1
+        return at, y - self._starts[at]
+
+    def _first(self, at: int) -> int:
+        """The first line of the episode at this index."""
+        spread = len(self._starts) - 1
+        return self._starts[at] if at < spread else self._starts[-1] + at - spread
+
+    def line(self, y: int) -> Line:
+        if not self._lines:
+            return self._nothing[y], "calm"
+        at, part = self._index(y)
+        episode, plan = self._lines[at], self._plan
+        chosen = episode is self._chosen
+        why = self._why(episode) if plan.beside or part else []
+        mood: theme.Mood = "chosen" if chosen else "calm"
+        if part:
+            return plan.below(why[part - (not plan.beside)]), mood
+        beside = why[0] if why and plan.beside else ""
+        if len(why) > 1 and plan.beside and at >= len(self._starts) - 1:
+            beside = f"{beside} ·{theme.CUT}"
+        parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
+        kept = episode_navigation.is_reachable(self.session, episode)
+        return plan.line(self.session, episode, parts, beside, chosen=chosen, kept=kept), mood
+
+    def _why(self, episode: Episode) -> list[str]:
+        found = self._reasons.get(id(episode))
+        if found is None:
+            found = self._plan.reasons(episode)
+            if episode.end_ns is not None:
+                self._reasons[id(episode)] = found
+        return found
+
+    def _names(self, episode: Episode) -> list[str]:
+        """Tasks that lose by an episode that runs."""
+        if episode.end_ns is not None:
+            return []
+        return losers(self.session, [episode], self.interval.tasks)
+
+    def _refusal(self, session: Session) -> list[Run]:
+        """Why the selected episode cannot be shown; empty if it was not asked for."""
+        if not self._refused or (first_ns := session.past.first_ns) is None:
+            return []
+        since = when(session.unix(first_ns))
+        return [(f" that moment is no longer kept: history begins at {since}", "text")]
+
+    # --- the cursor
+
+    def select(self, episode: Episode) -> None:
+        """Selects this episode, if it is in the list, after a click on what shows it."""
+        self._chosen, self._refused, self._led = episode, False, True
+        self.lay_out()
+
+    def cpu(self, y: int) -> int | None:
+        at = self._index(y)[0] if y < self.count else len(self._lines)
+        cpus = self._lines[at].cpus if at < len(self._lines) else []
+        return cpus[0] if cpus else None
+
+    def _place(self) -> int:
+        """Index of the selected episode."""
+        return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
+
+    def _at(self) -> int:
+        return self._first(self._place())
+
+    def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
+        self._choose(self._index(max(0, y))[0])
+
+    def _choose(self, at: int) -> None:
+        if self._lines:
+            self._chosen = self._lines[max(0, min(len(self._lines) - 1, at))]
+            self._refused = False
+            self._read_chosen(self.session)
+            self.chosen()
+
+    def show_cursor(self) -> None:
+        at = self._place()
+        self.reveal(self._first(at), self._first(at + 1) - 1)
+
+    def action_move(self, by: int) -> None:
+        self._choose(self._place() + by)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.chain == 2 and self._led:  # the first click was on another view
+            self.post_message(self.Opened())
+            return
+        self._led = False
+        y = self.at(event.y)
+        if y is not None and self._lines:
+            self.choose(y)
+            if event.chain == 2:
+                self.post_message(self.Opened())
+
+    def open(self) -> bool:
+        """Go to the selected episode's moment and one of its cores, the selected core if it is
+        among them. True if a core was found."""
+        session, episode = self.session, self._chosen
+        if episode is None:
+            return False
+        if not episode_navigation.is_reachable(session, episode):
+            self._refused = True
+            self._read_chosen(session)
+            self.paint()
+            return False
+        mine = set(episode.cpus)
+        hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
+        if hit:
+            self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
+        self.post_message(
+            self.Visited(episode_navigation.moment_of(session, episode, self.interval))
+        )
+        return bool(hit)

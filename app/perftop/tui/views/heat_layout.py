@@ -1,0 +1,236 @@
+"""The place of every core in the heat map, for a width and a height. Pure geometry without measured
+values, so that nothing moves when values change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import ceil
+
+from perftop.session.session import Session
+from perftop.tui.shared.places import Places
+
+BLOCK_GAP = 2
+"""Columns between blocks of one package."""
+PACKAGE_GAP = 3
+"""Columns between packages side by side."""
+MIN_HEADING = 24
+"""Minimum columns of a package's heading where packages are side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cores drawn together: those of an L3 if the package has several, else all of it."""
+
+    label: str
+    rows: tuple[int, ...]
+    """Indices into the list of places."""
+
+
+Package = list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Size of a core's cell in columns and lines. The column to its left is for marks."""
+
+    wide: int
+    high: int
+    air: int
+    """Empty lines below the cell."""
+    halves: bool
+    """Two threads share a line of the cell; else each thread has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a line: the heading of a package, a label, or cells."""
+
+    x: int
+    width: int
+    cells: tuple[int, ...] = ()
+    line: int = 0
+    """Line within these cells; 0 is the top one."""
+    label: str = ""
+    package: int = -1
+
+
+@dataclass(slots=True)
+class HeatLayout:
+    cell: Cell
+    lines: list[list[Part]]
+    spots: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Column of the mark to the left of a cell, and the cell's first line, by row."""
+
+    def __post_init__(self) -> None:
+        for y, line in enumerate(self.lines):
+            for part in line:
+                for i, row in enumerate(part.cells):
+                    self.spots.setdefault(row, (part.x + i * (self.cell.wide + 1), y))
+
+
+def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
+    """Groups of cores for each package, L3s of a die side by side; and the packages' ids."""
+    rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
+    for row, place in enumerate(places.places):
+        dies = (session.topology[at].die for at in place.rows)
+        die = next((die for die in dies if die is not None), None)
+        rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
+    found = [_groups(caches) for caches in rows_of.values()]
+    if all(len(group.rows) == 1 for group in chain(*found)):  # no cores share an L3
+        found = [[Group("", tuple(row for group in groups for row in group.rows))]
+                 for groups in found]  # fmt: skip
+    return found, list(rows_of)
+
+
+def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
+    """Groups of a package, from its rows by die and L3. A label names the die only if there are
+    several and the L3 does not identify it."""
+    dies = list(dict.fromkeys(die for die, _ in caches))
+    alike = len(caches) == len(dies)
+    found = []
+    for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
+        needless = len(dies) == 1 or (alike and l3 is not None)
+        parts = [f"die {die}"] if die is not None and not needless else []
+        parts += [f"L3 {l3}"] if l3 is not None else []
+        label = " ".join(parts) if len(caches) > 1 else ""
+        found.append(Group(label, tuple(caches[die, l3])))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A layout to try."""
+
+    cell: Cell
+    box: int
+    """Columns of a package."""
+    abreast: int
+    """Packages side by side."""
+    margin: int
+    """Columns for labels, the same in all packages."""
+    headings: bool
+    labels: bool
+
+    def blocks(self, groups: Package) -> tuple[int, int]:
+        """Cells in a line of a group (0: none fit), and number of groups side by side. All groups
+        are as wide as the widest, so that they align in columns."""
+        fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
+        most = max(len(group.rows) for group in groups)
+        if fit <= 0:
+            return 0, 1
+        if most > fit:  # lines are equally long, if each then uses more than half of the width
+            even = next((n for n in range(fit, fit // 2, -1) if most % n == 0), None)
+            return even or ceil(most / ceil(most / fit)), 1
+        beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(most) + BLOCK_GAP))
+        return most, ceil(len(groups) / ceil(len(groups) / beside))
+
+    def pitch(self, cells: int) -> int:
+        """Width in columns of this many cells with their label."""
+        return self.margin + cells * (self.cell.wide + 1) + 1
+
+    def tall(self, groups: Package) -> int:
+        """Lines of a package, its heading included."""
+        per, beside = self.blocks(groups)
+        blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
+        rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
+        return self.headings + rows * (self.cell.high + self.cell.air)
+
+
+def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
+           threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
+    """The layout with the largest cells that shows everything. If even the smallest do not fit,
+    labels are dropped, then headings; if that is not enough, the map scrolls."""
+    small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
+    if not packages:
+        return HeatLayout(small, [])
+    lonely = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
+    whole = _whole(packages, ids)
+    for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
+        drawn = packages if headings else whole
+        margin = int(headings)
+        if labels:
+            texts = (g.label or names[row] for g in chain(*drawn) for row in g.rows)
+            margin = 1 + max(map(len, texts))
+        for cell in _cells(threads, ascii_=ascii_):
+            for abreast in range(1, len(drawn) + 1):
+                box = (width - PACKAGE_GAP * (abreast - 1)) // abreast
+                form = _Form(cell, box, abreast, margin, headings, labels)
+                if (abreast > 1 and box < MIN_HEADING) or (headings and lonely):
+                    break
+                if all(form.blocks(groups)[0] for groups in drawn):
+                    tall = [form.tall(groups) for groups in drawn]
+                    rows = (tall[i : i + abreast] for i in range(0, len(tall), abreast))
+                    if sum(map(max, rows)) - cell.air <= height:
+                        return HeatLayout(cell, _lay(drawn, names, form))
+    form = _Form(small, width, 1, 1, headings=True, labels=False)
+    usable = all(form.blocks(groups)[0] for groups in packages)
+    return HeatLayout(small, _lay(packages, names, form) if usable else [])
+
+
+def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
+    """Cell sizes, best first. In ASCII siblings are side by side, so widths are even."""
+    halves = ceil(threads / 2)
+    yield Cell(4, max(2, threads), 1, halves=False)
+    for air in (1, 0):
+        for wide in (4, 3, 2, 1):
+            if (wide > 1 or not air) and not (ascii_ and threads > 1 and wide % 2):
+                yield Cell(wide, halves, air, halves=threads > 1)
+
+
+def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
+    """The machine as one package, whose groups are the real packages."""
+    rows = [tuple(row for group in package for row in group.rows) for package in packages]
+    if all(len(package) == 1 for package in rows):
+        return [[Group("", tuple(chain(*rows)))]]
+    names = ["" if len(ids) == 1 else "p?" if i is None else f"p{i}" for i in ids]
+    return [[Group(name, mine) for name, mine in zip(names, rows, strict=True)]]
+
+
+def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list[list[Part]]:
+    boxes = []
+    for i, groups in enumerate(packages):
+        head = [[Part(0, form.box, package=i)]] if form.headings else []
+        boxes.append(head + _blocks(groups, names, form))
+    lines: list[list[Part]] = []
+    for first in range(0, len(boxes), form.abreast):
+        beside = boxes[first : first + form.abreast]
+        lines += [
+            [
+                replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
+                for i, mine in enumerate(beside)
+                if y < len(mine)
+                for part in mine[y]
+            ]
+            for y in range(max(map(len, beside)))
+        ]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
+    """The lines of a package below its heading."""
+    per, beside = form.blocks(groups)
+    lines: list[list[Part]] = []
+    for first in range(0, len(groups), beside):
+        mine = groups[first : first + beside]
+        for start in range(0, max(len(group.rows) for group in mine), per):
+            for line in range(form.cell.high):
+                parts: list[Part] = []
+                for i, group in enumerate(mine):
+                    x, cells = i * (form.pitch(per) + BLOCK_GAP), group.rows[start : start + per]
+                    if form.labels and cells and not line:
+                        # Without a label, the name of the line's first core.
+                        text = f" {'' if start else group.label:<{form.margin - 1}}"
+                        if not group.label:
+                            text = f"{names[group.rows[start]]:>{form.margin}}"
+                        parts.append(Part(x, form.margin, label=text))
+                    if cells:
+                        width = len(cells) * (form.cell.wide + 1) + 1
+                        parts.append(Part(x + form.margin, width, cells, line))
+                lines.append(parts)
+            lines += [[] for _ in range(form.cell.air)]
+    return lines

@@ -1,0 +1,531 @@
+"""The heat map: one cell a core, halves of a cell for siblings, grouped by L3 and package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, isnan, nan
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.binding import BindingType
+
+from perftop.base.format import MISSING, ClockUnit, many
+from perftop.base.text import ranges
+from perftop.draw import heat_ramp, theme
+from perftop.draw.columns import AT_REST, DOUBTED, fit
+from perftop.draw.heat_ramp import OFF, halves, whole
+from perftop.draw.strips import Line, Run, foreign, shed, spread, width
+from perftop.model.numbers import INDEX, METRICS
+from perftop.model.tasks import task
+from perftop.session.interval import Interval
+from perftop.session.missing import Reasons, doubts
+from perftop.session.session import Session
+from perftop.session.values import doubted, mean_ceiling, shown
+from perftop.tui.panels.panel import Target
+from perftop.tui.panels.row import Paneled
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.places import Place, Places, package_name
+from perftop.tui.shared.row_episodes import RowEpisodes, number
+from perftop.tui.shared.sheet import busiest
+from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
+from perftop.tui.views.outliers import Outlier, Peers
+
+Piece = tuple[int, list[Run]]
+"""Rank (the highest is left out first) and text."""
+HEADS, FOOT = 2, 1
+NUMBER = 4
+"""Width of cells that show values as numbers."""
+OUTLIER, SIGNS = 52, 42
+"""Cells reserved for the outlier, so that nothing moves when one appears, and for the meaning of
+the signs."""
+MIN_WIDTH_FOR_RAMP = 100
+"""Cells from which the full ramp is shown; below, every other step."""
+MIN_WIDTH_FOR_CEILING = 50
+"""Cells of a heading that shows the ceiling beside the clock."""
+_NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all alike"
+_NO_LAYOUT = HeatLayout(Cell(1, 1, 0, halves=True), [])
+
+
+class Heat:
+    """One field at one moment; lists are by position of the CPU."""
+
+    def __init__(
+        self, session: Session, interval: Interval, choice: Choice, places: Places, peers: Peers,
+        troubles: RowEpisodes, before: Heat | None,
+    ) -> None:  # fmt: skip
+        troubles.read(interval)
+        self.session, self.interval, self.places, self.troubles = (
+            session, interval, places, troubles,
+        )  # fmt: skip
+        self.clock = clock_of(session, choice.units)
+        """Unit of clocks, whatever the field is."""
+        self.field, self.others = chosen_field(session, choice.metric)
+        """`others`: names of the fields that the metric key shows next, in order."""
+        values = np.where(interval.online, shown(self.field, session, interval), nan)
+        kept = before.scale if before is not None and before.field == self.field else None
+        self.scale: Scale = scale(self.field, values[session.shown], kept)
+        self.unit = unit_in(self.field, self.clock, self.scale.high)
+        self.values: list[float] = values.tolist()
+        self.doubted: list[bool] = doubted(self.field.key, session, interval).tolist()
+        self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
+        """Steps of the ramp."""
+        self.outliers = peers.judge(self.field, values, interval)
+
+    def text(self, value: float) -> str:
+        return _written(value, self.unit, self.unit.digits)
+
+    def hz(self, value: float) -> str:
+        return _written(value, self.clock, self.clock.digits)
+
+    def short(self, value: float) -> str:
+        """A value in at most four characters."""
+        ratio = self.field.unit == "ratio"
+        digits = int(self.field.small) if ratio else self.unit.digits
+        return _written(value, self.unit, digits)[:4].rstrip(".")
+
+    # --- the lines above the map
+
+    def title(self, size: int) -> list[Run]:
+        runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (self.field.words, "text")]
+        lead = "   next: "
+        room = size - width(runs) - len(lead)
+        names: list[str] = []
+        for name in self.others:
+            if sum(len(other) + 3 for other in names) + len(name) > room:
+                break
+            names.append(name)
+        return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
+
+    def legend(self, cell: Cell, size: int, *, asked: bool, ascii_: bool) -> list[Run]:
+        """How to read a cell, the ramp with its ends, and the furthest outlier. `asked`: for an
+        outlier, where there is none."""
+        low, high = self.text(self.scale.low), self.text(self.scale.high)
+        if self.field.unit == "ratio":
+            low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
+        steps = heat_ramp.ramp(ascii_=ascii_)
+        if size < MIN_WIDTH_FOR_RAMP and not ascii_:
+            steps = steps[1::2]
+        ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
+        room = size - OUTLIER - width(ramp) - 4
+        ways = self._ways(cell, ascii_=ascii_)
+        how = next((way for way in ways if width(way) <= room), ways[-1])
+        left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
+        if size - width(left) - OUTLIER >= SIGNS:
+            idle = "idle or " if self.field.of_running else ""
+            left += [
+                ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED, "dim"),
+                (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
+            ]  # fmt: skip
+        room = size - width(left) - 3
+        right = self._outlier(room)
+        if not right:
+            text = next((text for text in _NOBODY_DIFFERS if len(text) <= room), "")
+            right = [(text, "bright" if asked else "dim")]
+        return spread(left, right, size - 1)
+
+    def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
+        """Explanations of a cell, the longest first."""
+        places = self.places
+        if not places.pairs:
+            return [[("a cell is a CPU", "dim")], []]
+        if self.field.of_core or places.threads == 1:
+            return [[("a cell is a core", "dim")], []]
+        if places.threads > 2:
+            last, order = places.threads - 1, "row by row" if ascii_ else "from above"
+            short = f"lp0–{last} {order}"
+            long = f"lp0 to lp{last} {order}"
+        elif cell.halves and not ascii_:
+            pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
+                               (" lp1", "dim")]  # fmt: skip
+            return [[("a cell is a core: ", "dim"),
+                     (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
+                     (theme.LP1, "lp1"), (" lower half lp1", "dim")], pair]  # fmt: skip
+        elif cell.halves:
+            long, short = "left lp0, right lp1", "lp0 lp1"
+        else:
+            long = short = "lp0 above lp1"
+        return [[(f"a cell is a core: {long}", "dim")], [(short, "dim")]]
+
+    def _outlier(self, room: int) -> list[Run]:
+        """The furthest outlier and the number of others, as far as they fit into `room` cells."""
+        at = {place.at: i for i, place in enumerate(self.places.places)}
+        far = [found for found in self.outliers if found.core in at]
+        if not far:
+            return []
+        first = far[0]
+        i = at[first.core]
+        kind = self.places.places[i].type
+        name = f"outlier {'core' if self.places.pairs else 'CPU'} {self.places.name(i, '')}"
+        peers = "package" if kind is None else f"{foreign(kind)}-core"
+        value = f"{name} · {self.text(self.values[first.row])} {self.unit.name}".rstrip()
+        usual = self.text(first.usual)
+        more = f" and {len(far) - 1} more" if len(far) > 1 else ""
+        for text in (f"{value}, {peers} median {usual}{more}", f"{value}, {peers} median {usual}",
+                     f"{value}, median {usual}", value, name):  # fmt: skip
+            if len(text) + 4 <= room:
+                return [("[ ] ", "bright"), (text, "bright")]
+            if len(text) <= room:
+                return [(text, "bright")]
+        return []
+
+    # --- headings of packages
+
+    def heading(self, package: int | None, size: int) -> list[Run]:
+        """Heading of a package, worded as in the overview; what does not fit is left out."""
+        interval, places = self.interval, self.places
+        mine = [places.places[i] for i in places.of_package(package)]
+        cpus = [(row, place.at) for place in mine for row in place.rows if row in places.shown]
+        rows = [row for row, _ in cpus]
+        what = many(len(mine), "core" if places.pairs else "CPU")
+        pieces: list[Piece] = [(0, [(f" {package_name(package)}", "bright")]), (3, [(what, "dim")])]
+        util, busy = map(
+            float, interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
+        )
+        if not isnan(util):
+            pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
+        if not isnan(busy):
+            wide = size >= MIN_WIDTH_FOR_CEILING
+            # The whole package lost clock.
+            down = any(number(e) == "busy_hz" for e in self.troubles.on(package)[1])
+            clock: list[Run] = [("clock " if wide else "", "dim"),
+                                (self.hz(busy), "alarm" if down else "text")]  # fmt: skip
+            ceilings = interval.ceiling_hz[[at for _, at in cpus]]
+            ceiling = mean_ceiling(ceilings, interval.values["util"][rows])
+            if wide and not isnan(ceiling):
+                clock += [(" of ", "dim"), (self.hz(ceiling), "text")]
+            clock.append((f" {self.clock.name}", "dim"))
+            pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if down else clock))
+        runs = shed(pieces, size, 2)
+        return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
+
+    # --- the line of the selected core
+
+    def foot(self, i: int, size: int) -> list[Run]:
+        """Numbers of the core in row `i`, and reasons to doubt them."""
+        place, places = self.places.places[i], self.places
+        name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
+        pieces: list[Piece] = [(0, [(theme.CURSOR[0], "mark"), (name, "bright")])]
+        if places.pairs:
+            pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
+        pieces += [(1, self._field_of(place)), *self._numbers(place)]
+        unlike = next((found for found in self.outliers if found.core == place.at), None)
+        if unlike is not None:
+            pieces.append((2, [("outlier, median ", "text"), (self.text(unlike.usual), "bright")]))
+        tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
+        if who := [foreign(f"{it.comm}:{it.pid}"[:32]) for it in tasks if it]:
+            pieces.append((7, [(" · ".join(who), "text")]))
+        against = "; ".join(dict.fromkeys(self._against(place)))
+        if not against:
+            return shed(pieces, size - 1, 2)
+        runs = shed(pieces, size - 1 - min(len(against) + 2, size // 2), 2)
+        room = size - 3 - width(runs)
+        return [*runs, ("  ", "text"), (fit(against, min(room, len(against))), "text")]
+
+    def _field_of(self, place: Place) -> list[Run]:
+        """Values of the map's field for each sibling."""
+        interval, one = self.interval, self.field.of_core or len(place.rows) == 1
+        rows = place.rows[:1] if one else place.rows
+        runs: list[Run] = [(f"{self.field.words} ", "dim")] if one else []
+        wide = 5 if self.field.unit == "ratio" else 4
+        if len(rows) > 2:
+            runs.append((f"lp0–{len(rows) - 1} ", "dim"))
+        for thread, row in enumerate(rows):
+            if len(rows) == 2:
+                runs.append((f"{'  ' * thread}lp{thread} ", "dim"))
+            elif thread:
+                runs.append((" ", "text"))
+            text, style = self.text(self.values[row]), "bright"
+            if not interval.online[row]:
+                text, style = "off", "dim"
+            elif interval.resting[row] and self.field.of_running:
+                text, style = AT_REST, "faint"
+            elif isnan(self.values[row]):
+                text, style = MISSING, "faint"
+            elif self.doubted[row]:
+                text, style = DOUBTED + text, "dim"
+            runs.append((f"{text:>{wide}}", style))
+        return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
+
+    def _numbers(self, place: Place) -> Iterator[Piece]:
+        """Numbers of the core as a whole, or of each sibling."""
+        session, interval, rows = self.session, self.interval, list(place.rows)
+        trouble = self.troubles.of(rows) if self.troubles else None
+        chosen = session.evaluator.chosen
+        values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
+
+        def cell(key: str, i: int, wide: int, text: str) -> Run:
+            if key in values:
+                if interval.resting[rows[i]] and METRICS[key].of_running:
+                    return f"{AT_REST:>{wide}}", "faint"
+                text = f"{MISSING if isnan(values[key][i]) else text:>{wide}}"
+            if doubted(key, session, interval)[rows[i]]:
+                return f"{DOUBTED + text.lstrip():>{len(text) + 1}}", "dim"
+            lost = trouble is not None and (rows[i], key) in trouble.lost
+            return text, "alarm" if lost else "text"
+
+        def each(key: str, factor: float, digits: int) -> Iterator[Run]:
+            for i, value in enumerate(values[key]):
+                yield cell(key, i, 4 + (digits < 2) + bool(i), f"{value * factor:.{digits}f}")
+
+        lead = int(busiest(np.array(values["util"]), np.array(values["busy_hz"])))
+        if self.field.key != "util" and not all(map(isnan, values["util"])):
+            yield 6, [("busy ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
+        if chosen["busy_hz"]:
+            ceiling = float(interval.ceiling_hz[place.at])
+            of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (self.hz(ceiling), "text")]
+            clock = cell("busy_hz", lead, 4, self.hz(values["busy_hz"][lead]))
+            yield 2, [("clock ", "dim"), clock, *of, (f" {self.clock.name}", "dim")]
+        split = interval.split
+        both = float(split.states[place.at][3])
+        if not isnan(both) and self.field.key != "both" and len(rows) > 1:
+            yield 4, [("both ", "dim"), cell("both", 0, 5, f"{100 * both:5.1f}"), (" %", "dim")]
+        elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
+            text = f"{100 * low:.0f}–{100 * float(split.high[place.at][3]):.0f}"
+            yield 4, [("both ", "dim"), (text, "text"), (" %", "dim")]
+        if self.field.key != "ipc" and chosen["ipc"]:
+            yield 3, [("IPC ", "dim"), *each("ipc", 1.0, 2)]
+
+    def _against(self, place: Place) -> Iterator[str]:
+        """Reasons why values of this core are doubtful or absent."""
+        interval, key = self.interval, self.field.key
+        for row in place.rows:
+            for reason in doubts(interval, row):
+                yield f"{DOUBTED} {foreign(reason)}"
+        bounds = interval.split.method[place.at] == "bounds"
+        for row in place.rows:
+            rests = interval.resting[row] and self.field.of_running
+            if interval.online[row] and isnan(self.values[row]) and not rests:
+                why = Reasons(self.session).in_short(key, row, bounds=bounds)
+                yield f"{MISSING}: {foreign(why)}"
+
+
+def _written(value: float, unit: ClockUnit, digits: int) -> str:
+    """The value as text; "n/a" also if the unit is a multiple of an unknown base clock."""
+    scaled = value * unit.per_hz
+    return f"{scaled:.{digits}f}" if isfinite(scaled) else MISSING
+
+
+@dataclass(slots=True)
+class Marks:
+    """Signs beside cells, by row."""
+
+    before: dict[int, Run] = field(default_factory=dict)
+    after: dict[int, Run] = field(default_factory=dict)
+
+
+def marks(
+    outliers: Sequence[int], suspects: Sequence[int], troubles: Mapping[int, Run],
+    chosen: int | None,
+) -> Marks:  # fmt: skip
+    """Brackets around outliers, the sign of doubt at suspects, and the sign of an episode; the
+    cursor replaces any, but the sign of an episode is then after the cell."""
+    made = Marks()
+    for row in outliers:
+        made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
+    for row in suspects:
+        made.before[row] = (DOUBTED, "dim")
+    made.before.update(troubles)
+    if chosen is not None:
+        made.before[chosen] = (theme.CURSOR[0], "mark")
+        made.after.setdefault(chosen, troubles.get(chosen, (theme.CURSOR[1], "mark")))
+    return made
+
+
+class HeatMap(Paneled):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
+    HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
+
+    _peers: Peers
+    _troubles: RowEpisodes
+    _heat: Heat | None = None
+    _plan = _NO_LAYOUT
+    _asked = False
+    """Whether the core that differs most was asked for, and there is none."""
+    _packages: list[int | None]
+    _row: dict[int, int]
+    """Row by position of the core in the session's lists."""
+    _marks: Marks
+    _letters: Sequence[str]
+    """Style of a number in a cell, by the cell's level."""
+
+    # --- what there is to show
+
+    def begin(self, session: Session) -> None:
+        self._peers, self._troubles = Peers(session), RowEpisodes(session)
+        # The old plan indexes other places, and there may be no size for a new one yet.
+        self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
+
+    def build(self) -> None:
+        places = self.places
+        self._row = {place.at: row for row, place in enumerate(places.places)}
+        groups, self._packages = packages(self.session, places)
+        names = [places.name(i, "topology") for i in range(len(places.places))]
+        strays = 1 if places.strays else 0
+        height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
+        self._plan = layout(groups, self._packages, names, places.threads, self.width, height,
+                            ascii_=self.choice.ascii)  # fmt: skip
+        texts = [f" off   CPUs {ranges(places.strays)}"] if strays else []
+        texts += [] if places.places else [" no CPU matches the filter"]
+        self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
+        self.count = len(self._plan.lines)
+        super().build()
+        self.show_cursor()
+
+    def read(self) -> None:
+        self._heat = Heat(
+            self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
+            self._heat,
+        )  # fmt: skip
+        self._draw(self._heat)
+
+    def _draw(self, heat: Heat) -> None:
+        """Prepares the marks of cells and the lines around the map, for the selected core."""
+        places, chosen = self.places.places, self._chosen()
+        self._letters = theme.letters(self.app.theme)
+        signs = {}
+        if heat.troubles:  # a whole package has its sign in its heading
+            every = ((i, heat.troubles.of(place.rows)) for i, place in enumerate(places))
+            signs = {i: (it.sign, it.key) for i, it in every if it and it.victim}
+        suspects = [i for i, place in enumerate(places) if any(heat.doubted[r] for r in place.rows)]
+        self._marks = marks(self._outliers(heat.outliers), suspects, signs, chosen)
+        self.heads = [] if self.bare else [
+            heat.title(self.width),
+            heat.legend(self._plan.cell, self.width, asked=self._asked, ascii_=self.choice.ascii),
+        ]  # fmt: skip
+        foot = [] if chosen is None else heat.foot(chosen, self.size.width)
+        self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
+
+    def _outliers(self, found: Sequence[Outlier]) -> list[int]:
+        return [self._row[one.core] for one in found if one.core in self._row]
+
+    def target(self, x: int, y: int) -> Target:
+        return super().target(x, y - FOOT)  # the last one is of the map itself
+
+    # --- lines
+
+    def line(self, y: int) -> Line:
+        runs: list[Run] = []
+        x = 0
+        for part in self._plan.lines[y]:
+            runs.append((" " * (part.x - x), "text"))
+            if part.cells:
+                runs += self._cells(part)
+            elif part.package < 0:
+                runs.append((part.label, "dim"))
+            else:
+                assert self._heat is not None
+                runs += self._heat.heading(self._packages[part.package], part.width)
+            x = part.x + part.width
+        return runs, "calm"
+
+    def _cells(self, part: Part) -> list[Run]:
+        """One line of adjacent cells with their marks."""
+        heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
+        assert heat is not None
+        runs: list[Run] = []
+        levels, wide, gap = heat.levels, cell.wide, (" ", "text")
+        before, after = self._marks.before, self._marks.after
+        close: Run = gap
+        for row in part.cells:
+            runs.append(before.get(row, close))
+            close = after.get(row, gap)
+            cpus = self.places.places[row].rows
+            one = heat.field.of_core or len(cpus) == 1
+            if cell.halves and not one:
+                pair = [levels[at] for at in cpus[2 * part.line : 2 * part.line + 2]]
+                runs += halves(*pair, *[OFF] * (2 - len(pair)), wide, ascii_)
+            elif not one and part.line >= len(cpus):
+                runs += whole(OFF, wide, ascii_)
+            else:  # an offline sibling has no value
+                at = max(cpus, key=levels.__getitem__) if one else cpus[part.line]
+                if wide == NUMBER and levels[at] >= 0 and not (one and part.line):
+                    text = f"{heat.short(heat.values[at]):>3}".ljust(NUMBER)
+                    runs.append((text, self._letters[levels[at]]))
+                else:
+                    runs += whole(levels[at], wide, ascii_)
+        return [*runs, close]
+
+    # --- the cursor
+
+    def _chosen(self) -> int | None:
+        """Row of the selected core; None if it is not shown."""
+        cpu = self.choice.cpu
+        return next((i for i, p in enumerate(self.places.places) if p.cpus[0] == cpu), None)
+
+    def _choose(self, row: int) -> None:
+        self.choice.cpu = self.places.places[row].cpus[0]
+        self.chosen()
+
+    def chosen(self) -> None:
+        self._asked = False
+        if self._heat is not None:
+            self._draw(self._heat)
+        self.show_cursor()
+        self.paint()
+
+    def show_cursor(self) -> None:
+        """Scroll to the selected core, with the heading right above it."""
+        chosen = self._chosen()
+        if chosen in self._plan.spots:
+            first = last = self._plan.spots[chosen][1]
+            last += self._plan.cell.high - 1
+            if first and not any(part.cells for part in self._plan.lines[first - 1]):
+                first -= 1
+            self.reveal(first, last)
+
+    def action_cell(self, dx: int, dy: int) -> None:
+        """Select the next cell on this line, or the nearest on the next line that has cells."""
+        spots, chosen = self._plan.spots, self._chosen()
+        if chosen not in spots:
+            return
+        x, y = spots[chosen]
+        if dx:
+            ahead = [(abs(sx - x), row) for row, (sx, sy) in spots.items()
+                     if sy == y and (sx - x) * dx > 0]  # fmt: skip
+            if ahead:
+                self._choose(min(ahead)[1])
+        elif lines := {sy for _, sy in spots.values() if (sy - y) * dy > 0}:
+            self._choose_nearest(x, min(lines, key=lambda line: abs(line - y)))
+
+    def action_page(self, by: int) -> None:
+        spots, chosen = self._plan.spots, self._chosen()
+        if chosen in spots:
+            x, y = spots[chosen]
+            goal = y + by * max(1, self.height - 1)
+            self._choose_nearest(x, min((sy for _, sy in spots.values()),
+                                        key=lambda line: abs(line - goal)))  # fmt: skip
+
+    def _choose_nearest(self, x: int, y: int) -> None:
+        on = [(abs(sx - x), row) for row, (sx, sy) in self._plan.spots.items() if sy == y]
+        self._choose(min(on)[1])
+
+    def action_end(self, to: int) -> None:
+        rows = list(self._plan.spots)
+        if rows:
+            self._choose(rows[0] if to < 0 else rows[-1])
+
+    def action_worst(self) -> None:
+        """Select the core that differs most; when repeated, the next one."""
+        heat, chosen = self._heat, self._chosen()
+        if heat is None:
+            return
+        if found := self._outliers(heat.outliers):
+            after = found.index(chosen) + 1 if chosen in found else 0
+            self._choose(found[after % len(found)])
+        else:
+            self._asked = True
+            self._draw(heat)
+            self.paint()
+
+    def on_click(self, event: events.Click) -> None:
+        y = None if self.pick(event) else self.at(event.y)
+        for part in self._plan.lines[y] if y is not None else ():
+            i = (event.x - part.x) // (self._plan.cell.wide + 1)
+            if part.cells and 0 <= i < len(part.cells):
+                self._choose(part.cells[i])
+                if event.chain == 2:
+                    self.post_message(self.Opened())

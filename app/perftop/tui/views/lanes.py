@@ -1,0 +1,120 @@
+"""Rows over time, as cells: one field in the colours of the heat ramp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.draw import charts, heat_ramp, theme
+from perftop.draw.strips import Run
+from perftop.model.numbers import Number
+from perftop.model.smt import STATES
+from perftop.session.session import Session
+from perftop.tui.shared.fields import Scale, scale
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.time_axis import Axis
+
+_KNOWN = theme.HEAT + 1
+"""Number of values that half a cell can have: unknown, or a step of the ramp."""
+_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
+          "kernel_instructions": "kernel"}  # fmt: skip
+"""Colours of tall lanes, as in the charts of the overview; all other fields have those of time."""
+
+
+class Lanes:
+    """One field over one axis. The rows in sight are read from the history together, which costs
+    little more than one alone."""
+
+    def __init__(
+        self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
+    ) -> None:
+        self._session, self._field, self.axis, self._places = session, field, axis, places
+        self._ascii = ascii_
+        self.scale = Scale(0.0, 1.0)
+        self.values: dict[int, Floats] = {}
+        """Arrays (lanes, bins), by row."""
+        self._areas: dict[tuple[int, int], list[list[Run]]] = {}
+        """All lines of tall lanes, by row and lane."""
+
+    def read(self, rows: Sequence[int]) -> None:
+        """Read rows that have not been read."""
+        rows = [row for row in dict.fromkeys(rows) if row not in self.values]
+        history, places = self._session.past, [self._places[row] for row in rows]
+        edges = self.axis.edges
+        if self._field.of_core:
+            states = history.states([place.cpus for place in places], edges)
+            lanes = states[:, :, STATES.index(self._field.key)].T
+        else:
+            cpus = [cpu for place in places for cpu in place.rows]
+            lanes = history.field(self._field.key, cpus, edges).T
+        end = 0
+        for row, place in zip(rows, places, strict=True):
+            start, end = end, end + (1 if self._field.of_core else len(place.rows))
+            self.values[row] = lanes[start:end]
+
+    def choose_scale(self, now: Floats, before: Scale | None) -> None:
+        """The scale for the rows read so far and the values of all CPUs `now`; `before` is kept
+        while it suits them."""
+        values = np.concatenate([*(block.ravel() for block in self.values.values()), now])
+        self.scale = scale(self._field, values, before)
+
+    def flat(self, row: int, lanes: Sequence[int]) -> list[Run]:
+        """A line with one lane in whole cells, or with two in the halves of cells."""
+        levels = self.scale.levels(self.values[row][[*lanes]])
+        return strip(levels[0], levels[-1], ascii_=self._ascii)
+
+    def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
+        """A lane several lines high, in which height also shows the value."""
+        if (row, lane) not in self._areas:
+            low, high = self.scale.low, self.scale.high
+            share = (self.values[row][lane] - low) / (high - low)
+            colours = _AREAS.get(self._field.key, "user")
+            area = charts.area(share, lines, colours, ascii_=self._ascii)
+            self._areas[row, lane] = area.lines()
+        return self._areas[row, lane]
+
+
+def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
+    """A line of cells from steps of the ramp for their halves; -1: unknown. Equal neighbours become
+    one run."""
+    cells = _cells(ascii_=ascii_)
+    codes = ((upper + 1) * _KNOWN + lower + 1).astype(np.uint8).tobytes()
+    runs: list[Run] = []
+    for code, same in groupby(codes):
+        shape, key = cells[code]
+        runs.append((shape * len(list(same)), key))
+    return runs
+
+
+@cache
+def _cells(*, ascii_: bool) -> list[Run]:
+    """Look of a cell for every pair of levels, upper half first, both from unknown upwards."""
+    levels = range(heat_ramp.UNKNOWN, theme.HEAT)
+    return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
+
+
+def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
+    if max(upper, lower) < 0:
+        return " ", "text"
+    if not ascii_:
+        return heat_ramp.halves(upper, lower, 1, ascii_)[0]
+    shape, _ = heat_ramp.whole(upper, 1, ascii_)[0]
+    return shape, f"heat{max(heat_ramp.FAINT, upper)}"
+
+
+def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
+    """The runs with these signs in place of some cells; `marks` is by cell."""
+    found: list[Run] = []
+    at = 0
+    for text, key in runs:
+        start, end = at, at + len(text)
+        for cell in sorted(cell for cell in marks if start <= cell < end):
+            found += [(text[at - start : cell - start], key), marks[cell]]
+            at = cell + 1
+        found.append((text[at - start :], key))
+        at = end
+    return [run for run in found if run[0]]

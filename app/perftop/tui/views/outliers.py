@@ -1,0 +1,108 @@
+"""Cores whose values differ from the rest of their package.
+
+Judged by median and median deviation: one core that is far off moves neither, so it cannot hide
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.model.numbers import Number
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared.sheet import AWAKE
+
+MIN_PEERS = 4
+"""Minimum cores of a package and type among which outliers are sought."""
+SIGMAS = 5.0
+"""Distance of an outlier from the median, in standard deviations (from the median deviation)."""
+CROWD = 8
+"""At most one core in this many can be an outlier; if more are far off, none counts as one."""
+_SIGMA = 1.4826
+"""Standard deviation of normally distributed values, in median deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    core: int
+    """Position of the core in the session's lists."""
+    row: int
+    """Position of the core's CPU that is furthest off."""
+    usual: float
+    """Median of the CPUs it is compared with."""
+
+
+class Peers:
+    """The CPUs of one session, compared with those of the same package and type."""
+
+    def __init__(self, session: Session) -> None:
+        kinds: dict[tuple[int | None, str | None], list[list[int]]] = {}
+        self.core = np.full(len(session.topology), -1)
+        for core in session.shown_cores():
+            rows = [session.position[cpu] for cpu in session.cores[core]]
+            self.core[rows] = core
+            first = next((r for r in rows if session.topology[r].core is not None), rows[0])
+            cpu = session.topology[first]
+            kinds.setdefault((cpu.package, cpu.type), []).append(rows)
+        compared = [cores for cores in kinds.values() if len(cores) >= MIN_PEERS]
+        self._cores = np.array([len(cores) for cores in compared], int)
+        flat = [[row for rows in cores for row in rows] for cores in compared]
+        self._rows = np.zeros((len(flat), max(map(len, flat), default=0)), np.intp)
+        self._there = np.zeros(self._rows.shape, bool)
+        for kind, rows in enumerate(flat):
+            self._rows[kind, : len(rows)] = rows
+            self._there[kind, : len(rows)] = True
+
+    def judge(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
+        """The outliers, furthest first. `values` are by position of the CPU."""
+        known = self._there
+        if field.of_running:
+            known = known & (interval.values["util"][self._rows] >= AWAKE)
+        seen = np.where(known, values[self._rows], np.nan)
+        usual = _median(seen)
+        off = np.abs(seen - usual[:, None])
+        score = off / np.maximum(_noise(field, usual), SIGMAS * _SIGMA * _median(off))[:, None]
+        score[np.isnan(score)] = 0.0
+        found: list[tuple[float, Outlier]] = []
+        for kind, scores in enumerate(score):
+            best: dict[int, int] = {}
+            for at in np.argsort(-scores, kind="stable").tolist():
+                if scores[at] <= 1:
+                    break
+                best.setdefault(int(self.core[self._rows[kind, at]]), at)
+            if len(best) <= max(1, self._cores[kind] // CROWD):
+                found += [
+                    (
+                        float(scores[at]),
+                        Outlier(core, int(self._rows[kind, at]), float(usual[kind])),
+                    )
+                    for core, at in best.items()
+                ]
+        return [outlier for _, outlier in sorted(found, key=lambda one: (-one[0], one[1].core))]
+
+
+def _noise(field: Number, usual: Floats) -> Floats:
+    """Minimum distance from each median, in the field's unit; less is noise among equals."""
+    if field.unit == "ratio":
+        return np.full(len(usual), 0.01 if field.small else 0.2)
+    if field.key == "busy_hz":
+        return np.maximum(0.05 * usual, 1e6)
+    return np.maximum(0.25 * usual, 1e8 if field.unit == "Hz" else 0.1)
+
+
+def _median(values: Floats) -> Floats:
+    """The median of every line, ignoring NaN."""
+    ordered = np.sort(values, axis=1)  # NaN sorts last
+    count = np.isfinite(values).sum(axis=1)
+    lines = np.arange(len(values))
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    if not values.size:
+        return np.full(len(values), np.nan)
+    middle: Floats = (
+        ordered[lines, low] + ordered[lines, np.minimum(high, len(ordered[0]) - 1)]
+    ) / 2
+    return middle

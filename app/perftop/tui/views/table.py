@@ -1,0 +1,321 @@
+"""The table: one line a CPU, with every number known of it.
+
+The first columns identify the CPU and always stay; the others scroll, and as many as fit are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.binding import BindingType
+
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.format import GHZ, ClockUnit
+from perftop.draw import theme
+from perftop.draw.columns import (
+    Cell,
+    Column,
+    by_content,
+    column_at,
+    fitted,
+    headings,
+    line,
+    total_width,
+)
+from perftop.draw.strips import QUIET, Line, Run, foreign
+from perftop.model.numbers import Metric
+from perftop.model.numbers import Number as Number
+from perftop.session.interval import ALWAYS, Interval
+from perftop.session.session import Session
+from perftop.session.values import CpuColumns, doubted
+from perftop.tui.panels.row import Paneled
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import clock_of, placed
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
+from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
+
+SIGNS = 2
+"""Cells before the columns: the mark of the selected line, and the sign of an episode."""
+MIN_NUMBER = 6
+"""Cells of a number: 100.0 with a sign before it."""
+MIN_TASK, MAX_TASK = 18, 32
+LEFT, RIGHT = "←", "→"
+"""Where more columns are hidden."""
+_ORDERS = {"cpu": "CPU number", "core": "topology"}
+"""Names that other views use for sorting by a column that stays."""
+_KEYS = {order: key for key, order in _ORDERS.items()}
+_RISING = frozenset({"cpu", "core", "type", "task"})
+"""Columns sorted from low to high unless reversed; all others begin with the highest."""
+
+
+@dataclass(slots=True)
+class Page:
+    """The columns in sight and their values, by position of the CPU."""
+
+    names: list[Column] = field(default_factory=list)
+    """Columns that stay; `shows` has their texts."""
+    numbers: list[Column] = field(default_factory=list)
+    """Columns that scroll: numbers, and the task."""
+    hidden: int = 0
+    """Number of columns hidden at the left; `more`: at the right."""
+    more: int = 0
+    values: dict[str, Floats] = field(default_factory=dict)
+    doubted: dict[str, Bools] = field(default_factory=dict)
+    """Whether a counter of the value is suspect."""
+    interval: Interval | None = None
+
+    @property
+    def columns(self) -> list[Column]:
+        return [*self.names, *self.numbers]
+
+    def scroll(self, every: list[Column], first: int, width: int) -> None:
+        """Choose the columns in sight from `first` on, or from an earlier one if all from there
+        fit."""
+        room = width - SIGNS - 1 - total_width(self.names)  # an arrow at the end
+        last = max(0, len(every) - 1)
+        while last > 0 and total_width(every[last - 1 :]) <= room:
+            last -= 1
+        self.hidden = max(0, min(first, last))
+        end = min(len(every), self.hidden + 1)
+        while end < len(every) and total_width(every[self.hidden : end + 1]) <= room:
+            end += 1
+        self.numbers, self.more = fitted(every[self.hidden : end], room), len(every) - end
+
+    def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
+        keys = [column.key for column in self.numbers if not column.left]
+        self.values = {key: tabular.values(key, interval) for key in keys}
+        self.doubted = {key: doubted(key, session, interval) for key in keys}
+        self.interval = interval
+
+    def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
+        """Headings above their values; arrows mark the sorted column and the ends where more
+        columns are hidden."""
+        runs = headings(self.columns, order, rising=(order in _RISING) != reverse)
+        at = len(self.names)
+        if self.hidden:
+            text, style = runs[at]
+            runs[at : at + 1] = [(LEFT, "key"), (text[1:], style)]
+        if self.more:
+            spare = width - SIGNS - 1 - total_width(self.columns)
+            runs.append((" " * max(0, spare) + RIGHT, "key"))
+        return [(" " * SIGNS, "text"), *runs]
+
+    def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
+        """The cells of the CPU at position `row`. `task` may be unsafe to draw. `trouble`: what
+        runs on this CPU."""
+        interval = self.interval
+        assert interval is not None
+        for column in self.names:
+            yield column.shows[row], "text" if column.key == "cpu" else "dim"
+        online, busy = bool(interval.online[row]), float(interval.values["util"][row])
+        for i, column in enumerate(self.numbers):
+            if not online:
+                yield "" if i else f"{'off':>{column.room}}", "dim"
+            elif column.left:
+                yield foreign(task), "dim"
+            else:
+                key, value = column.key, float(self.values[column.key][row])
+                lost = trouble is not None and (row, key) in trouble.lost
+                yield column.cell(
+                    value,
+                    "alarm" if lost else style(column.shows, value, busy),
+                    resting=column.shows.of_running and bool(interval.resting[row]),
+                    doubted=bool(self.doubted[key][row]),
+                    estimated=key in interval.shares and interval.shares[key][row] < ALWAYS,
+                )
+
+
+def style(number: Number, value: float, busy: float) -> str:
+    """How a number is drawn on a CPU that is busy for this share of the time."""
+    if busy < IDLE and not value >= number.stands_out:
+        return "faint"
+    if isinstance(number, Metric) and (number.of_running or number.unit == "Hz"):
+        return "dim" if busy < AWAKE else "text"
+    if number.unit == "Hz":
+        return "dim"
+    return "warn" if value >= number.stands_out else "dim" if value < QUIET else "text"
+
+
+def name_columns(session: Session) -> list[Column]:
+    """The columns that stay, as wide as their texts; the type only if there is more than one."""
+    topology = session.topology
+    texts = {
+        "cpu": [str(cpu.cpu) for cpu in topology],
+        "core": ["-" if cpu.core is None else f"{cpu.package}:{cpu.core}" for cpu in topology],
+        "type": [foreign(cpu.type or "") for cpu in topology],
+    }
+    if len(set(texts["type"])) == 1:
+        del texts["type"]
+    return [by_content(Column(key, key, 0, left=key == "type", shows=shown), shown)
+            for key, shown in texts.items()]  # fmt: skip
+
+
+def number_column(number: Number, clock: ClockUnit) -> Column:
+    if not number.unit:
+        name = number.name(clock)
+        return Column(number.key, name, MIN_TASK + 2, left=True, most=MAX_TASK + 2)
+    return placed(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
+
+
+class Table(Paneled, Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
+
+    _tabular: CpuColumns
+    _reader: Reader
+    _troubles: RowEpisodes
+    _selected: int = 0
+    """Position of the CPU under the cursor."""
+    _rows: Ints
+    """Positions of the CPUs that are shown, by topology."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._known: tuple[Number, ...] = ()
+        self._page = Page()
+        self._left = 0
+        """Index of the first scrolling column in sight."""
+        self._strays: list[int] = []
+        """Positions of offline CPUs whose core is unknown; they are the last lines."""
+        self._clock = GHZ
+        self._lines: list[int] = []
+        """Position of the CPU of each line."""
+
+    # --- what there is to show
+
+    def settle(self, session: Session, interval: Interval) -> bool:
+        """Tasks become known later than counters."""
+        changed = super().settle(session, interval)
+        return changed or self._tabular.columns() != self._known
+
+    def begin(self, session: Session) -> None:
+        self._tabular, self._reader = CpuColumns(session), Reader(session, self.places)
+        self._known, self._troubles = self._tabular.columns(), RowEpisodes(session)
+        mask, shown = self.choice.mask, frozenset(session.shown)
+        wanted = shown if mask is None else shown & mask
+        by_core = [place.rows for place in self.places.places]
+        groups = self.places.groups.values()
+        rows = [row for group in groups for core in group for row in by_core[core]]
+        self._rows = np.array([row for row in rows if row in wanted], np.intp)
+        self._strays = [session.position[cpu] for cpu in self.places.strays]
+        self._page.names = name_columns(session)
+        self._lines, self.count, self.feet = [], 0, []  # until it has a width, and is laid out
+        self._made.clear()
+
+    def build(self) -> None:
+        self._clock = clock_of(self.session, self.choice.units)
+        self._choose_columns(self._left)
+        self._left = self._page.hidden
+        order = _KEYS.get(self.choice.order, self.choice.order)
+        heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
+        self.heads = [] if self.bare else [heading]
+        super().build()
+        self.show_cursor()
+
+    def _columns(self) -> list[Number]:
+        """The columns the user chose, in that order; all if none of them is known here."""
+        by_key = {column.key: column for column in self._known}
+        chosen = [by_key[key] for key in self.choice.columns if key in by_key]
+        return chosen or list(self._known)
+
+    def _choose_columns(self, first: int) -> None:
+        numbers = [number_column(number, self._clock) for number in self._columns()]
+        self._page.scroll(numbers, first, self.width)
+
+    def read(self) -> None:
+        """Update the numbers of the columns in sight, and the order of lines."""
+        self._troubles.read(self.interval)
+        self._page.read(self._tabular, self.session, self.interval)
+        self._lines = [*self._arranged(), *self._strays]
+        self.count = len(self._lines)
+        first = self._tabular.first
+        if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
+            alike = (row for row in self._lines if first[row] == self.choice.cpu)
+            self._selected = next(alike, self._lines[0] if self._lines else 0)
+        self.feet = self.panels(self.spare)
+
+    def _arranged(self) -> list[int]:
+        order, reverse = self.choice.order, self.choice.reverse
+        rows: list[int] = self._rows.tolist()
+        number = next((number for number in self._known if number.key == order), None)
+        if number is not None:
+            sort = self._tabular.arranged
+            return [*sort(self._rows, number, self.interval, self._clock, reverse=reverse).tolist()]
+        if order == "CPU number":
+            rows.sort(key=lambda row: self.session.topology[row].cpu)
+        elif order == "worst first":
+            scores = self._reader.read(self.interval).scores()
+            of_core = zip(self.places.places, scores, strict=True)
+            by_row = {row: score for place, score in of_core for row in place.rows}
+            rows.sort(key=by_row.__getitem__)
+        return rows[::-1] if reverse else rows
+
+    def line(self, y: int) -> Line:
+        row = self._lines[y]
+        chosen = row == self._selected
+        trouble = self._troubles.of([row]) if self._troubles else None
+        task = self._tabular.task(row, self.interval)
+        runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+        runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
+        runs += line(self._page.columns, self._page.cells(row, task, trouble))
+        if trouble is not None and trouble.victim:
+            return runs, "chosen victim" if chosen else "victim"
+        return runs, "chosen" if chosen else "calm"
+
+    # --- the cursor is on a CPU; other views select its core
+
+    def cpu(self, y: int) -> int | None:
+        row = self.identity(y)
+        return None if row is None else self._tabular.first[row]
+
+    def identity(self, y: int) -> int | None:
+        """The position of the CPU, but for those at the end whose core is unknown."""
+        known = min(len(self._rows), len(self._lines))  # CPUs may have come or gone
+        return self._lines[y] if y < known else None
+
+    def _at(self) -> int:
+        return self._lines.index(self._selected) if self._selected in self._lines else 0
+
+    # --- columns
+
+    def action_scroll_columns(self, by: int) -> None:
+        self._left = max(0, self._left + by)
+        self.lay_out()
+
+    async def action_column(self, by: int) -> None:
+        """Sort by a column to the left (`by` < 0) or right of the sorted one."""
+        scrolling = [column.key for column in self._columns()]
+        keys = [*_ORDERS, *scrolling]
+        order = _KEYS.get(self.choice.order, self.choice.order)
+        at = keys.index(order) + by if order in keys else 0
+        key = keys[max(0, min(len(keys) - 1, at))]
+        if key == order:
+            return
+        if key in scrolling:
+            at = scrolling.index(key)
+            for first in range(min(self._left, at), at + 1):  # scroll until it is in sight
+                self._left = first
+                self._choose_columns(first)
+                if key in [column.key for column in self._page.numbers]:
+                    break
+        await self._sort(key)
+
+    async def _sort(self, key: str) -> None:
+        order = _ORDERS.get(key, key)
+        again = order == self.choice.order
+        await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")
+
+    async def action_columns(self) -> None:
+        await self.run_action("screen.columns")
+
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        """Sort by a clicked heading; clicks on lines move the cursor."""
+        column = column_at(self._page.columns, event.x - SIGNS)
+        if event.y < len(self.heads) and column is not None and column.key != "type":
+            await self._sort(column.key)

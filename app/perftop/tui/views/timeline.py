@@ -1,0 +1,440 @@
+"""The time view: one metric of every CPU over time, newest at the right edge.
+
+If all CPUs fit, each has a line, or several in which height also shows the value; else siblings
+share a line as the halves of its cells. Only the CPUs shown and the size decide which lines there
+are and how wide their parts are, so that nothing moves when values change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import ClassVar
+
+from perftop.base.format import ClockUnit, duration, rate_unit, time_of_day
+from perftop.base.text import ranges
+from perftop.draw import charts, theme
+from perftop.draw.columns import Column, fit
+from perftop.draw.heat_ramp import ramp
+from perftop.draw.strips import QUIET, Line, Run, shed
+from perftop.model.episode import Episode
+from perftop.model.memory import TRAFFIC_KEYS
+from perftop.model.numbers import Number as Number
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import doubted, shown
+from perftop.tui.panels.row import Paneled
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
+from perftop.tui.shared.order import arranged
+from perftop.tui.shared.places import Line as PlaceLine
+from perftop.tui.shared.places import Places, package_name, spans
+from perftop.tui.views.lanes import Lanes, marked, strip
+
+HEADS = 2
+MIN_HEIGHT_FOR_TIMES = 24
+"""Lines from which clock times have a line of their own, below the axis, and memory traffic has its
+lines."""
+MAX_TRAFFIC_LINES = 4
+"""More packages share one line."""
+MAX_LANE_HEIGHT = 16
+"""Maximum lines of a CPU; CPUs are this tall only where few are shown."""
+PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
+"""Lines that are left for panels where each CPU has at least MIN_LANE_HEIGHT lines even so."""
+NUMBER = 7
+"""Cells of a number, including the gap to its left."""
+MAX_CPU_LIST = 12
+"""Cells of a list of CPUs; longer lists (cores with many threads) are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLine:
+    """One line of the part that scrolls."""
+
+    line: PlaceLine
+    """What the line shows; in a row, `part` counts the lines of its core."""
+    lanes: tuple[int, ...] = ()
+    """Which of the core's CPUs the line shows: one, or two as the halves of its cells."""
+    below: int = 0
+    """Line within a CPU that is several lines tall; 0 is the top one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    lines: list[LaneLine]
+    each: bool
+    """Every CPU has lines of its own; else two CPUs share a line."""
+    tall: int
+    """Lines of a CPU; 1 if two share a line."""
+    core: int
+    cpus: int
+    """Cells of the label's parts `core` and `cpus`."""
+
+    @property
+    def label(self) -> int:
+        return 1 + self.core + self.cpus + 1
+
+    @property
+    def numbers(self) -> int:
+        """Number of values side by side."""
+        return 1 if self.each else 2
+
+    @property
+    def right(self) -> int:
+        """Cells to the right of the strip: values, a blank, a sign, a margin."""
+        return NUMBER * self.numbers + 3
+
+
+def layout(
+    places: Places, lines: list[PlaceLine], room: int, order: str, *, of_core: bool, ascii_: bool
+) -> Layout:
+    """Each CPU gets one or more lines of its own if all of them fit, or if half cells cannot be
+    drawn (ASCII)."""
+    counts = {
+        line.row: 1 if of_core else len(places.places[line.row].cpus)
+        for line in lines
+        if line.kind == "row"
+    }
+    lanes, headings = sum(counts.values()), len(lines) - len(counts)
+    room -= headings
+    each = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
+    left = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
+    tall = max(1, min(MAX_LANE_HEIGHT, left // max(1, lanes))) if each else 1
+    core = spans([places.name(row, order) for row in counts], 4)
+    cpus = 0
+    if places.pairs:
+        own = each and not of_core
+        names = [str(c) for row in counts for c in places.places[row].cpus] if own else places.cpus
+        cpus = 2 + min(MAX_CPU_LIST, spans(names, 4))
+    if headings:  # their names use the same cells
+        core = max(core, 9 - cpus)
+    found: list[LaneLine] = []
+    for line in lines:
+        if line.kind != "row":
+            found.append(LaneLine(line))
+            continue
+        count, row = counts[line.row], line.row
+        for part in range(count * tall if each else (count + 1) // 2):
+            lane = (part // tall,) if each else tuple(range(2 * part, min(2 * part + 2, count)))
+            found.append(LaneLine(PlaceLine("row", row, part), lane, part % tall))
+    return Layout(found, each, tall, core, cpus)
+
+
+class Timeline(Paneled, Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
+
+    _field: Number
+    _unit: ClockUnit
+    _others: list[str]
+    """Names of the fields that the metric key shows next, in order."""
+    _plan: Layout
+    _headed: bool
+    """Packages have headings."""
+    _traffic: dict[int | None, list[Run]]
+    """The line of each package on its memory traffic."""
+    _row_of: dict[int, int]
+    """Index of the row, by CPU."""
+    _axis: time_axis.Axis
+    _left: int
+    _right: int
+    """`_left`: cells of labels, plus those that whole samples leave over; `_right`: of numbers."""
+    _lanes: Lanes | None = None
+    _now: list[float]
+    """Values in the interval, by position of the CPU."""
+    _doubted: list[bool]
+    """Whether a counter of that value is suspect, likewise."""
+    _of_package: dict[int | None, list[Episode]]
+    _of_cpu: dict[int, list[Episode]]
+    """Episodes in sight; one that affects most of a package appears once, in its heading."""
+
+    # --- what there is to show
+
+    def settle(self, session: Session, interval: Interval) -> bool:
+        return super().settle(session, interval) or self._lanes is None
+
+    def begin(self, session: Session) -> None:  # noqa: ARG002 - all is made by `build`
+        self.count, self._lanes = 0, None  # nothing to draw until there is a size
+
+    def build(self) -> None:
+        session = self.session
+        self._field, self._others = chosen_field(session, self.choice.metric)
+        self._unit = unit_in(self._field, clock_of(session, self.choice.units, known=True))
+        self._lanes = None
+        super().build()
+        self.show_cursor()
+
+    def _arrange(self, session: Session) -> None:
+        choice, places = self.choice, self.places
+        if choice.order == "topology" and not choice.reverse:
+            lines = places.lines()
+        else:
+            rows = arranged(places, choice, session, self.interval)
+            lines = [PlaceLine("row", row) for row in rows]
+        if self.bare:
+            lines = [line for line in lines if line.kind == "row"]
+        self._headed = any(line.kind == "package" for line in lines)
+        traffic = self._traffic_lines(session)
+        if self._headed and traffic == len(session.hello.packages):  # each below its heading
+            traffic, headed, lines = 0, lines, []
+            for line in headed:
+                lines += [line, *[PlaceLine("memory", line.row)] * (line.kind == "package")]
+        feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
+        room = self.size.height - (0 if self.bare else HEADS + traffic + feet)
+        self._plan = layout(
+            places, lines, room, choice.order, of_core=self._field.of_core, ascii_=choice.ascii
+        )
+        self.count = len(self._plan.lines)
+        self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
+
+    def read(self) -> None:
+        """Read the values up to the interval's end."""
+        session, interval, choice = self.session, self.interval, self.choice
+        if self._lanes is None or choice.order not in {"topology", "CPU number"}:
+            self._arrange(session)
+        plan = self._plan
+        self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
+        room = max(1, self.width - plan.label - self._right)
+        first_ns = session.past.first_ns
+        self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
+        self._left = plan.label + room - self._axis.width
+        before = self._lanes.scale if self._lanes else None
+        places = self.places.places
+        lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
+        lanes.read(self._in_sight())
+        now = shown(self._field, session, interval)
+        lanes.choose_scale(now[session.shown], before)
+        if self._field.rate:
+            self._unit = rate_unit(lanes.scale.high)
+        self._lanes, self._now = lanes, now.tolist()
+        self._doubted = doubted(self._field.key, session, interval).tolist()
+        episodes = time_axis.episodes(self._axis, session)
+        self._assign(episodes)
+        self._traffic = dict(self._traffic_by_package(session))
+        self.heads, self.feet = [], []
+        if not self.bare and self._right:
+            self.heads = [self._legend(), self._titles()]
+            if not self._headed or len(self._traffic) != len(session.hello.packages):
+                self.heads += self._traffic.values()
+            self.feet = self._axis_lines(session, episodes)
+            self.feet += self.panels(self.spare - len(self.feet))
+
+    def _in_sight(self) -> list[int]:
+        slots = self._plan.lines[self.top : self.top + self.size.height]
+        return [slot.line.row for slot in slots if slot.line.kind == "row"]
+
+    def _assign(self, episodes: list[Episode]) -> None:
+        """Assign every episode to the heading of a package or to the rows of its CPUs."""
+        places, row_of = self.places, self._row_of
+        self._of_package, self._of_cpu = {}, {}
+        for episode in episodes:
+            rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
+            for package in {places.places[row].package for row in rows}:
+                hit = {row for row in rows if places.places[row].package == package}
+                if self._headed and 1 < len(hit) > len(places.of_package(package)) / 2:
+                    self._of_package.setdefault(package, []).append(episode)
+                    rows -= hit
+            for cpu in episode.cpus:
+                if row_of.get(cpu) in rows:
+                    self._of_cpu.setdefault(cpu, []).append(episode)
+
+    # --- lines that stay
+
+    def _legend(self) -> list[Run]:
+        assert self._lanes is not None
+        name, per, digits = self._unit
+        digits = 0 if self._field.unit == "ratio" else digits
+        scale = self._lanes.scale
+        low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
+        ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
+                           (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
+        if self._plan.tall > 1:  # height shows the value, not colour
+            ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
+                    (f"{high} {name}".rstrip(), "text")]  # fmt: skip
+        pieces: list[tuple[int, list[Run]]] = [
+            (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
+            (1, ends),
+            (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
+                 (", each cell ", "dim"), (duration(round(self._axis.bin_ns / 1e9, 3)), "text")]),
+        ]  # fmt: skip
+        if not self._plan.each and self.places.threads == 2:
+            pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
+        if self._others:
+            pieces.append((4, [("next: ", "faint"), (" · ".join(self._others[:4]), "dim")]))
+        return [(" ", "text"), *shed(pieces, self.width - 1, 3)]
+
+    def _titles(self) -> list[Run]:
+        plan, places = self._plan, self.places
+        title = f" {'core' if places.pairs else 'cpu':>{plan.core}}"
+        if plan.cpus:
+            title += fit("  cpu" if plan.each and not self._field.of_core else "  cpus", plan.cpus)
+        names = ("now",) if plan.each else ("lp0", "lp1") if places.threads == 2 else ("", "now")
+        return [
+            (fit(title, self._left), "dim"),
+            (" " * self._axis.width, "text"),
+            ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
+        ]
+
+    def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
+        """The time axis, which stays in sight below the rows."""
+        axis, interval = self._axis, self.interval
+        inside = self.size.height < MIN_HEIGHT_FOR_TIMES
+        rule = time_axis.history(
+            axis, episodes, interval.time_ns, session.past.first_ns, session.unix,
+            marks=session.marks, inside=inside,
+        )  # fmt: skip
+        left: Run = (" " * self._left, "text")
+        now: Run = (f"{time_of_day(interval.time):>{self._right - 1}}", "text")
+        if inside:
+            return [([left, *rule, now], "calm")]
+        times: Run = (time_axis.times(axis, session.unix), "dim")
+        return [([left, *rule], "calm"), ([left, times, now], "calm")]
+
+    # --- memory traffic of packages
+
+    def _traffic_lines(self, session: Session) -> int:
+        """Number of lines: it depends on the machine and the height alone, so that nothing
+        moves."""
+        counted = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
+        packages = len(session.hello.packages)
+        if not counted or self.size.height < MIN_HEIGHT_FOR_TIMES:
+            return 0
+        return packages if packages <= MAX_TRAFFIC_LINES else 1
+
+    def _traffic_by_package(self, session: Session) -> Iterator[tuple[int | None, list[Run]]]:
+        """Packages with their lines; None for the only line of many packages."""
+        if not self._traffic_lines(session):
+            return
+        read, write = (session.past.shared(key, self._axis.edges) for key in TRAFFIC_KEYS)
+        past = read + write  # (bins, packages)
+        read, write = (self.interval.packages[f"{key}_per_s"] for key in TRAFFIC_KEYS)
+        now = read + write
+        first = (session.position[cpus[0]] for cpus in session.hello.packages)
+        names: list[int | None] = [session.topology[row].package for row in first]
+        if len(names) > MAX_TRAFFIC_LINES:
+            past, now, names = past.sum(axis=1, keepdims=True), now.sum(keepdims=True), [None]
+        under = self._headed and len(names) == len(session.hello.packages)
+        scale = Scale(0.0, charts.top(past, charts.ANY, None))
+        number = Column("", "", self._right - 3, scale=1e-9, digits=1)
+        for each, rate, package in zip(past.T, now.tolist(), names, strict=True):
+            which = f" {package}" if len(names) > 1 and package is not None else ""
+            name = "   mem GB/s" if under else f" mem{which} GB/s"
+            levels = scale.levels(each)
+            runs = [(fit(name, self._left), "dim"),
+                    *strip(levels, levels, ascii_=self.choice.ascii)]  # fmt: skip
+            if self._right:
+                text, style = number.cell(rate)
+                runs += [(number.place(text), style), ("   ", "text")]
+            yield package, runs
+
+    # --- lines that scroll
+
+    def cpu(self, y: int) -> int | None:
+        line = self._plan.lines[y].line
+        return self.places.places[line.row].cpus[0] if line.kind == "row" else None
+
+    def show_cursor(self) -> None:
+        """Scroll so that all lines of the selected core are in sight."""
+        super().show_cursor()
+        first = last = self._at()
+        while last + 1 < self.count and self.cpu(last + 1) == self.choice.cpu:
+            last += 1
+        self.reveal(first, last)
+
+    def line(self, y: int) -> Line:
+        slot = self._plan.lines[y]
+        if slot.line.kind == "off":
+            return [(f" off   CPUs {ranges(self.places.strays)}", "dim")], "calm"
+        if slot.line.kind == "memory":
+            return self._traffic[self.places.places[slot.line.row].package], "calm"
+        if slot.line.kind != "row":
+            return self._heading(slot.line), "calm"
+        chosen = self.cpu(y) == self.choice.cpu
+        return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
+
+    def _column(self) -> Column:
+        _, per, digits = self._unit
+        return Column(self._field.key, "", NUMBER, scale=per, digits=digits)
+
+    def _heading(self, line: PlaceLine) -> list[Run]:
+        """Present value of a package or an L3, and the episodes of a whole package over time."""
+        place = self.places.places[line.row]
+        if line.kind == "l3":
+            rows = self.places.groups[place.package, place.l3]
+            name: Run = (fit(f"   L3 {place.l3}", self._left), "dim")
+            along: list[Run] = [(" " * self._axis.width, "text")]
+        else:
+            rows = self.places.of_package(place.package)
+            name = (fit(f" {package_name(place.package)}", self._left), "bright")
+            episodes = self._of_package.get(place.package, [])
+            along = time_axis.rule(self._axis, episodes, self.interval.time_ns)
+        if not self._right:
+            return [name, *along]
+        cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
+        if self._field.of_core:
+            known = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
+            value = sum(known) / len(known) if known else nan
+        else:
+            value = self.interval.values.over(self._field.key, cpus)
+        mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
+        text, style = self._column().cell(value)
+        return [name, *along, (mean, "dim"), (f"{text:>{NUMBER}}", style)]
+
+    def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
+        plan, lanes, row = self._plan, self._lanes, slot.line.row
+        assert lanes is not None
+        if row not in lanes.values:  # scrolled into sight
+            lanes.read([*self._in_sight(), row])
+        if plan.tall == 1:
+            along = lanes.flat(row, slot.lanes)
+        else:
+            high = plan.tall - (plan.tall > 2)  # an empty line below sets tall ones apart
+            blank: list[Run] = [(" " * self._axis.width, "text")]
+            area = lanes.tall(row, slot.lanes[0], high)
+            along = area[slot.below] if slot.below < high else blank
+        runs: list[Run] = [
+            (theme.CHOSEN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
+            (fit(self._label(slot), self._left - 1), "dim"),
+        ]
+        if slot.below or not self._right:
+            return [*runs, *along]
+        cpus = self.places.places[row].cpus
+        mine = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
+        episodes = [episode for cpu in mine for episode in self._of_cpu.get(cpu, [])]
+        now_ns = self.interval.time_ns
+        if signs := time_axis.begins(self._axis, episodes, now_ns):
+            along = marked(along, signs)
+        runs += [*along, *self._numbers(slot)]
+        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst that still runs
+            seen = time_axis.cells(self._axis, episode, now_ns)
+            if seen is not None and seen[0].stop == self._axis.width:
+                sign, style = time_axis.mark(episode, now_ns)
+                return [*runs, (f" {sign}", style)]
+        return [*runs, ("  ", "text")]
+
+    def _label(self, slot: LaneLine) -> str:
+        """The core and its CPUs, or the one CPU of the line; only a core's first line names it."""
+        plan, places = self._plan, self.places
+        row, first = slot.line.row, slot.line.part == 0
+        core, cpus = places.name(row, self.choice.order) if first else "", ""
+        if plan.each and not self._field.of_core:
+            cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.below == 0 else ""
+        elif first:
+            cpus = places.cpus[row]
+        return f"{core:>{plan.core}}" + (fit("  " + cpus, plan.cpus) if plan.cpus else "")
+
+    def _numbers(self, slot: LaneLine) -> Iterator[Run]:
+        place, interval, column = self.places.places[slot.line.row], self.interval, self._column()
+        for lane in slot.lanes:
+            row = place.rows[lane]
+            value = self._now[row]
+            quiet = self._field.unit == "ratio" and value < QUIET
+            text, style = column.cell(
+                value, "dim" if quiet else "text",
+                online=bool(interval.online[row]) or not isnan(value),
+                resting=self._field.of_running and bool(interval.resting[row]),
+                doubted=self._doubted[row],
+            )  # fmt: skip
+            yield column.place(text), style
+        yield " " * NUMBER * (self._plan.numbers - len(slot.lanes)), "text"

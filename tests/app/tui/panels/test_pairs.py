@@ -1,0 +1,77 @@
+"""Who loses to whom: a line for each CPU that loses."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import Does, Machine, guest, seen
+
+from perftop.draw import strips
+from perftop.draw.columns import total_width
+from perftop.model.episode import Episode, Host, TaskOnCpu
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels import pairs
+from perftop.tui.panels.row import PanelRow
+from perftop.tui.shared.choice import Choice
+
+SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
+
+
+def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, Interval]:
+    tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
+    busy = machine or Machine(cores=2, does={cpu: Does(1.0, ipc=1.5) for cpu in range(4)})
+    of = seen(busy, 20, records={"tasks": tasks})
+    of[0].detector.running[:] = episodes
+    return of
+
+
+def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    return [strips.text(line).rstrip() for line, _ in pairs.lines(*of, Choice(), width, height)]
+
+
+def test_a_pair_is_who_takes_how_much_from_whom() -> None:
+    found = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
+    assert found[0].startswith("who loses to whom  1 pair ─────")
+    assert found[0].endswith(" 6 all pairs")
+    assert found[1].split() == [
+        "◐", "stream?", "4002", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU", "0",
+        "IPC", "1.50,", "alone", "2.00",
+    ]  # fmt: skip
+    assert found[2:] == []
+
+
+def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
+    each = [
+        Episode("neighbour", [cpu], 0, None, (cpu + 1) / 10, "sibling", SIBLING) for cpu in range(4)
+    ]
+    of = lost(*each)
+    found = text(of, 94, 4)
+    assert "3 of 4 pairs" in found[0]
+    assert [line.partition("takes ")[2][:4] for line in found[1:]] == ["40 %", "30 %", "20 %"]
+    assert [target for _, target in pairs.lines(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
+
+
+def test_a_steal_has_the_sign_of_a_steal() -> None:
+    stolen = Episode("neighbour", [1], 0, None, 0.3, "hypervisor", {"who": Host("kvm")})
+    (line,) = text(lost(stolen, machine=guest()), 94, 2)[1:]
+    assert line.split()[:5] == ["╳", "hypervisor", "takes", "30", "%"]
+
+
+def test_nobody_loses() -> None:
+    of = lost()
+    assert text(of, 60, 3)[1:] == ["  No CPU is losing time to a neighbour"]
+    assert not pairs.any_pair(*of)
+    assert pairs.any_pair(*lost(Episode("neighbour", [0], 0, None, 0.2, "sibling", SIBLING)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_exact_sizes_at_any_width(count: int) -> None:
+    each = [Episode("neighbour", [i % 4], i, None, 0.2, "sibling", SIBLING) for i in range(count)]
+    of = lost(*each)
+    for width in range(20, 301, 7):
+        for height in (1, 4, 9):
+            found = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
+            assert [strips.width(line) for line in found] == [width] * height
+        for since in (False, True):
+            made = pairs.pair_columns(width, since=since)
+            assert width < 34 or total_width(made) <= width

@@ -1,0 +1,197 @@
+"""Who runs: the numbers of tasks, and what stands in a line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from math import nan
+from typing import Any
+
+import pytest
+from fakes import NO_PMU, Does, Machine, guest, seen
+
+from perfprobe.wire import Missing
+from perftop.draw import strips
+from perftop.model.tasks import TaskSnapshot
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels import tasks as who
+from perftop.tui.panels.panel import MIN_HEIGHT_FOR_HEADINGS as LOW
+from perftop.tui.shared.choice import Choice
+
+OTHERS = {
+    "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
+    "1": [[812, "postgres", 0.384], [4610, "perfprobe", 0.006]],
+}
+WAITS = {"0": [[0.382, 212], [0.524, 187.4], [0.094, 58]], "1": [[0.031, 2104], [0.002, 20]]}
+DETAILS = {
+    "4502": {
+        "parent": "make",
+        "group": "/user.slice/user-1000.slice/user@1000.service/build.scope",
+    },
+    "812": {"parent": "postgres", "group": "/system.slice/postgresql.service"},
+}
+
+
+def records(**changes: Any) -> dict[str, Any]:
+    tasks = {cpu: told[0] for cpu, told in OTHERS.items()}
+    plain = {"tasks": tasks, "others": OTHERS, "waits": WAITS, "details": DETAILS}
+    return {key: value for key, value in (plain | changes).items() if value is not None}
+
+
+def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    return [strips.text(line).rstrip() for line, _ in who.lines(*of, Choice(), width, height)]
+
+
+def styles(of: tuple[Session, Interval], part: str) -> set[str]:
+    return {
+        key
+        for line, _ in who.lines(*of, Choice(), 97, 10)
+        for run, key in line
+        if run.strip() == part
+    }
+
+
+def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
+    found = text(seen(guest(), records=records()), 97, 10)
+    assert found[0].startswith("who runs  % of a CPU ─────")
+    assert found[1].split() == [
+        "task", "job", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
+        "switches/s",
+    ]  # fmt: skip
+    assert [line.replace("━", "").replace("─", "").split() for line in found[2:7]] == [
+        ["cc1plus", "4502", "make", "47.9", "·", "38.2", "212"],
+        ["postgres", "812", "postgresql", "·", "38.4", "3.1", "2104"],
+        ["cc1plus", "4509", "24.6", "·", "52.4", "187"],
+        ["make", "4471", "2.7", "·", "9.4", "58"],
+        ["perfprobe", "4610", "·", "0.6", "0.2", "20"],
+    ]
+    assert found[7:] == []
+
+
+@pytest.mark.parametrize("height", [6, 12])
+@pytest.mark.parametrize("width", [38, 57, 97, 140])
+def test_numbers_stand_below_the_ends_of_their_titles(width: int, height: int) -> None:
+    found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
+    heads, (first, *_) = found[height >= LOW], found[1 + (height >= LOW) :]
+    for name, number in (("runs", "47.9"), ("waits", "38.2")):
+        ends = {found.end() for found in re.finditer(rf" {name}\b", heads)}
+        assert first.index(number) + len(number) in ends
+
+
+def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
+    assert who.bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
+    for ran, waited, sizes in (
+        (1.0, 0.0, [20, 0, 0]),
+        (0.9, 0.9, [18, 2, 0]),
+        (0.5, nan, [10, 0, 10]),
+    ):
+        assert [len(part) for part, _ in who.bar(ran, waited, 20)] == sizes
+
+
+def test_who_waits_for_more_than_a_fifth_of_the_time_is_bold() -> None:
+    of = seen(guest(), records=records())
+    assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
+    assert styles(of, "9.4") == {"dim"}, "it hardly runs"
+    assert styles(of, "3.1") == {"text"}
+
+
+def test_a_small_screen_has_the_titles_in_the_line_of_the_heading() -> None:
+    found = text(seen(guest(), records=records()), 37, 5)
+    assert found[0].startswith("who runs ──")
+    assert found[0].split()[-3:] == ["CPU", "runs", "waits"]
+    assert found[1].split() == ["cc1plus", "4502", "0", "47.9", "38.2"]
+    assert found[2].split() == ["postgres", "812", "1", "38.4", "3.1"]
+    assert len(found) == 5
+
+
+def test_what_the_stream_does_not_tell_is_not_shown() -> None:
+    of = seen(guest(), records=records(waits=None, details=None))
+    found = "\n".join(text(of, 240, 12))
+    assert "waits " in found, "the bar's legend"
+    assert not any(title in found for title in ("switches/s", "job", "IPC"))
+    assert "n/a" not in found
+    waits = {"0": [[None, None]], "1": [[0.5, None]]}
+    found = "\n".join(text(seen(guest(), records=records(waits=waits)), 97, 12))
+    assert "switches/s" in found
+    assert "n/a" in found, "a column does not come and go with its numbers"
+
+
+def test_ipc_is_told_where_one_task_has_a_cpu_for_itself() -> None:
+    m = Machine(cores=4, does={0: Does(1.0, ipc=1.87), 1: Does(1.0, ipc=0.93)})
+    others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
+    found = text(seen(m, records=records(others=others)), 60, 10)
+    assert found[1].split()[-1] == "IPC"
+    assert found[2].split()[0] == "alone"
+    assert found[2].split()[-1] == "1.87"
+    assert [line.split()[-1] for line in found[3:5]] == ["n/a", "n/a"]
+
+
+def test_threads_of_one_name_are_one_task() -> None:
+    others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
+    waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
+    (one,) = who.runners(*seen(guest(), records=records(others=others, waits=waits)))
+    assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
+
+
+def test_who_runs_is_worked_out_once_for_each_look() -> None:
+    session, interval = seen(guest(), records=records())
+    found = who.runners(session, interval)
+    again = who.runners(session, dataclasses.replace(interval, seq=interval.seq + 1))
+    assert again[0] is found[0]
+    other = dataclasses.replace(interval, look=TaskSnapshot({"0": [7, "other", 0.5]}))
+    assert [one.comm for one in who.runners(session, other)] == ["other"]
+
+
+def test_more_lines_have_the_same_tasks_and_more() -> None:
+    of = seen(guest(), records=records())
+    few, many = text(of, 97, 9), text(of, 97, 12)
+    assert many[:9] == few
+    assert [one.comm for one in who.runners(*of)] == [line.split()[0] for line in many[2:] if line]
+
+
+def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
+    machine = guest()
+    machine.hello = dataclasses.replace(machine.hello, selected=[1])
+    of = seen(machine, records=records())
+    assert [one.comm for one in who.runners(*of)] == ["postgres", "perfprobe"]
+
+
+@pytest.mark.parametrize(
+    ("group", "parent", "job"),
+    [
+        ("/system.slice/nginx.service", "systemd", "nginx"),
+        ("/system.slice/nginx.service/worker", "nginx", "nginx"),
+        ("/user.slice/user@1000.service/app.slice/x.scope", "bash", "bash"),
+        (None, "bash", "bash"),
+        (None, None, ""),
+        (["/a.service"], 7, ""),
+    ],
+)
+def test_a_job_is_the_service_or_what_started_it(group: Any, parent: Any, job: str) -> None:
+    details = {"4502": {"group": group, "parent": parent}}
+    session, _ = seen(guest(), records=records(details=details))
+    assert who.job(session, 4502) == job
+
+
+def test_without_tasks_one_line_says_why() -> None:
+    machine = guest()
+    missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
+    machine.hello = dataclasses.replace(machine.hello, missing=missing)
+    found = text(seen(machine), 60, 4)
+    assert found[1:] == ["  hidepid=invisible hides them"]
+    unknown = "  no task data yet (sampled once a second)"
+    assert text(seen(guest()), 60, 2)[1] == unknown
+    idle = {cpu: Does(util=0.01) for cpu in (0, 1)}
+    assert text(seen(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
+    assert text(seen(guest(idle)), 36, 4)[1:] == [
+        "  no task has run for a noticeable",
+        "  time",
+    ]
+    assert text(seen(guest(idle)), 36, 2)[1] == "  no task has run for a noticeable …"
+
+
+def test_a_click_on_a_task_finds_its_cpu() -> None:
+    of = seen(guest(), records=records())
+    for height, cpus in ((10, [None, None, 0, 1, 0, 0, 1]), (3, [None, 0, 1])):
+        assert [target for _, target in who.lines(*of, Choice(), 97, height)] == cpus

@@ -1,0 +1,393 @@
+"""The list of episodes: what stands in it, in which order, and where it leads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fakes import Machine, guest, seen
+from made import SAMPLE_NS
+from playing import Run, running
+from waiting import until
+
+from perftop.draw import strips
+from perftop.draw.columns import total_width
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
+from perftop.tui.screen.menu import Menu
+from perftop.tui.shared.choice import Choice
+from perftop.tui.views.episodes import (
+    SIGNS,
+    Episodes,
+    Layout,
+    episode_columns,
+    sentence_of,
+    summary,
+)
+
+S = 1_000_000_000
+EPISODES = {key: kind.sign for key, kind in KINDS.items()}
+MOMENTS = 20
+"""Intervals that there are before anybody looks: 4 s."""
+DROP = Episode("turbo-drop", [*range(8)], S, 2 * S, 6.2e8, "power-pl1", {"power_w": 150})
+HALT = Episode("involuntary-halt", [2], 22 * S // 10, 3 * S, 0.0104, "clock-change")
+RAMP = Episode("ramp", [1, 5], S // 2, 8 * S // 10, 2.1e9)
+STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
+
+
+def calm(**more: Any) -> Machine:
+    """The fake session itself has no episodes."""
+    return Machine(ceiling_hz=3.0e9, **more)
+
+
+def view(run: Run) -> Episodes:
+    found = run.monitor.view
+    assert isinstance(found, Episodes)
+    return found
+
+
+def lines(run: Run) -> list[str]:
+    shown = run.monitor.view
+    return [shown.render_line(y).text.rstrip() for y in range(shown.size.height)]
+
+
+def kinds(run: Run) -> list[str]:
+    """The kinds of the episodes from the top, by their signs."""
+    signs = {sign: kind for kind, sign in EPISODES.items()}
+    return [signs[line[1]] for line in lines(run)[2:] if line[1:2] in signs and line[3:4].isdigit()]
+
+
+def body(run: Run) -> list[str]:
+    """The lines below the titles, with evidence."""
+    return [line for line in lines(run)[2:] if line]
+
+
+def chosen(run: Run) -> str:
+    return next(line for line in lines(run) if line.startswith("▌"))
+
+
+def moment(run: Run) -> int:
+    """That is shown, in samples."""
+    return run.interval.time_ns // SAMPLE_NS
+
+
+@asynccontextmanager
+async def at_list(
+    *episodes: Episode, machine: Machine | None = None, size: tuple[int, int] = (120, 30),
+    **more: Any,
+) -> AsyncIterator[Run]:  # fmt: skip
+    async with running(machine or calm(), size, **more) as run:
+        await run.intervals(MOMENTS)
+        told(run, *episodes)
+        await run.pilot.press("5")
+        yield run
+
+
+def told(run: Run, *episodes: Episode) -> None:
+    run.session.detector.running += [e for e in episodes if e.end_ns is None]
+    run.session.ended.extend([e for e in episodes if e.end_ns is not None])
+
+
+# --- what stands there
+
+
+async def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ║ 1 involuntary")
+        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
+        assert [line.split() for line in body(run)[:6]] == [
+            ["▌╳", "22:13:23.0", "1.1", "s", "steal", "20.0", "%", "The", "hypervisor", "takes",
+             "20.0", "%", "of", "CPU", "3"],
+            ["hypervisor"],
+            ["║", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
+             "clock", "halted", "CPU", "2", "for", "1.0", "%", "of", "the", "time"],
+            ["clock", "changes"],
+            ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
+             "held", "package", "0", "0.62", "GHz", "below", "its", "ceiling"],
+            ["power", "limit", "PL1", "·", "power", "150", "W"],
+        ]  # fmt: skip
+
+
+async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
+    ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
+
+    async with at_list(DROP, ending) as run:
+        before = body(run)[0]
+        await run.intervals(5)
+        assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
+        run.session.ended.append(run.session.detector.end(ending, 4 * S))
+        told(run, Episode("smi", [0], 4 * S, None, 12))
+        await run.intervals(1)
+        assert kinds(run) == ["smi", "steal", "turbo-drop"]
+        assert "steal" in chosen(run)
+
+
+@pytest.mark.parametrize("width", range(41, 301, 7))
+def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
+    plan = Layout(width, episode_columns(width))
+    size = SIGNS + total_width(plan.columns)
+    assert width == size + 1
+    assert not plan.beside or plan.columns[-1].width >= 40
+    of, _ = seen(calm(), 5)
+    for episode in (RAMP, DROP, HALT, STEAL):
+        parts, why = sentence_of(of, episode, plan.sentence.room, []), plan.reasons(episode)
+        beside = why[0] if plan.beside and why else ""
+        runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
+        assert strips.width(runs) == size
+        assert all(strips.width(plan.below(piece)) <= width for piece in why)
+        found = plan.details(of, episode, 6, [])
+        assert len(found) == 6
+        assert all(strips.width(line) <= width for line in found)
+        assert width < 60 or strips.width(plan.heading("kind", reverse=False)) == size
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
+async def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
+        titles = lines(run)[1]
+        line = next(line for line in lines(run) if line.startswith(" ▼"))
+        assert line[titles.index("what") :].startswith("Power limit PL1")
+        assert titles.index("length") + len("length") == line.index(" s ") + 2
+        assert ("depth" in titles) == ("−0.62 GHz" in line) == (size[0] > 80)
+        if "depth" in titles:
+            assert line[titles.index("kind") :].startswith("turbo-drop")
+            end = line.index("−0.62 GHz") + len("−0.62 GHz")
+            assert titles.index("depth") + len("depth") == end
+        assert ("cause" in titles) == ("power 150 W" in line) == (size[0] > 200)
+
+
+LONG = {f"n{i}_share": 0.5 for i in range(40)}
+"""Evidence that takes many lines."""
+
+
+async def test_evidence_is_never_cut_where_there_is_room() -> None:
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
+    async with at_list(*steals) as run:
+        text = " ".join(lines(run))
+        assert all(text.count(f"n{i} 50 %") == 2 for i in range(40))
+        assert "…" not in text
+
+
+async def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> None:
+    steals = [
+        Episode("steal", [0], 0, S // 10, 0.1, "hypervisor",
+                {"usually_share": 0.018, "rests_on": "x"}, "inferred")
+        for _ in range(30)
+    ]  # fmt: skip
+    mark = Episode("mark", [], -S, -S, cause="-", evidence={"label": "begin"})
+    async with at_list(*steals, mark, size=(80, 24)) as run:
+
+        def title() -> int:
+            return next(y for y, line in enumerate(lines(run)) if line.endswith("───") and y)
+
+        first = title()
+        assert lines(run)[first].startswith(" ╳ steal  CPU 0 22:13:20.0 to 22:13:20.1 for 0.1 s ──")
+        assert lines(run)[first + 1].strip() == "The hypervisor took 10.0 % of CPU 0"
+        assert lines(run)[first + 2].split()[:4] == ["cause", "hypervisor,", "inferred"]
+        assert lines(run)[first + 3].startswith("   evidence  usually 1.80 %")
+        await run.pilot.press("G")
+        assert title() == first, "nothing jumps"
+        assert lines(run)[first].startswith(" │ mark")
+        assert lines(run)[first + 1].strip() == "begin"
+
+
+async def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None:
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
+    async with at_list(*steals, size=(100, 40)) as run:
+        text = lines(run)
+        assert sum("n39 50 %" in line for line in text) >= 2
+        assert kinds(run) == ["steal"] * 6, "all are in the list"
+        await run.pilot.press("down", "down", "down")
+        assert text.index(chosen(run).replace("▌", " ")) > 5
+
+
+async def test_only_visible_lines_are_made() -> None:
+    many = [Episode("smi", [0], i * 10**5, i * 10**5 + 1, 1) for i in range(8000)]
+    async with at_list(*many, size=(100, 24)) as run:
+        assert view(run).count == 8000
+        before = view(run).built
+        await run.pilot.press("down")
+        assert 0 < view(run).built - before <= 4
+        await run.pilot.press("G")
+        assert view(run).built - before < 40
+        assert "22:13:20.0" in chosen(run)
+
+
+# --- order and filter
+
+
+async def test_lines_stand_in_the_chosen_order() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        found = {}
+        for order in ("length", "depth", "kind", "start"):
+            await run.pilot.press("o")
+            assert f"{order}▼" in lines(run)[1]
+            found[order] = kinds(run)
+        assert found == {
+            "length": ["steal", "turbo-drop", "involuntary-halt", "ramp"],
+            "depth": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
+            "kind": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
+            "start": ["steal", "involuntary-halt", "turbo-drop", "ramp"],
+        }
+        await run.pilot.press("r")
+        assert kinds(run) == found["start"][::-1]
+        assert run.monitor.choice.order == "topology"  # of other views
+
+
+async def test_of_one_kind_the_deepest_comes_first() -> None:
+    shares = (0.1, None, 0.3, 0.2)
+    steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
+    async with at_list(*steals, size=(79, 24)) as run:
+        await run.pilot.press("s")
+        menu = run.app.screen
+        assert isinstance(menu, Menu)
+        assert [menu.text(at).strip() for at in range(menu.list.option_count)][1:] == [
+            "length", "depth", "kind"
+        ]  # fmt: skip
+        await run.pilot.press("j", "j", "enter")
+        assert [re.findall(r"[\d.]+ %", line) for line in body(run)[:4]] == [
+            ["30.0 %"], ["20.0 %"], ["10.0 %"], []
+        ]  # fmt: skip
+        assert lines(run)[1].endswith("by depth▼")
+
+
+async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        for text, found in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
+            await run.pilot.press("slash", *text, "enter")
+            assert kinds(run) == found
+            await run.pilot.press("backslash")
+        run.session.ended.clear()
+        await run.pilot.press("slash", "0", "enter")
+        assert "no episodes on the CPUs of the filter" in lines(run)[0]
+
+
+# --- nothing there
+
+
+async def test_a_calm_machine_has_a_calm_list() -> None:
+    async with at_list() as run:
+        assert lines(run)[0] == " no episodes so far; perftop detects:"
+        assert "▼ turbo-drop" in lines(run)[1]
+        assert not any("╳" in line for line in lines(run)[:1])
+        await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
+        assert run.app.status.paused is None
+        told(run, DROP)
+        await run.intervals(1)
+        assert kinds(run) == ["turbo-drop"]
+
+
+def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
+    session, _ = seen(guest())
+    found = [
+        Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
+        Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
+        Episode("neighbour", [1], 0, 1, 0.1, "sibling"),
+    ]
+    text = strips.text(summary(session, found, 100))
+    assert f"{EPISODES['neighbour']} 1 neighbour" in text
+    assert f"{EPISODES['steal']} 2 steal" in text
+
+
+async def test_what_cannot_be_found_here_says_why() -> None:
+    async with at_list(machine=guest()) as run:
+        text = "\n".join(lines(run))
+        why = "no core PMU in this guest: the hypervisor does not expose one"
+        assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
+        assert "─ no throttle, license, smi: not counted by this source" in text
+        looked_for = text.partition("─")[0].split()[6:]
+        assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
+
+
+# --- to its moment
+
+
+async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        await run.pilot.press("down", "enter")
+        await until(lambda: run.app.status.paused is not None, "paused")
+        await run.pilot.pause()
+        assert run.monitor.view.id == "core"
+        assert run.monitor.choice.cpu == 2
+        assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
+        assert run.has("║ A changing clock halts CPU 2 for 1.0 % of the time, for 0.2 s of 0.8 s")
+        await run.pilot.press("escape")
+        assert run.monitor.view.id == "episodes"
+
+
+async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+    async with at_list(
+        Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
+    ) as run:
+        await run.pilot.press("enter")
+        await until(lambda: run.app.status.paused is not None, "paused")
+        await run.pilot.pause()
+        assert moment(run) == 15
+        assert run.has("╳ The hypervisor takes 20.0 % of CPU 3, for 0.1 s")
+
+
+async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
+    async with at_list(DROP) as run:
+        run.monitor.choice.cpu = 3
+        await run.pilot.press("enter")
+        assert run.monitor.choice.cpu == 3
+
+
+async def test_what_history_has_forgotten_says_so() -> None:
+    old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
+    async with at_list(old) as run:
+        await run.pilot.press("enter")
+        assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
+        assert (run.monitor.view.id, run.app.status.paused) == ("episodes", None)
+        await run.pilot.press("up")
+        assert not any("no longer kept" in line for line in lines(run))
+
+
+@pytest.mark.parametrize("name", ["3", "1", "5"])
+async def test_keys_go_from_one_to_the_next(name: str) -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        await run.pilot.press(name)
+        found = []
+        for key in ("n", "N", "N", "N", "N", "n"):
+            await run.pilot.press(key)
+            await run.pilot.pause()
+            found.append(moment(run) if run.app.status.paused else None)
+        assert found == [None, 32, 24, 12, 7, 12]
+        assert run.has("▼ Power limit PL1 costs package 0 0.62 GHz, for 0.2 s of 1.0 s · power")
+
+
+async def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        await run.pilot.press("1", "enter")
+        found = []
+        for _ in range(3):
+            await run.pilot.press("N")
+            await run.pilot.pause()
+            found.append(moment(run))
+        assert found == [12, 12, 12]  # core 0: the drop alone
+
+
+async def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL, ascii_=True) as run:
+        assert all(line.isascii() for line in lines(run))
+        (line,) = [line for line in lines(run) if line.startswith(" v")]
+        assert "turbo-drop" in line
+        assert "-0.62 GHz" in line
+
+
+async def test_a_low_screen_has_lines_only() -> None:
+    async with at_list(RAMP, DROP, HALT, STEAL) as run:
+        await run.pilot.resize_terminal(60, 6)
+        await run.intervals(1)
+        assert "takes 20.0 %" in lines(run)[0]
+        await run.pilot.press("down", "enter")
+
+
+def test_a_key_before_anything_is_shown_is_harmless() -> None:
+    empty = Episodes(Choice())
+    empty._lines = [HALT]  # listed, and not laid out yet
+    assert empty._at() == 0
+    assert empty._index(3)[1] == 0

@@ -1,0 +1,160 @@
+"""The heat map as geometry and runs: where cells stand, and what they look like."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import made
+import pytest
+from fakes import Machine, seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop.base.text import plain as ascii_text
+from perftop.draw import heat_ramp, strips, theme
+from perftop.draw.heat_ramp import OFF, UNKNOWN
+from perftop.tui.shared.places import Places
+from perftop.tui.views import heat_layout
+from perftop.tui.views.heat_layout import Group
+
+LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
+
+
+def shape(packages: int, caches: int, cores: int) -> tuple[list[heat_layout.Package], list[str]]:
+    """So many packages of so many L3s of so many cores, and the names of the cores."""
+    numbers = iter(range(packages * caches * cores))
+    found = [
+        [Group(f"L3 {p * caches + c}" if caches > 1 else "",
+               tuple(next(numbers) for _ in range(cores)))
+         for c in range(caches)]
+        for p in range(packages)
+    ]  # fmt: skip
+    return found, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
+
+
+def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
+            ascii_: bool = False) -> heat_layout.HeatLayout:  # fmt: skip
+    packages, names = shape(*of)
+    ids: list[int | None] = list(range(len(packages)))
+    return heat_layout.layout(packages, ids, names, threads, width, height, ascii_=ascii_)
+
+
+# --- where cells stand
+
+
+@pytest.mark.parametrize("ascii_", [False, True])
+@pytest.mark.parametrize(
+    ("of", "threads"),
+    [((1, 1, 128), 2), ((2, 8, 8), 2), ((2, 16, 4), 2), ((1, 16, 8), 2), ((8, 1, 16), 2),
+     ((4, 1, 16), 4), ((2, 1, 16), 8), ((2, 16, 8), 1), ((256, 1, 1), 1), ((2, 128, 1), 1)],
+)  # fmt: skip
+def test_256_cpus_fit_24_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
+    plan = planned(of, threads, 79, 16, ascii_=ascii_)
+    assert len(plan.lines) <= 16
+    assert len(plan.spots) == 256 // threads
+
+
+@pytest.mark.parametrize("ascii_", [False, True])
+@pytest.mark.parametrize(
+    ("of", "threads"),
+    [((1, 1, 512), 2), ((2, 32, 8), 2), ((8, 8, 8), 2), ((4, 64, 2), 2), ((16, 1, 32), 2),
+     ((2, 16, 8), 4), ((2, 64, 8), 1)],
+)  # fmt: skip
+def test_1024_cpus_fit_50_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
+    plan = planned(of, threads, 159, 42, ascii_=ascii_)
+    assert len(plan.lines) <= 42
+    assert len(plan.spots) == 1024 // threads
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40)),
+    st.sampled_from([1, 2, 4, 8]), st.integers(40, 240), st.integers(1, 70), st.booleans(),
+)  # fmt: skip
+def test_every_core_has_one_cell_and_nothing_overlaps(
+    of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
+) -> None:
+    plan = planned(of, threads, width, height, ascii_=ascii_)
+    drawn: dict[int, list[int]] = {}
+    for line in plan.lines:
+        end = 0
+        for part in line:
+            assert part.x >= end
+            end = part.x + part.width
+            for row in part.cells:
+                drawn.setdefault(row, []).append(part.line)
+        assert end <= width
+    assert len(drawn) == of[0] * of[1] * of[2]
+    assert not (ascii_ and plan.cell.halves and plan.cell.wide % 2)  # lp0 and lp1 side by side
+    assert all(lines == list(range(plan.cell.high)) for lines in drawn.values())
+    assert len(set(plan.spots.values())) == len(drawn)
+
+
+def test_few_cores_have_large_cells() -> None:
+    sizes = [planned((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
+    areas = [cell.wide * (cell.high + cell.air) for cell in sizes]
+    assert areas == sorted(areas, reverse=True)
+    assert (sizes[0].wide, sizes[0].high) == (4, 2)
+
+
+def test_cores_of_an_l3_stand_together_under_their_package() -> None:
+    packages, _ = shape(2, 4, 8)
+    plan = planned((2, 4, 8), 2, 119, 40)
+    caches = {group.rows for groups in packages for group in groups}
+    assert {part.cells for line in plan.lines for part in line if part.cells} == caches
+    labels = [part.label.strip() for line in plan.lines for part in line if part.label]
+    assert labels == [f"L3 {i}" for i in range(8)]
+    heads = [y for y, line in enumerate(plan.lines) if any(part.package >= 0 for part in line)]
+    assert heads[0] < plan.spots[0][1] < heads[-1] < plan.spots[32][1]
+
+
+@pytest.mark.parametrize(
+    ("caches", "labels"),
+    [([0, 1, 2, 3], ["die 0 L3 0", "die 0 L3 2", "die 1 L3 1", "die 1 L3 3"]),
+     ([0, 1, 0, 1], ["L3 0", "L3 1"]), ([None] * 4, ["die 0", "die 1"])],
+)  # fmt: skip
+def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[str]) -> None:
+    """Pairs of cores belong to dies 0, 1, 0 and 1."""
+    rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
+            for row in made.topology(8)]  # fmt: skip
+    session, _ = seen(Machine(cores=8, changes={"topology": rows}))
+    (groups,), _ = heat_layout.packages(session, Places(session))
+    assert [group.label for group in groups] == labels
+
+
+@pytest.mark.parametrize(("width", "beside"), [(94, True), (93, False)])
+def test_groups_stand_beside_each_other_as_soon_as_there_is_room(width: int, beside: bool) -> None:
+    """8 cells of 4 with their marks, a gap at the end and a label of 5: 46 columns, twice, and 2
+    between them."""
+    plan = planned((1, 2, 8), 2, width, 16)
+    assert (plan.cell.wide, plan.cell.high) == (4, 2)
+    first, second = plan.spots[0], plan.spots[8]
+    assert (first[1] == second[1]) is beside
+    assert second[0] - first[0] == (48 if beside else 0)
+
+
+# --- what they look like
+
+
+def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
+    assert heat_ramp.halves(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
+    assert heat_ramp.halves(3, 3, 2, False) == (("██", "heat3"),)
+    assert strips.text(heat_ramp.halves(0, 11, 4, True)) == "__@@"
+
+
+@pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
+def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
+    made_ = {heat_ramp.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
+    nothing_known = 0 if ascii_ else 2  # off and unknown: told as unknown
+    assert len(made_) == len(LEVELS) ** 2 - nothing_known
+
+
+def test_in_ascii_the_level_is_told_without_colour() -> None:
+    texts = {strips.text(heat_ramp.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
+    plain = {ascii_text(text) for text in texts}
+    assert len(plain) == len(LEVELS) ** 2
+    assert all(text.isascii() for text in plain)
+
+
+def test_the_gap_after_a_cell_of_two_colours_is_bare() -> None:
+    runs = [("▀", "heat1/heat2"), (" ", "text"), ("▀", "heat1/heat2")]
+    assert strips.merged(runs, 4) == [*runs, (" ", "text")]

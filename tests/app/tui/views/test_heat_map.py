@@ -1,0 +1,279 @@
+"""The heat map on the screen: what it tells, and what the keys do."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+import pytest
+from fakes import Does, Machine, doubting, guest, tasks
+from playing import Run, play, running
+
+from perftop.draw import theme
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared.canvas import Canvas
+from perftop.tui.views.heat_map import HeatMap
+
+
+def view(run: Run) -> HeatMap:
+    found = run.app.screen_stack[0].query_one(HeatMap)
+    assert found.display
+    return found
+
+
+def text(run: Run) -> list[str]:
+    return [view(run).render_line(y).text for y in range(view(run).size.height)]
+
+
+def shown(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **more: Any
+          ) -> list[str]:  # fmt: skip
+    """The heat map after these keys, line by line."""
+    lines: list[str] = []
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("2", *keys)
+        await run.intervals(1, **more)
+        lines[:] = text(run)
+
+    play(machine, act, size)
+    return lines
+
+
+def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
+    return {core: Does(0.9, hz), core + 8: Does(0.9, hz)}
+
+
+def test_it_tells_how_it_is_to_be_read() -> None:
+    title, legend, heading, *_ = shown(Machine(cores=8))
+    assert title.startswith(" heat map · busy time   next: clock · IPC")
+    assert "lp0 above lp1  0 ████████████ 100 %" in legend
+    assert heading.startswith(" package 0  8 cores  busy  50.0 %  clock 3.00 of 3.20 GHz ▼ ──")
+
+
+def test_a_key_turns_the_metrics_and_back() -> None:
+    assert " heat map · clock " in shown(Machine(), "v")[0]
+    assert "GHz" in shown(Machine(), "v")[1]
+    assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
+
+
+def test_all_clocks_are_told_in_the_chosen_units() -> None:
+    lines = shown(Machine(cores=3), "v", "u")
+    assert "clock 3000 of 3200 MHz" in lines[2]
+    assert lines[3].split() == ["0▸3000◂3000", "3000"]
+    assert "lp0 3000  lp1 3000 MHz" in lines[-1]
+    assert "clock 3000 of 3200 MHz" in lines[-1]
+    assert not any("GHz" in line for line in (*lines[:4], lines[-1]))
+    unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
+    assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
+    assert not any("nan" in line for line in unknown)
+
+
+def test_large_cells_hold_their_numbers() -> None:
+    upper, lower = shown(Machine(cores=3, does={1: Does(1.0), 4: Does(0.07)}))[3:5]
+    assert upper.split() == ["0▸", "50", "◂100", "50"]
+    assert lower.split() == ["▸", "50", "◂", "7", "50"]
+
+
+def test_the_cursor_tells_the_numbers_of_its_core() -> None:
+    m = Machine(cores=3, does={1: Does(0.5), 4: Does(1.0, 2.9e9, ipc=0.5)})
+    foot = shown(m, "right", size=(160, 30), records=tasks(["a", "lmp", "", "", "cc1"]))[-1]
+    assert " ".join(foot.split()) == (
+        "▸ core 1 cpus 1,4 lp0 50.0 lp1 100.0 % clock 2.90 of 3.20 GHz both 50.0 % IPC 1.25 0.50 "
+        "lmp:4001 · cc1:4004"
+    )
+
+
+async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
+    async with running(Machine(cores=128), (160, 24)) as run:
+        await run.pilot.press("2")
+        for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", 33), ("down", 65),
+                         ("left", 64), ("end", 127), ("right", 127), ("home", 0),
+                         ("pagedown", 96), ("pageup", 0)):  # fmt: skip
+            await run.pilot.press(key)
+            assert view(run).choice.cpu == cpu, key
+
+
+def test_the_outlier_is_named_marked_and_found() -> None:
+    lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
+    assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
+    assert [line.count("[2.48]") for line in lines[3:5]] == [1, 1]
+    found = shown(Machine(cores=8, does=slow()), "v", "w")
+    assert "▸ core 2 " in found[-1]
+    assert "outlier, median 3.00" in found[-1]
+
+
+def test_at_80_columns_the_median_is_still_told() -> None:
+    legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
+    assert "outlier core 2 · 2.48 GHz, median 3.00" in legend
+
+
+def test_eight_threads_are_told_in_a_row() -> None:
+    foot = shown(Machine(cores=4, threads=8, does={4: Does(0.25)}), size=(80, 24))[-1]
+    assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70)])
+def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
+    low = {cpu: Does(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
+    high = {cpu: Does(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
+    a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
+    for one, other in zip(a, b, strict=True):
+        assert len(one) == len(other) == size[0]
+        words = [[(x, c) for x, c in enumerate(line) if c.isalpha()] for line in (one, other)]
+        assert words[0] == words[1]
+
+
+async def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
+    m = Machine(cores=8, does={2: Does(0.0), 10: Does(0.0)})
+
+    async with running(m, (160, 30)) as run:
+        await run.pilot.press("2", "right", "right")
+        m.broken = {1}
+        run.feed.offline(3)
+        await run.intervals(3)
+        upper = text(run)[3]
+        assert "≁" in upper
+        assert upper.split()[-5] == theme.NEITHER
+        assert "  0" in upper
+        await run.pilot.press("left")
+        assert "≁ " in text(run)[-1].split("lp1")[1]
+        await run.pilot.press("right", "right")
+        assert "lp0   off" in text(run)[-1]
+        await run.pilot.press("left", "v")
+        assert f"lp0    {theme.NEITHER}  lp1    {theme.NEITHER} GHz" in text(run)[-1]
+        assert "–" in text(run)[3]
+
+
+@pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
+async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
+    key: str, *, marked: bool
+) -> None:
+    async with running(Machine(cores=8), (160, 30)) as run:
+        session, interval = run.session, run.interval
+        await run.pilot.press("2", "right")
+        view(run).show(session, doubting(interval, 2, key))
+        cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]
+        assert any("≁" in line for line in cells) is marked
+        await run.pilot.press("right")
+        view(run).show(session, doubting(interval, 2, key))
+        foot = text(run)[-1].split("≁ ")[0]  # without the reason
+        assert ("IPC ≁" in foot) is not marked
+
+
+async def test_the_last_line_stays_while_the_map_scrolls() -> None:
+    async with running(Machine(cores=1024, threads=1), (60, 20)) as run:
+        await run.pilot.press("2", "end")
+        assert "CPU 1023" in text(run)[-1]
+        assert view(run).top > 0
+        assert "▸" in "".join(text(run)[:-1])
+
+
+async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int | None] = []
+
+    def note(screen: Monitor, _: Canvas.Opened) -> None:
+        opened.append(screen.choice.cpu)
+
+    monkeypatch.setattr(Monitor, "on_canvas_opened", note)
+
+    async with running(Machine(cores=8)) as run:
+        await run.pilot.press("2")
+        heat = view(run)
+        for core, times, at in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
+            x, y = heat._plan.spots[core]
+            await run.pilot.click(HeatMap, offset=(x + at, y + 2), times=times)
+            assert heat.choice.cpu == core
+        assert opened == [5]
+
+
+async def test_what_stays_the_same_is_not_drawn_again() -> None:
+    async with running(Machine(cores=64), (80, 14)) as run:
+        await run.pilot.press("2")
+        await run.intervals(1)
+        before = view(run).built
+        await run.intervals(2)
+        assert view(run).built == before
+
+
+async def test_panels_fill_what_the_map_leaves() -> None:
+    async with running(Machine(cores=8), (120, 40)) as run:
+        await run.pilot.press("2")
+        await run.intervals(3)
+        lines = text(run)
+        (at,) = (y for y, line in enumerate(lines) if "what happened" in line)
+        assert lines[at].startswith(" who runs")
+        assert not lines[at - 1].strip(), "an empty line sets them apart"
+        told = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
+        top = run.app.query_one("#heat").region.y
+        await run.pilot.click(offset=(run.app.size.width - 10, top + told))
+        await run.pilot.pause()
+        assert run.app.screen.query_one("#episodes").display
+
+
+def test_a_low_screen_has_the_map_alone() -> None:
+    assert not any("who runs" in line for line in shown(Machine(cores=8), size=(80, 14)))
+
+
+async def test_another_theme_colours_all_lines_anew() -> None:
+    async with running(Machine()) as run:
+        await run.pilot.press("2")
+        heat = view(run)
+        grounds = []
+        for name in ("perftop-dark", "perftop-light"):
+            run.app.theme = name
+            await run.pilot.pause()
+            strips = [heat.render_line(y) for y in (0, 3, heat.size.height - 1)]
+            grounds.append([next(iter(strip)).style for strip in strips])
+        assert all(dark != light for dark, light in zip(*grounds, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, 8])
+async def test_in_ascii_every_shape_is(threads: int) -> None:
+    async with running(Machine(cores=8, threads=threads), (80, 24), ascii_=True) as run:
+        await run.pilot.press("2")
+        assert "".join(text(run)).isascii()
+
+
+def test_a_guest_has_a_cell_a_cpu() -> None:
+    lines = shown(guest({0: Does(0.25)}))
+    assert "a cell is a CPU" in lines[1]
+    assert "25" in lines[3]
+    assert lines[-1].split()[:4] == ["▸", "CPU", "0", "busy"]
+
+
+async def test_a_filter_that_nothing_matches_is_said() -> None:
+    async with running(Machine()) as run:
+        await run.pilot.press("2", "slash", *"util>99", "enter")
+        await run.pilot.pause()
+        assert "no CPU matches the filter" in text(run)[2]
+
+
+async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    async with running(Machine(ceiling_hz=3.05e9, does=does), (160, 30)) as run:
+        await run.pilot.press("2")
+        await run.intervals(3)
+        lines = text(run)
+        drawn = takewhile(str.strip, lines[1:])  # panels follow after an empty line
+        assert sum(line.count(theme.DROPPED) for line in drawn) == 2  # each line of a cell
+        await run.pilot.press("right", "right")
+        assert "▸ core 2 " in text(run)[-1]
+        red = {
+            part.text.strip()
+            for part in view(run).render_line(view(run).size.height - 1)
+            if part.style
+            and part.style.color
+            and part.style.color.name in {"#ff6b5e", "bright_red"}
+        }
+        assert red == {"2.40"}
+
+
+async def test_if_nothing_differs_it_says_so() -> None:
+    async with running(
+        Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), (160, 30)
+    ) as run:
+        await run.pilot.press("2")
+        before = view(run).choice.cpu
+        assert "no core differs from its package" in text(run)[1]
+        await run.pilot.press("w")
+        assert view(run).choice.cpu == before

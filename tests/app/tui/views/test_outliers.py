@@ -1,0 +1,144 @@
+"""Which cores are said to be unlike the rest of their package; and scales of fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from fakes import Does, Machine, seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop.model.numbers import Number
+from perftop.session.values import BY_KEY, measured
+from perftop.tui.shared.fields import fields, scale
+from perftop.tui.views.outliers import Outlier, Peers
+
+CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
+
+
+def judged(machine: Machine, field: Number) -> list[Outlier]:
+    session, interval = seen(machine)
+    return Peers(session).judge(field, measured(field, session, interval), interval)
+
+
+def far(machine: Machine, field: Number) -> list[int]:
+    return [found.core for found in judged(machine, field)]
+
+
+def packages(cores: int, **changes: Any) -> dict[str, Any]:
+    """Two packages, half of the cores each."""
+    rows = [dataclasses.replace(row, package=row.cpu % cores // (cores // 2))
+            for row in made.topology(cores)]  # fmt: skip
+    groups = [[row.cpu for row in rows if row.package == package] for package in (0, 1)]
+    return {"topology": rows, "packages": groups, **changes}
+
+
+def test_one_slow_core_is_found_with_the_median_it_misses() -> None:
+    found = judged(Machine(cores=8, does={11: Does(0.9, 2.48e9)}), CLOCK)
+    assert [(o.core, o.row) for o in found] == [(3, 11)]
+    assert found[0].usual == pytest.approx(3e9, rel=1e-3)
+
+
+def test_noise_does_not_glow() -> None:
+    m = Machine(cores=8, does={3: Does(0.5, 2.95e9), 4: Does(0.6)})
+    assert far(m, CLOCK) == far(m, UTIL) == []
+    assert judged(Machine(cores=8), BY_KEY["both"]) == []
+
+
+def test_among_values_that_differ_anyway_more_is_needed() -> None:
+    alike = {cpu: Does(0.5) for cpu in range(32)}
+    spread = {cpu: Does(0.4 + 0.2 * (cpu % 2)) for cpu in range(32)}
+    high = {3: Does(0.9), 19: Does(0.9)}
+    assert far(Machine(cores=16, does=alike | high), UTIL) == [3]
+    assert far(Machine(cores=16, does=spread | high), UTIL) == []
+
+
+def test_a_package_is_compared_with_itself() -> None:
+    slow = {cpu: Does(0.9, 2.4e9) for core in range(4) for cpu in (core, core + 8)}
+    assert far(Machine(cores=8, does=slow, changes=packages(8)), CLOCK) == []
+    one = slow | {6: Does(0.9, 2.4e9)}
+    assert far(Machine(cores=8, does=one, changes=packages(8)), CLOCK) == [6]
+
+
+def test_types_of_cores_are_compared_with_themselves() -> None:
+    rows = [dataclasses.replace(r, type="E" if r.cpu % 32 > 27 else "P") for r in made.topology(32)]
+    slow = {cpu: Does(0.9, 2.0e9) for core in range(28, 32) for cpu in (core, core + 32)}
+    assert far(Machine(cores=32, does=slow, changes={"topology": rows}), CLOCK) == []
+    assert sorted(far(Machine(cores=32, does=slow), CLOCK)) == [28, 29, 30, 31]
+
+
+def test_what_many_do_is_not_out_of_line() -> None:
+    few = {cpu: Does(0.95) for cpu in (0, 1)}
+    many = {cpu: Does(0.95) for cpu in range(5)}
+    rest = {cpu: Does(0.02) for cpu in range(32)}
+    assert sorted(far(Machine(cores=16, does=rest | few), UTIL)) == [0, 1]
+    assert far(Machine(cores=16, does=rest | many), UTIL) == []
+
+
+def test_a_sleeping_core_has_no_clock_to_be_judged() -> None:
+    m = Machine(cores=8, does={2: Does(0.02, 1.2e9), 10: Does(0.0)})
+    assert far(m, CLOCK) == []
+
+
+def test_of_halts_a_few_per_cent_are_a_lot() -> None:
+    m = Machine(cores=8, does={5: Does(0.5, involuntary=0.03)})
+    assert far(m, INVOLUNTARY) == [5]
+    assert far(m, UTIL) == []
+
+
+def test_among_three_none_is_unlike_the_others() -> None:
+    assert judged(Machine(cores=3, does={1: Does(0.9, 2e9)}), CLOCK) == []
+
+
+@given(st.lists(st.floats(2.99e9, 3.01e9), min_size=16, max_size=16), st.integers(0, 15),
+       st.sampled_from([1.2e9, 2.4e9, 4.2e9]))  # fmt: skip
+def test_one_that_is_far_off_never_hides(clocks: list[float], at: int, hz: float) -> None:
+    session, interval = SEEN
+    values = np.array(clocks)
+    values[at] = hz
+    found = Peers(session).judge(CLOCK, values, interval)
+    assert [o.row for o in found] == [at]
+
+
+SEEN = seen(Machine(cores=8))
+
+
+# --- fields and their scales
+
+
+def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
+    names = {field.key: field.words for field in fields(SEEN[0])}
+    assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
+    assert names["util"] == "busy time"
+    assert "both" not in {field.key for field in fields(seen(Machine(threads=1))[0])}
+
+
+def test_a_state_of_a_core_is_that_of_all_its_cpus() -> None:
+    session, interval = SEEN
+    both = measured(BY_KEY["both"], session, interval)
+    assert both == pytest.approx([0.5] * 16, abs=0.01)
+
+
+@given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
+def test_a_scale_holds_all_values_and_keeps_still(clocks: list[float], more: float) -> None:
+    values = np.array(clocks)
+    first = scale(CLOCK, values)
+    assert first.low <= values.min()
+    assert values.max() <= first.high
+    assert first.levels(values).max() <= 11
+    there = values + more
+    second = scale(CLOCK, there, first)
+    assert second.low <= there.min()
+    assert there.max() <= second.high
+    assert scale(CLOCK, values, second) == second or not second.holds(first)
+
+
+def test_shares_that_are_small_have_a_scale_of_their_own() -> None:
+    assert scale(UTIL, np.array([0.1])).high == 1.0
+    assert scale(INVOLUNTARY, np.array([0.001, np.nan])).high == 0.02
+    assert scale(INVOLUNTARY, np.array([0.03])).high == 0.05
+    assert scale(INVOLUNTARY, np.array([np.nan])).high == 0.02

@@ -1,0 +1,325 @@
+"""The table: which columns there are, what stands in them, in which order, and its cursor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import takewhile
+from typing import Any
+
+import pytest
+from fakes import Does, Machine, seen, tasks
+from playing import Run, running
+from textual.geometry import Size
+
+from perfprobe.wire import Rate
+from perftop.base.format import clock_unit
+from perftop.model.kinds import KINDS
+from perftop.session.filter import parse
+from perftop.tui.views.table import Table
+
+GHZ = clock_unit("GHz", math.nan)
+
+
+def view(run: Run) -> Table:
+    screen = run.monitor
+    assert isinstance(screen.view, Table)
+    return screen.view
+
+
+def told(run: Run) -> list[str]:
+    """The lines without the signs of episodes."""
+    table = view(run)
+    lines = (table.render_line(y).text for y in range(table.size.height))
+    signs = {" ", *(kind.sign for kind in KINDS.values())}
+    return [
+        f"{line[:1]} {line[2:]}".rstrip() if line[1] in signs else line.rstrip() for line in lines
+    ]
+
+
+def cpus(run: Run) -> list[int]:
+    """CPU numbers from above to below."""
+    lines = takewhile(bool, told(run)[1:])  # panels follow after an empty line
+    return [int(line.lstrip("▌> ").split()[0]) for line in lines]
+
+
+@asynccontextmanager
+async def at_table(
+    machine: Machine, size: tuple[int, int] = (240, 30), **more: Any
+) -> AsyncIterator[Run]:
+    async with running(machine, size, **more) as run:
+        await run.pilot.press("4")
+        yield run
+
+
+async def test_a_cpu_that_is_off_has_no_numbers() -> None:
+    async with at_table(Machine()) as run:
+        run.feed.offline(3)
+        await run.intervals(2)
+        line = next(line for line in told(run) if line.split()[0] == "3")
+        assert line.split() == ["3", "0:3", "off"]
+        await run.pilot.press("s", *["j"] * 3, "enter")  # by busy time
+        assert cpus(run)[-1] == 3
+        await run.pilot.press("r")
+        assert cpus(run)[-1] == 3
+
+
+async def test_names_from_outside_are_drawn_as_they_can_be() -> None:
+    async with at_table(Machine()) as run:
+        await run.intervals(
+            1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
+        )
+        text = next(line for line in told(run) if line.lstrip("▌ ").startswith("0 "))
+        assert "a?[31m??:1" in text
+
+
+async def test_columns_scroll_beside_those_that_stay() -> None:
+    async with at_table(Machine(), (80, 24)) as run:
+        first = told(run)[0]
+        assert first.split()[:3] == ["cpu", "▲core", "busy"]
+        assert first.endswith("→")
+        assert len(first) == view(run).width
+        await run.pilot.press("right")
+        moved = told(run)[0]
+        assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "clock"]
+        assert all("0:" in line for line in told(run)[1:9])
+        await run.pilot.press(*["right"] * 30)
+        last = told(run)[0]
+        assert not last.endswith("→")
+        assert run.app.status.paused is None  # the keys are the table's own here
+        await run.pilot.press("left")
+        assert told(run)[0] != last  # no steps into the void to take back
+        await run.pilot.press(*["left"] * 30)
+        assert told(run)[0] == first
+
+
+async def test_a_hybrid_tells_types() -> None:
+    m = Machine(cores=2, threads=1)
+    for i, kind in enumerate("PE"):
+        m.hello.topology[i] = type(m.hello.topology[i])(
+            cpu=i, online=True, package=0, core=i, type=kind
+        )
+
+    async with at_table(m) as run:
+        assert told(run)[0].split()[:3] == ["cpu", "▲core", "type"]
+        assert [line.replace("▌", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
+
+
+# --- order
+
+
+def busy(cores: int = 4) -> Machine:
+    """The higher the CPU, the less it does; the last one nothing at all."""
+    last = 2 * cores - 1
+    return Machine(
+        cores=cores, does={cpu: Does((last - cpu) / (last + 1)) for cpu in range(last + 1)}
+    )
+
+
+async def test_a_column_sorts_by_its_values() -> None:
+    async with at_table(busy()) as run:
+        await run.intervals(1)
+        assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
+        choice = view(run).choice
+        for order, reverse, found in (
+            ("util", False, list(range(8))),
+            ("util", True, list(range(8))[::-1]),
+            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all alike; 7 did not run
+            ("CPU number", False, list(range(8))),
+            ("CPU number", True, list(range(8))[::-1]),
+            ("topology", True, [7, 3, 6, 2, 5, 1, 4, 0]),
+            ("no such", False, [0, 4, 1, 5, 2, 6, 3, 7]),
+        ):
+            choice.order, choice.reverse = order, reverse
+            view(run).lay_out()
+            assert cpus(run) == found, (order, reverse)
+
+
+async def test_tasks_sort_by_name() -> None:
+    async with at_table(Machine()) as run:
+        await run.intervals(1, records=tasks(["b", "C", "a", "d"]))
+        choice = view(run).choice
+        choice.order = "task"
+        view(run).lay_out()
+        assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
+        assert "▲task" in told(run)[0]
+        choice.reverse = True
+        view(run).lay_out()
+        assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
+
+
+async def test_keys_and_clicks_sort() -> None:
+    async with at_table(Machine(), (80, 24)) as run:
+        choice = view(run).choice
+        await run.pilot.press("greater_than_sign")
+        assert (choice.order, "▼busy" in told(run)[0]) == ("util", True)
+        await run.pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert choice.order == "busy_hz"
+        await run.pilot.press(*["less_than_sign"] * 9)
+        assert (choice.order, "▲cpu" in told(run)[0]) == ("CPU number", True)
+        await run.pilot.press(*["greater_than_sign"] * 30)
+        assert choice.order == "task"
+        assert "▲task" in told(run)[0]  # brought into sight
+        await run.pilot.press(*["less_than_sign"] * 30)
+        at = told(run)[0].index("busy")
+        await run.pilot.click(Table, offset=(at, 0))
+        assert (choice.order, choice.reverse) == ("util", False)
+        at = told(run)[0].index("busy")
+        await run.pilot.click(Table, offset=(at, 0))
+        assert (choice.order, choice.reverse, "▲busy" in told(run)[0]) == ("util", True, True)
+        await run.pilot.click(Table, offset=(2, 0))
+        assert choice.order == "CPU number"
+
+
+# --- the cursor
+
+
+def selected(run: Run) -> list[int]:
+    return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▌")]
+
+
+async def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
+    async with at_table(Machine()) as run:
+        where = []
+        for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
+            await run.pilot.press(key)
+            where.append((*selected(run), view(run).choice.cpu))
+        assert where == [(4, 0), (1, 1), (4, 0), (7, 3), (7, 3), (0, 0), (7, 3)]
+        await run.pilot.press("1", "up", "4")
+        assert selected(run) == [2]  # another core: its first CPU
+        await run.pilot.click(Table, offset=(5, 6))
+        assert (selected(run), view(run).choice.cpu) == ([6], 2)
+        await run.pilot.press("1", "4")
+        assert selected(run) == [6]
+        await run.pilot.press("slash", "2", "enter")
+        assert (selected(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
+
+
+async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
+    async with at_table(busy(32), (80, 24)) as run:
+        await run.pilot.press(*["down"] * 5)
+        (cpu,) = selected(run)
+        for _ in range(6):
+            await run.pilot.press("greater_than_sign")
+            assert selected(run) == [cpu]
+        await run.pilot.press("r", "o", "o")
+        assert selected(run) == [cpu]
+
+
+# --- what is chosen
+
+
+async def test_clocks_are_told_in_chosen_units() -> None:
+    async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
+        found = []
+        for _ in range(3):
+            title = told(run)[0].split("  ")
+            busy_title = next(part.strip() for part in title if "clock" in part)
+            end = told(run)[0].index(busy_title) + len(busy_title)
+            found.append((busy_title, told(run)[1][:end].split()[-1]))
+            await run.pilot.press("u")
+        assert found == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
+
+
+async def test_columns_are_those_chosen_in_their_order() -> None:
+    async with at_table(Machine()) as run:
+        choice, table = view(run).choice, view(run)
+        choice.columns = ("ipc", "no such", "util")
+        table.lay_out()
+        assert told(run)[0].split() == ["cpu", "▲core", "IPC", "busy", "%"]
+        choice.columns = ("no such",)
+        table.lay_out()
+        assert "clock GHz" in told(run)[0]
+
+
+async def test_only_cpus_that_match_are_there() -> None:
+    async with at_table(Machine()) as run:
+        table = view(run)
+        for text, found in (("5-6", [5, 6]), ("core:1", [1, 5])):
+            await run.pilot.press("slash", *text, "enter")
+            assert cpus(run) == found
+            assert table.choice.cpu in {1, 2}
+            await run.pilot.press("backslash")
+        table.choice.filter = parse("99")
+        await run.pilot.press("slash", "enter")
+        assert told(run)[1:3] == [" no CPU matches 99", ""]
+        await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
+        await run.pilot.press("escape", "backslash")
+        assert len(cpus(run)) == 8
+
+
+async def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async with at_table(Machine(), (80, 24), ascii_=True) as run:
+        await run.pilot.press("right", "down", "u", "u")
+        assert all(line.isascii() for line in told(run))
+        assert "xbase" in told(run)[0]
+        assert "^core" in told(run)[0]
+
+
+async def test_a_low_screen_has_rows_only() -> None:
+    async with at_table(Machine()) as run:
+        await run.pilot.resize_terminal(40, 6)
+        await run.intervals(1)
+        assert [line.replace("▌", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
+
+
+async def test_columns_are_chosen_in_a_list() -> None:
+    async with at_table(Machine()) as run:
+        choice, all_ = view(run).choice, told(run)[0]
+        await run.pilot.press("c", "space", "enter")
+        assert "busy %" not in told(run)[0]
+        assert "clock GHz" in told(run)[0]
+        await run.pilot.press("c", "a", "a", "j", "space", "enter")
+        assert told(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
+        choice.columns = ("not yet", "ipc", "util")
+        await run.pilot.press("c", "j", "space", "enter")
+        assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
+        await run.pilot.press("c", "a", "escape", "c", "a", "enter")
+        assert (list(choice.columns), told(run)[0]) == ([], all_)
+
+
+async def test_it_can_be_sorted_before_it_has_a_size() -> None:
+    async with running(Machine()) as run:
+        screen = run.monitor
+        await screen.action_view("table")
+        await view(run).action_column(1)
+        await view(run).action_column(1)
+        assert view(run).choice.order == "busy_hz"
+
+
+async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() -> None:
+    """As in a replay: a jump opens another session while the view waits for its size."""
+
+    async with at_table(Machine(cores=4)) as run:
+        table, lines_before = view(run), told(run)
+        assert any(lines_before)
+        session, interval = seen(Machine(cores=2))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Table, "size", Size(0, 0))
+            table.show(session, interval)
+        table._made.clear()  # as if it had been lower before
+        assert not any(told(run)[1:])
+        table.on_resize()
+        assert len(cpus(run)) == len(session.topology)
+
+
+async def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    async with running(Machine(ceiling_hz=3.05e9, does=does), (240, 30)) as run:
+        await run.pilot.press("4")
+        await run.intervals(3)
+        table = view(run)
+        for cpu, alone in ((2, True), (0, False)):
+            y = next(
+                y for y, line in enumerate(told(run)) if line.lstrip("▌ ").split()[:1] == [str(cpu)]
+            )
+            line = table.render_line(y)
+            red = [
+                part.text.strip()
+                for part in line
+                if part.style
+                and part.style.color
+                and part.style.color.name in {"#ff6b5e", "bright_red"}
+            ]
+            assert red == (["▼", "2.40"] if alone else [])

@@ -1,0 +1,294 @@
+"""The time view: strips of every CPU, as text and runs, and a few keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fakes import Does, Machine, doubting, guest
+from time_view import look, many, seen, two
+
+from perftop.session.filter import parse
+from perftop.session.history import History
+from perftop.session.values import BY_KEY
+from perftop.tui.shared import time_axis
+
+UTIL = BY_KEY["util"]
+
+
+# --- what a line is
+
+
+async def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
+    view = await seen(many())
+    assert len(view.rows) == 24 + 1
+    assert view.rows[1].split()[:3] == ["▌", "0", "0,24"]
+    assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
+    assert view.strip(1)[-1] == ("▀", "heat0/heat11")
+    assert "lp0    lp1" in view.heads[1]
+    assert "▀ lp0 ▄ lp1" in view.heads[0]
+
+
+async def test_all_cpus_have_a_line_where_they_fit() -> None:
+    view = await seen(many(18))
+    assert len(view.rows) == 36 + 1
+    assert [row.split()[0] for row in view.rows[2:6]] == ["18", "1", "19", "2"]
+    assert view.strip(1)[-1] == ("█", "heat0")
+    assert view.strip(2)[-1] == ("█", "heat11")
+    assert view.rows[2].split()[-1] == "98.0"
+
+
+async def test_few_cpus_are_several_lines_tall() -> None:
+    view = await seen(two(), size=(80, 24))
+    cells = "".join(view.strip(y)[-1][0] for y in range(1, 13))
+    idle, busy, half = " ▁ ", "██ ", " █ "  # two lines high, and one that sets them apart
+    assert cells == idle + busy + half + half
+    assert [bool(row[60:].strip()) for row in view.rows[1:4]] == [True, True, False]
+    assert "from 0 to 100 %" in view.heads[0], "height shows the value, and no ramp of colours"
+    assert view.rows[4].split()[-1] == "98.0"
+
+
+async def test_a_core_with_four_threads_has_two_lines() -> None:
+    does = {cpu: Does(cpu // 20 / 4 + 0.1) for cpu in range(80)}
+    view = await seen(Machine(cores=20, threads=4, does=does))
+    assert len(view.rows) == 1 + 2 * 20
+    assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
+
+
+async def test_a_state_of_the_core_is_told_once() -> None:
+    async with look(many()) as view:
+        view.past.choice.metric = "both"
+        await view.again()
+    row = next(row for row in view.rows if "0,24" in row)
+    assert row.split()[-1] == "2.0"
+    assert "both active" in view.heads[0]
+
+
+async def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
+    view = await seen(guest({0: Does(1.0)}), size=(80, 24))
+    assert view.rows[0].split()[0] == "▌"
+    assert "core" not in view.heads[1]
+    assert len([row for row in view.rows if row[70:].strip()]) == 2
+
+
+# --- time
+
+
+async def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> (
+    None
+):
+    async with look(many()) as view:
+        await view.run.intervals(1)
+    cells = "".join(char for char, _ in view.strip(1))
+    assert len(cells.lstrip()) > 0.7 * len(cells)  # 2.3 s of 3
+    assert set(cells.strip()) == {"▀"}
+    blank = len(cells) - len(cells.lstrip())
+    assert blank
+    since = view.feet[0][view.past._left :].split("─")[0].strip(time_axis.TICK)
+    assert since.strip() == "history from 22:13:20"
+
+
+async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
+    async with look(many()) as view:
+        view.run.feed.offline(24)
+        await view.run.intervals(10)
+    cells = view.strip(1)
+    at = cells.index(("○", "text"))  # it went
+    assert set(cells[at - 20 : at - 3]) == {("▀", "heat0/heat11")}
+    assert set(cells[at + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
+    assert len(cells) > at + 20
+    assert view.rows[1].rstrip().endswith("  2.0    off ○")
+
+
+async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
+    async with look(Machine(cores=24, does={24: Does(0.0)})) as view:
+        view.past.choice.metric = "busy_hz"
+        await view.again()
+    assert view.rows[1].split()[-2:] == ["3.00", "·"]
+    assert view.strip(1)[-1][0] == "▀"
+    assert "/" not in view.strip(1)[-1][1]
+
+
+async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
+    told = []
+
+    async with look(many()) as view:
+        await view.run.intervals(40)
+        for key in ("", "right_square_bracket", *["left_square_bracket"] * 4):
+            await view.run.pilot.press(*[key] if key else [])
+            await view.run.pilot.pause()
+            window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
+            told.append((window, cell))
+    windows, cells = zip(*told, strict=True)
+    assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
+    assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
+    assert float(cells[4].split()[0]) > float(cells[5].split()[0])
+
+
+async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
+    async with look(many()) as view:
+        machine = view.run.feed.machine
+        machine.gone.add(24)
+        view.run.feed.offline(24)
+        await view.run.intervals(5)
+        assert view.strip(1)[-1] == ("▀", "heat0")
+        await view.run.pilot.press(*["left"] * 12)
+        await view.run.pilot.pause()
+    assert view.strip(1)[-1] == ("▀", "heat0/heat11")
+    assert view.rows[1].split()[-1] == "98.0"
+
+
+async def test_while_paused_nothing_is_made_anew() -> None:
+    async with look(many()) as view:
+        await view.run.pilot.press("space")
+        await view.run.pilot.pause()
+        before = view.past.built
+        await view.run.intervals(5)
+        assert view.past.built == before
+
+
+async def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
+    async with look(many()) as view:
+        await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
+        await view.run.intervals(80)
+        before = view.past.built
+        await view.run.intervals(5)
+        assert view.past.built - before <= 5 * 3  # the heads
+
+
+# --- numbers and units
+
+
+@pytest.mark.parametrize(
+    ("units", "value", "end"), [("GHz", "3.00", "GHz"), ("MHz", "3000", "MHz")]
+)
+async def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) -> None:
+    async with look(many()) as view:
+        view.past.choice.metric, view.past.choice.units = "busy_hz", units
+        await view.again()
+    assert view.rows[1].split()[-2:] == [value, value]
+    assert f" {end} " in view.heads[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("ref", "≁98.0"), ("instructions", "98.0")],  # the second has no part in utilisation
+)
+async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
+    async with look(many()) as view:
+        session, interval = view.run.session, view.run.interval
+        view.past.show(session, doubting(interval, 24, key))
+    rows = [row.split()[-2:] for row in view.rows[1:3]]
+    assert rows == [["2.0", number], ["2.0", "98.0"]]
+
+
+# --- order, filter, cursor
+
+
+async def test_rows_stand_in_the_chosen_order() -> None:
+    first: list[list[str]] = []
+    does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
+    async with look(Machine(cores=24, does=does, ceiling_hz=3.0e9)) as view:
+        view.past.choice.order = "util"
+        await view.again()
+        first.append(view.rows[0].split())
+        view.past.choice.reverse = True
+        await view.again()
+        first.append(view.rows[0].split())
+    assert [row[0] for row in first] == ["23", "▌"]
+    assert [row[-1] for row in first] == ["33.0", "10.0"]
+
+
+async def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
+    found: list[list[str]] = []
+    counts: list[int] = []
+    async with look(many()) as view:
+        for chosen in ("3", "999"):
+            choice = view.past.choice
+            choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
+            await view.again()
+            found.append(view.seen())
+            counts.append(view.past.count)
+    some, none = found
+    assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
+    assert " 3  3 " in some[3]
+    assert any("no CPU matches" in line for line in none)
+
+
+async def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
+    async with look(two(), size=(80, 24)) as view:
+        await view.run.pilot.press("down")
+        assert view.past.choice.cpu == 1
+        await view.run.pilot.press("end")
+        assert view.past.choice.cpu == 1
+        chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
+        assert len(chosen) == view.past.count // 2
+        assert sum(line.startswith("▌") for line in view.seen()) == 1
+
+
+# --- sizes, ASCII
+
+
+SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
+
+
+@pytest.mark.parametrize("cores", [1, 8, 64])
+async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
+    async with look(many(cores)) as view:
+        for size in SIZES:
+            await view.run.pilot.resize_terminal(*size)
+            await view.run.pilot.pause()
+            assert view.past.size.width == size[0]
+            for line in [*view.heads, *view.rows, *view.feet]:
+                assert len(line) <= size[0]
+            if size[0] >= 80:
+                assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
+                assert "22:13:2" in view.feet[-1]
+
+
+async def test_the_lowest_screens_have_rows_only() -> None:
+    view = await seen(many(), size=(60, 7))
+    assert view.heads == []
+    assert view.rows[0].split()[1:3] == ["0", "0,24"]
+
+
+async def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
+    lines: list[str] = []
+    async with look(many(), size=(100, 24), ascii_=True) as view:
+        await view.run.pilot.press("end")
+        await view.run.pilot.pause()
+        lines.extend(view.seen())
+    assert len(view.rows) == 1 + 48
+    assert len(lines) > 15
+    assert all(line.isascii() for line in lines)
+    low, high = (view.strip(y)[-1][0] for y in (1, 2))
+    assert low != high
+    assert low.strip()
+    assert high.strip()
+    assert [line.split()[0] for line in lines[-3:-1]] == [">", "47"]  # all of the core is in sight
+
+
+# --- what is looked up
+
+
+async def test_only_what_is_in_sight_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    field = History.field
+
+    def counted(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
+        asked.append((len(rows), len(edges) - 1))
+        return field(self, key, rows, edges)
+
+    async with look(many(128)) as view:
+        await view.run.intervals(16)  # 5.3 s: the axis has room for 6
+        monkeypatch.setattr(History, "field", counted)
+        await view.run.intervals(1)
+        most = 2 * view.past.size.height
+        assert len(asked) == 1
+        assert asked[0][0] <= most
+        await view.run.pilot.press("end")
+        await view.run.pilot.pause()
+        assert all(rows <= most + 2 for rows, _ in asked)
+        assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
+        assert "▀" in view.seen()[-3]

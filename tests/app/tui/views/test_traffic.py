@@ -1,0 +1,98 @@
+"""The lines of the time view that tell what packages move from and to memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import simulated
+from played import played
+from simulated import SAMPLE_NS
+from waiting import until
+
+from perfprobe import wire
+from perftop.draw import strips
+from perftop.draw.strips import text
+from perftop.model.memory import TRAFFIC_KEYS
+from perftop.process.streams import Stream
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.tui.app import PerfTopApp
+from perftop.tui.core_page import core_page, layout
+from perftop.tui.core_page.values import Track
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.places import Places
+from perftop.tui.views.timeline import Timeline
+
+
+def watched(spec: str, samples: int) -> Session:
+    hello, found = simulated.messages(spec, samples)
+    return played(Session(hello, History(hello)), found)
+
+
+@asynccontextmanager
+async def told(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
+    """A stream that stays open behind these messages."""
+
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [session.hello, *messages]
+        await asyncio.Event().wait()
+
+    yield stream()
+
+
+@asynccontextmanager
+async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
+    """The time view of the messages that the session has taken."""
+    assert session.history is not None
+    messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
+    app = PerfTopApp(lambda: told(session, messages), 5 * SAMPLE_NS)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(lambda: app.interval is not None, "a first interval")
+        await pilot.press("3")
+        view = app.screen_stack[0].query_one(Timeline)
+        view.choice.order = order
+        view.lay_out()
+        yield view
+
+
+@pytest.mark.parametrize("packages", [1, 2])
+@pytest.mark.parametrize("order", ["topology", "CPU number"])
+async def test_each_package_has_a_line_below_its_heading_or_above_all_rows(
+    order: str, packages: int
+) -> None:
+    async with looking(watched(f"memory,cpus=8,packages={packages}", 130), order) as view:
+        lines = view.heads + [view.line(y)[0] for y in range(view.count)]
+        interval, width = view.interval, view.width
+    texts = [text(line) for line in lines]
+    at = [y for y, line in enumerate(texts) if " mem " in line]
+    assert len(at) == packages
+    under = [texts[y - 1].startswith(f" package {i}") for i, y in enumerate(at)]
+    assert under == [order == "topology"] * packages
+    assert order == "topology" or at == [2, 3][:packages]
+    for package, y in enumerate(at):
+        moved = sum(interval.packages[f"{key}_per_s"][package] for key in TRAFFIC_KEYS)
+        assert f"{moved / 1e9:.1f}" in texts[y]
+        assert strips.width(lines[y]) == width
+        assert len({key for _, key in lines[y] if key.startswith("heat")}) > 1, "it was less before"
+
+
+async def test_machines_that_count_none_have_no_such_line() -> None:
+    async with looking(watched("guest,cpus=2", 30), "topology") as view:
+        assert not any(" mem " in text(view.line(y)[0]) for y in range(view.count))
+        assert len(view.heads) == 2
+
+
+def test_a_core_has_the_past_of_its_package() -> None:
+    session = watched("memory,cpus=4,packages=2", 60)
+    places = Places(session).places
+    known = core_page.known(session, places[-1], who=False)
+    assert known.shared == (layout.TRAFFIC,)
+    track = Track(session, places[-1])
+    track.look(axis := time_axis.fitted(session.now_ns, 5, 20))
+    past = session.history
+    assert past is not None
+    read, write = (past.shared(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)
+    assert track.traffic().tolist() == pytest.approx((read + write).tolist(), nan_ok=True)
