@@ -12,8 +12,8 @@ from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import core_page, layout, numbers, values
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page import core_page, layout, numbers
+from perftop.tui.core_page.charts import Charts, Scales, Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.places import Places
@@ -48,7 +48,7 @@ def charts(
     axis = of_samples if exact else time_axis.fitted
     time = axis(interval.time_ns, window_s, page.columns)
     scene = numbers.scene(session, interval, place, page, units, time.start_ns)
-    track = values.Track(session, place)
+    track = Track(session, place)
     track.look(time)
     return Charts(scene, time, track, Scales(), ascii_, "shapes")
 

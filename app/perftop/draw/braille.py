@@ -35,7 +35,7 @@ def codes_of(text: str) -> Codes:
     return np.array([ord(c) for c in text], np.uint32)
 
 
-def rows_of(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
+def dot_rows(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
     """The row of each value out of `rows`, counted from the top."""
     share = np.clip((high - values) / (high - low), 0.0, 1.0)
     return np.floor(share * (rows - 1) + 0.5).astype(np.int64)
@@ -49,7 +49,7 @@ def line(
     steps are filled in. Unknown values have no dots."""
     known = np.isfinite(values)
     high_dots = rows - thick + 1
-    at = np.where(known, rows_of(np.where(known, values, low), low, high, high_dots), -1)
+    at = np.where(known, dot_rows(np.where(known, values, low), low, high, high_dots), -1)
     before = np.concatenate([at[:1], at[:-1]])
     before = np.where((before >= 0) & joined, before, at)
     row = np.arange(rows)[:, None]

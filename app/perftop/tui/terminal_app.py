@@ -19,8 +19,8 @@ from perftop.base.errors import Failed
 from perftop.draw import theme
 from perftop.process.signals import ENDS, heed
 from perftop.tui.config import Config
-from perftop.tui.shared.direct import Direct
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.paint import Direct
 from perftop.tui.terminal import Terminal
 
 

@@ -14,8 +14,8 @@ from rich.style import Style
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, _ink, line
 from perftop.draw.strips import Run
+from perftop.tui.shared.paint import Ink, _ink, line
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CHOSEN = Ink(theme.styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)

@@ -6,28 +6,28 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.draw import histories, strips, theme
+from perftop.draw import heat_ramp, strips, theme
 
 NAN = float("nan")
 
 
 def test_two_threads_share_a_cell_the_first_above_the_second() -> None:
     upper, lower = (np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN], [1.0, 0.0, 0.5, 0.0]))
-    cells = histories.paired(histories.steps(upper), histories.steps(lower)).tobytes()
-    assert strips.text(map(histories.half, cells)) == "█▀▄ "
+    cells = heat_ramp.paired(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
+    assert strips.text(map(heat_ramp.half, cells)) == "█▀▄ "
 
 
 def test_different_loads_of_two_threads_are_two_colours_in_a_cell() -> None:
-    cells = histories.paired(histories.steps(np.ones(1)), histories.steps(np.full(1, 0.5)))
-    text, key = histories.half(cells.tobytes()[0])
+    cells = heat_ramp.paired(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
+    text, key = heat_ramp.half(cells.tobytes()[0])
     assert text == theme.LP0
     assert key == f"field{theme.HEAT - 1}/field{theme.HEAT // 2 - 1}"
 
 
 def test_cells_are_as_wide_as_their_values_are_many() -> None:
-    cells = histories.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
+    cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
     for ascii_ in (False, True):
-        text = strips.text(histories.level(cell, ascii_=ascii_) for cell in cells.tobytes())
+        text = strips.text(heat_ramp.level(cell, ascii_=ascii_) for cell in cells.tobytes())
         assert len(text) == 5
         assert text[:2] == "  "
         assert text[4] == " "
@@ -37,10 +37,10 @@ def test_cells_are_as_wide_as_their_values_are_many() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=3)), max_size=8))
 def test_a_past_that_moves_is_as_if_drawn_anew(steps: list[tuple[int, bytes]]) -> None:
     """It moves on by so many cells, and its newest are others."""
-    past, cells = histories.Past(histories.half), bytes(range(8))
+    past, cells = heat_ramp.Past(heat_ramp.half), bytes(range(8))
     for gone, newest in steps:
         cells = (cells[gone:] + bytes(gone))[: 8 - len(newest)] + newest
-        assert past.row(cells) == histories.Past(histories.half).row(cells)
+        assert past.row(cells) == heat_ramp.Past(heat_ramp.half).row(cells)
 
 
 def test_of_a_past_that_moves_only_the_newest_cells_are_drawn() -> None:
@@ -48,9 +48,9 @@ def test_of_a_past_that_moves_only_the_newest_cells_are_drawn() -> None:
 
     def one(cell: int) -> strips.Run:
         drawn.append(cell)
-        return histories.half(cell)
+        return heat_ramp.half(cell)
 
-    past = histories.Past(one)
+    past = heat_ramp.Past(one)
     before = past.row(bytes([1, 2, 3, 4]))
     drawn.clear()
     after = past.row(bytes([2, 3, 5, 6]))
@@ -60,6 +60,6 @@ def test_of_a_past_that_moves_only_the_newest_cells_are_drawn() -> None:
 
 
 def test_what_was_lost_is_red_from_the_start_of_the_loss() -> None:
-    cells = histories.lost(histories.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
-    runs = histories.columns(cells.tobytes(), "ipc", ascii_=False)
+    cells = heat_ramp.lost(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0), 2)
+    runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from perftop.base.arrays import Floats
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, line
 from perftop.draw.kept import Kept
 from perftop.draw.moving import Column, Moving, Row, moving, rows_of
 from perftop.draw.strips import Run
+from perftop.tui.shared.paint import Ink, line
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CONSOLE = Console(file=io.StringIO(), color_system="truecolor", force_terminal=True)

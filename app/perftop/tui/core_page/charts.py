@@ -12,17 +12,22 @@ import numpy as np
 from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
-from perftop.draw import areas, charts, curves
+from perftop.draw import charts
 from perftop.draw.kept import Columns, Draw, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
-from perftop.tui.core_page import ramp
+from perftop.model.machine_totals import OF_L3
+from perftop.model.memory import READ, WRITE
+from perftop.model.smt import bounds
+from perftop.session.session import Session
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
-from perftop.tui.core_page.numbers import Scene, beside
-from perftop.tui.core_page.values import Track
+from perftop.tui.core_page.numbers import RAMP_LEVELS, Scene, beside
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.trouble import loser, number
 
@@ -63,7 +68,7 @@ class Charts:
     track: Track
     scales: Scales
     ascii_: bool
-    look: areas.Look = "colour"
+    look: charts.Look = "colour"
     """What areas are made of outside of ASCII."""
 
     def panels(self) -> list[list[Run]]:
@@ -115,14 +120,14 @@ class Charts:
             low = 0.0
         if np.isfinite(ceiling).any():  # its line is the first
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
-        how = np.where(awake, curves.AWAKE, curves.ASLEEP)
-        how[self._alarmed("busy_hz")] = curves.LOST
+        how = np.where(awake, charts.AWAKE, charts.ASLEEP)
+        how[self._alarmed("busy_hz")] = charts.LOST
         ends, look = (low, high), self._look
 
         def draw(_: int, columns: Columns) -> list[Column]:
-            cells = curves.clock(columns, ends, lines, look)
+            cells = charts.clock(columns, ends, lines, look)
             for episode in climbs:
-                cells = charts.ruled(cells, ramp.columns(self.time, episode))
+                cells = charts.ruled(cells, ramp_columns(self.time, episode))
             return cells
 
         if climbs or look == "ascii":  # rules, or the limit's dots, do not move with the line
@@ -150,7 +155,7 @@ class Charts:
         return found
 
     @property
-    def _look(self) -> areas.Look:
+    def _look(self) -> charts.Look:
         return "ascii" if self.ascii_ else self.look
 
     def _ceiling_steps(self) -> list[int]:
@@ -171,13 +176,13 @@ class Charts:
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
-        draw = apart(partial(areas.states, rows=lines, look=self._look))
+        draw = apart(partial(charts.states, rows=lines, look=self._look))
         return self._rows("smt", draw, np.stack([both, open_, lp0, lp1], axis=1), (lines,))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
-        heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)
-        draw = apart(partial(areas.account, rows=lines, look=self._look))
+        heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
+        draw = apart(partial(charts.account, rows=lines, look=self._look))
         values = np.column_stack([self.track.account(), heat])
         return self._rows("account", draw, values, (lines,))
 
@@ -248,13 +253,13 @@ class Charts:
         look, floor = self._look, ("_" if self.ascii_ else "⣀", "rule")
 
         def draw(_: int, columns: Columns) -> list[Column]:
-            cells = curves.rate(columns, top, tall, look)
+            cells = charts.rate(columns, top, tall, look)
             for at, column in enumerate(columns[::2]):
                 if cells[at][-1][0] == " " and isfinite(column[0]):
                     cells[at] = (*cells[at][:-1], floor)
             return cells
 
-        how = np.where(lost, curves.LOST, curves.AWAKE)
+        how = np.where(lost, charts.LOST, charts.AWAKE)
         return self._rows(key, draw, _twice(values, how), (top, tall), 2)
 
 
@@ -269,3 +274,123 @@ def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
     if lines > 1:
         labels[-1] = last + " " * blank
     return labels
+
+
+def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
+    """Cells at which the core woke ('') or reached a level, each with the highest level reached
+    there. Times within the resolution are only bounds and have no cell."""
+    told, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
+    moments = {"": episode.start_ns}
+    moments |= {
+        name: episode.start_ns + round(told[key] * 1e9)
+        for key, name in RAMP_LEVELS.items()
+        if told.get(key, 0.0) > least_s
+    }
+    if episode.end_ns is not None:
+        moments["steady"] = episode.end_ns
+    found = {axis.bin(ns + 1): name for name, ns in moments.items()}
+    return {at: name for at, name in found.items() if 0 <= at < axis.width}
+
+
+# --- the values of a core over time
+
+L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
+
+
+class Track:
+    """History of one core. Only what is drawn is read, and of that only new bins, since complete
+    bins do not change."""
+
+    def __init__(self, session: Session, place: Place) -> None:
+        self._history, self._place = session.past, place
+        self._package, self._l3 = shared_rows(session, place)
+        self._axis: Axis
+        self._rings: dict[str, Ring] = {}
+
+    def look(self, axis: Axis) -> None:
+        self._axis = axis
+
+    def of(self, key: str) -> Floats:
+        """A metric of each CPU: (columns, CPUs)."""
+        rows = self._place.rows
+        return self._bins(key, lambda history, at: history.field(key, rows, at))
+
+    def _bins(self, key: str, lookup: Lookup) -> Floats:
+        """Bins of the axis, from the history."""
+        axis, ring = self._axis, self._rings.setdefault(key, Ring({key: lookup}))
+        ring.read(self._history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
+        return ring[key]
+
+    def core(self, key: str) -> Floats:
+        """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
+        views."""
+        return of_core(key, self.of(key), busiest(self.of("util"), self.of("busy_hz")))
+
+    def ceiling(self) -> Floats:
+        """(columns): the core's ceiling in Hz."""
+        return self._of_core()[:, -1]
+
+    def awake(self) -> Bools:
+        """Columns in which the core was busy enough for its clock to mean something."""
+        found: Bools = np.fmax.reduce(self.of("util"), axis=1) >= AWAKE
+        return found
+
+    def states(self) -> Floats:
+        """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
+        the thread that had a utilisation says which one it was."""
+        found = self._of_core()[:, :-1].copy()
+        util = self.of("util")
+        if util.shape[1] == 2:
+            second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
+            found[second] = found[second][:, [0, 2, 1, 3]]
+        return found
+
+    def _of_core(self) -> Floats:
+        """(columns, 5): `states`, and behind them the ceiling."""
+        cores = [self._place.cpus]
+        return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
+
+    def lowest(self) -> Floats:
+        """(columns, 4): minimum share of each state, for cores with only bounds."""
+        util = self.of("util")
+        if util.shape[1] == 2:
+            return bounds(util[:, 0], util[:, 1])[0]
+        neither = np.maximum(0.0, 1 - util.sum(axis=1))
+        return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
+
+    def traffic(self) -> Floats:
+        """(columns): bytes per second between its package and memory."""
+        return self._shared(READ, self._package) + self._shared(WRITE, self._package)
+
+    def l3(self) -> Floats:
+        """(columns): bytes per second between its L3 and memory. Nothing beside a core at work is
+        the count of a dead monitor, so it is unknown."""
+        moved = self._shared(L3_TRAFFIC, self._l3)
+        return np.where((moved == 0) & self.awake(), np.nan, moved)
+
+    def _shared(self, key: str, row: int | None) -> Floats:
+        """(columns): a row of a counter of packages or L3s; None: its row is not known. All of it
+        is read each time, since a read may cover earlier bins."""
+        found = self._history.shared(key, self._axis.edges)
+        known = row is not None and row < found.shape[1]
+        return found[:, row] if known else np.full(self._axis.bins, np.nan)
+
+    def account(self) -> Floats:
+        """(columns, 3): shares of user, kernel and stolen time. The running time is `util`; the
+        system's account gives its kernel part."""
+        util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
+        kernel = np.fmin(util, np.nan_to_num(system))
+        return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
+
+
+def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
+    """The rows of a core's package and of its L3 among those that are counted."""
+    mine = {*place.cpus}
+    packages = enumerate(session.hello.packages)
+    column = session.counters.columns.get(L3_TRAFFIC)
+    having = {*(column.counter.cpus or ())} if column else set()
+    caches = [row for row in session.topology if row.cpu in having]
+    return (
+        next((at for at, cpus in packages if not mine.isdisjoint(cpus)), None),
+        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
+    )

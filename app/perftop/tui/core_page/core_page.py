@@ -16,10 +16,9 @@ from perftop.model.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page.charts import L3_TRAFFIC, Charts, Scales, Track, shared_rows
 from perftop.tui.core_page.layout import L3, TRAFFIC, Known, Page, page
-from perftop.tui.core_page.lines import above, notes
-from perftop.tui.core_page.values import L3_TRAFFIC, Track, shared_rows
+from perftop.tui.core_page.numbers import above, notes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings, caption

@@ -16,7 +16,7 @@ from perftop.tui.fleet import rows
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.shared import keys
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
 
 PAGE = 20
 """Machines that PgUp and PgDn go past."""

@@ -15,10 +15,10 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 from perftop.draw import printed_line, theme
-from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import width
 from perftop.process.printout import Printout
 from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.paint import ink, line
 
 Extent = Literal["small", "whole", "hidden"]
 MOST_MADE = 512

@@ -10,16 +10,15 @@ from math import floor
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.draw import areas, curves
-from perftop.draw.areas import Look
-from perftop.draw.charts import RATES, top
+from perftop.draw import charts
+from perftop.draw.charts import RATES, Look, top
 from perftop.draw.kept import Columns, Kept, apart
 from perftop.draw.moving import Column, Row
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.session import Session
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_units import Unit, lost
+from perftop.tui.overview.chart_numbers import Unit, lost
+from perftop.tui.overview.chart_time import Past
 from perftop.tui.shared.column_ring import Lookup
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
@@ -108,9 +107,9 @@ class Drawing:
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
-        heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
+        heat = self._marked(which, episodes, "steal", charts.OVER, charts.HOT)
 
-        draw = apart(partial(areas.account, rows=rows, look=look))
+        draw = apart(partial(charts.account, rows=rows, look=look))
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
         return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
 
@@ -128,7 +127,7 @@ class Drawing:
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
 
-        draw = apart(partial(areas.states, rows=rows, look=look))
+        draw = apart(partial(charts.states, rows=rows, look=look))
         values = _by_column(both, open_, lp0, lp1)
         return self._kept_states.rows(draw, values, span.newest, (rows, look))
 
@@ -166,15 +165,15 @@ class Drawing:
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
+        how = self._marked(every, episodes, "clock", charts.AWAKE, charts.LOST)
         asleep = ~(busier["util"] >= AWAKE)
-        how[asleep & (how != curves.LOST)] = curves.ASLEEP
+        how[asleep & (how != charts.LOST)] = charts.ASLEEP
         ceiling = self.past.of("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = [*zip(low.tolist(), high.tolist(), strict=True)]
 
         def draw(i: int, columns: Columns) -> list[Column]:
-            return curves.clock(columns, ends[i], rows, look)
+            return charts.clock(columns, ends[i], rows, look)
 
         # In ASCII the limit's dots stand in every second cell, so they do not move.
         kept = Kept(2, joined=True) if look == "ascii" else self._kept_clocks
@@ -205,11 +204,11 @@ class Drawing:
                 values[i] = self.past.of("ipc")[self._of[i][at]]
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
+        how = self._marked(every, episodes, "IPC", charts.AWAKE, charts.LOST)
         high = self._top
 
         def draw(_: int, columns: Columns) -> list[Column]:
-            return curves.rate(columns, high, rows, look)
+            return charts.rate(columns, high, rows, look)
 
         columns = _by_column(values, how)
         found = self._kept_rates.rows(draw, columns, self.past.span.newest, (rows, look, high))

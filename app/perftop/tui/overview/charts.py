@@ -6,25 +6,33 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Literal
 
 from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.areas import Look
+from perftop.draw.charts import Look
 from perftop.draw.moving import Moving
 from perftop.draw.strips import Run, merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import chart_axis, chart_numbers
-from perftop.tui.overview.chart_axis import Span
+from perftop.tui.overview import chart_numbers, chart_time
 from perftop.tui.overview.chart_cells import Drawing, Drawn
-from perftop.tui.overview.chart_numbers import AXIS, BLOCK, RIGHT, WIDE_BLOCK, Numbers
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_plan import COUNTED, Plan, plan
-from perftop.tui.overview.chart_units import Moment, Unit, lost, units
+from perftop.tui.overview.chart_numbers import (
+    AXIS,
+    BLOCK,
+    RIGHT,
+    WIDE_BLOCK,
+    Moment,
+    Numbers,
+    Unit,
+    lost,
+    units,
+)
+from perftop.tui.overview.chart_time import Past, Span
 from perftop.tui.shared.places import Places, package_name
 
 _GAP = 4
@@ -136,9 +144,9 @@ class _Picture:
         self.moment, self.units = moment, units
         self.span = past.span
         self.dots = past.dots if page.counted else past.span
-        step = chart_axis.step(self.dots, _TICKS[page.counted])
-        ticks = chart_axis.ticks(self.span, step, session.unix)
-        self.marks = {it.per: chart_axis.in_cells(it, ticks) for it in (self.span, self.dots)}
+        step = chart_time.step(self.dots, _TICKS[page.counted])
+        ticks = chart_time.ticks(self.span, step, session.unix)
+        self.marks = {it.per: chart_time.in_cells(it, ticks) for it in (self.span, self.dots)}
         """Round times of the axes, which lie beside and below each other."""
 
     def made(
@@ -267,7 +275,85 @@ class _Picture:
                 runs.append((" " * gap, "text"))
             marks = self.marks[span.per]
             if episodes is None:
-                runs += chart_axis.times(span, marks)
+                runs += chart_time.times(span, marks)
             else:
-                runs += chart_axis.rule(span, episodes, marks, inside=inside)
+                runs += chart_time.rule(span, episodes, marks, inside=inside)
         return runs
+
+
+# --- which charts there are, and how tall
+
+
+MOST = 16
+"""Most charts; a machine with more has rows."""
+TITLED = 4
+"""Most charts with a title line each; more have their numbers beside them."""
+NARROWEST = 60
+"""Minimum width."""
+COUNTED = 112
+"""Minimum width for a chart of IPC beside that of the clock."""
+_ROOMY, _LOW = 28, 22
+"""Minimum heights: for gaps, and for times on a line of their own."""
+_CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MOST, 2))
+"""Most rows of a chart, by the most charts that may have them, on a screen of 50 lines."""
+_LOW_CAPS = ((1, 7), (2, 5), (4, 2))
+"""The same on a screen of 24 lines."""
+_TALL = 42
+"""Height beyond which charts grow with the screen."""
+_GROWTH = 0.75
+"""Their part of the lines beyond it; the rest is for the panels."""
+
+
+@frozen
+class Plan:
+    charts: int
+    kind: Literal["titled", "beside"]
+    rows: int
+    """Lines of each chart."""
+    gap: int
+    """Blank lines between charts."""
+    axes: bool
+    """Whether each chart has an axis of its own, and not only the last one."""
+    times: bool
+    """Whether times have a line of their own; else they stand in the axis."""
+    blank: int
+    """Blank lines before the panels."""
+    headings: int
+    """Lines with names of packages, and one with the legend."""
+    panels: int
+    """Lines of the panels."""
+
+
+def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -> Plan | None:
+    """The best picture of `charts` CPUs or cores; None if they do not fit. `beside`: they have
+    their numbers beside them, as cores with counters have, and an even number of rows."""
+    if not 0 < charts <= MOST or width < NARROWEST:
+        return None
+    beside = beside or charts > TITLED
+    for rows in range(_cap(charts, height), 1, -1):
+        if beside and rows % 2:
+            continue
+        for found in _styles(charts, rows, height, packages if beside else 0, beside=beside):
+            least = 8 if found.gap else 5 if found.times else 4
+            if found.panels >= least:
+                return found
+    return None
+
+
+def _cap(charts: int, height: int) -> int:
+    table = _LOW_CAPS if height < _LOW else _CAPS
+    cap = next((rows for most, rows in table if charts <= most), 0)
+    return cap + int(_GROWTH * max(0, height - _TALL)) // charts
+
+
+def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:
+    """The pictures to try, the roomiest first."""
+    kind: Literal["titled", "beside"] = "beside" if beside else "titled"
+    each = rows if beside else 1 + rows
+    for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
+                                    (0, False, False, 0)):  # fmt: skip
+        if height < (_ROOMY if gap else _LOW if times else 0):
+            continue
+        used = headings + charts * each + (charts - 1) * gap
+        used += (charts if axes else 1) + times + blank
+        yield Plan(charts, kind, rows, gap, axes, times, blank, headings, height - used)

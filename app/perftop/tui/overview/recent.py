@@ -10,7 +10,7 @@ import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
-from perftop.draw import histories, theme
+from perftop.draw import heat_ramp, theme
 from perftop.draw.moving import Row
 from perftop.draw.strips import Run, joined
 from perftop.session.interval import Interval
@@ -51,7 +51,7 @@ class Recent:
         self._ring = self._past(self._sight)
         self._interval: Interval
         self._work: dict[int, bytes] = {}
-        self._drawn: dict[int, histories.Past] = {}
+        self._drawn: dict[int, heat_ramp.Past] = {}
         """By row, its utilisation as it was drawn last."""
         self._ipc: dict[int, Codes] = {}
         self.top_ipc = 0.0
@@ -91,16 +91,16 @@ class Recent:
             self._work.update(zip(rows, self._shares(rows, past[-work:, 0]), strict=True))
         if ipc:
             util, of_first = past[-ipc:, 0, : len(rows)], past[-ipc:, 1, : len(rows)]
-            shown = np.where(util >= histories.QUIET, of_first, np.nan).T
+            shown = np.where(util >= heat_ramp.QUIET, of_first, np.nan).T
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _STEP * np.ceil(highest / _STEP), _STEP)
-            self._ipc.update(zip(rows, histories.heights(shown, self.top_ipc), strict=True))
+            self._ipc.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
 
     def _shares(self, rows: Sequence[int], util: Floats) -> list[bytes]:
-        steps = histories.steps(util.T)
+        steps = heat_ramp.steps(util.T)
         first, second = steps[: len(rows)], steps[len(rows) :]
         pairs = self._pairs[[*rows], None]
-        cells = np.where(pairs, histories.paired(first, second), first)
+        cells = np.where(pairs, heat_ramp.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
     def work(self, row: int) -> Row:
@@ -108,8 +108,8 @@ class Recent:
             self._add([row], self._past([row]))
         drawn = self._drawn.get(row)
         if drawn is None:
-            one = partial(histories.level, ascii_=self._ascii)
-            drawn = histories.Past(histories.half if self._pairs[row] else one)
+            one = partial(heat_ramp.level, ascii_=self._ascii)
+            drawn = heat_ramp.Past(heat_ramp.half if self._pairs[row] else one)
             self._drawn[row] = drawn
         return drawn.row(self._work[row])
 
@@ -121,8 +121,8 @@ class Recent:
         if trouble is not None and (self._places[row].rows[0], "ipc") in trouble.lost:
             along = axis(self._session, self._interval, self._ipc_cells)
             first = max(0, along.bin(trouble.episode.start_ns + 1))
-            cells = histories.lost(cells.copy(), first)
-        return histories.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+            cells = heat_ramp.lost(cells.copy(), first)
+        return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
 def rule(columns: Iterable[Placed], session: Session, interval: Interval) -> list[Run]:

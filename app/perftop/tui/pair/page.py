@@ -15,7 +15,7 @@ from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.tui.pair.look import Look
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")

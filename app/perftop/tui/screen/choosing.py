@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from perftop.tui.screen.messages import Jumped, Sought, State
 from perftop.tui.shared.canvas import Abstract, Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
-from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
+from perftop.tui.shared.paint import Direct
 
 if TYPE_CHECKING:
     from perftop.tui.episodes.episode_list import Episodes

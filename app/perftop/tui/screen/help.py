@@ -16,7 +16,6 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from perftop.base.text import plain
-from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign, width
 from perftop.model.metrics import METRICS
 from perftop.session.filter import HELP
@@ -24,6 +23,7 @@ from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.tui.screen.legend import EPISODES, SHAPES
 from perftop.tui.shared import keys
+from perftop.tui.shared.paint import ink
 
 TWO = 110
 """Columns from which keys stand at the left and shapes at the right."""

@@ -8,6 +8,7 @@ runs stay the same, and paints only the lines that changed.
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,19 +18,19 @@ from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, Ready, ink, line
-from perftop.draw.strips import Line, Run, foreign
+from perftop.draw.strips import Line, Run, foreign, text
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
-from perftop.tui.shared.direct import repaint
+from perftop.tui.shared.paint import Ink, Ready, ink, line, repaint
 from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.draw.areas import Look
+    from perftop.draw.charts import Look
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):
@@ -144,7 +145,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     @property
     def look(self) -> Look:
         """What areas are made of on this terminal."""
-        from perftop.draw.areas import look  # numpy is imported after the first picture
+        from perftop.draw.charts import look  # numpy is imported after the first picture
 
         name = self.app.current_theme.name
         return look(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
@@ -310,3 +311,61 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         super().notify_style_update()
         if self.is_mounted:
             self.lay_out()
+
+
+# --- A widget whose lines are made anew as a whole; it paints those that changed.
+
+
+class PageWidget(Widget, metaclass=Abstract):
+    def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._ascii = ascii_
+        self._lines: Sequence[Line] = []
+        self._strips: dict[int, Strip] = {}
+
+    @abstractmethod
+    def page(self, width: int, height: int) -> Sequence[Line]:
+        """The lines of the whole widget, at this size; those that are lacking are blank."""
+
+    def update(self) -> None:
+        """Draws what is new."""
+        width, height = self.size
+        if width < 1 or height < 1:
+            return
+        fresh, held = self.page(width, height), self._lines
+        same = len(held) == len(fresh)
+        changed = [y for y in range(len(fresh)) if not same or fresh[y] != held[y]]
+        self._lines = fresh
+        for y in changed:
+            self._strips.pop(y, None)
+        repaint(self, {y: self._strip(y, width) for y in changed}, width)
+
+    def anew(self) -> None:
+        """Draws all lines."""
+        self._lines, self._strips = [], {}
+        self.update()
+
+    def text(self) -> list[str]:
+        return [text(runs).rstrip() for runs, _ in self._lines]
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns finished strips, for the reason given in Canvas."""
+        lines = (self.render_line(y) for y in crop.line_range)
+        return [made.crop_extend(crop.x, crop.right, None) for made in lines]
+
+    def render_line(self, y: int) -> Strip:
+        held = self._strips.get(y)
+        return self._strip(y, self.size.width) if held is None else held
+
+    def _strip(self, y: int, wide: int) -> Strip:
+        runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
+        made = self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self._ascii)
+        return made
+
+    def on_resize(self) -> None:
+        self.anew()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self.anew()

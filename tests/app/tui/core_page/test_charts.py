@@ -20,8 +20,8 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import layout, values
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page import layout
+from perftop.tui.core_page.charts import Charts, Scales, Track
 from perftop.tui.shared import time_axis
 
 
@@ -196,7 +196,7 @@ def test_what_is_kept_of_a_track_is_what_history_says(
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
-        fresh = values.Track(session, of.scene.place)
+        fresh = Track(session, of.scene.place)
         for track in (of.track, fresh):
             track.look(time)
         for key in ("util", "ipc"):

@@ -17,11 +17,9 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_axis import Span, in_cells, rule, step, ticks, times
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
-from perftop.tui.overview.chart_units import Moment, busy_rank, units
-from perftop.tui.overview.charts import Charts, Wishes
+from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
+from perftop.tui.overview.chart_time import Past, Span, in_cells, rule, step, ticks, times
+from perftop.tui.overview.charts import NARROWEST, Charts, Plan, Wishes, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
 

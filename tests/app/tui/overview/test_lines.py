@@ -17,8 +17,7 @@ from perftop.model.running_tasks import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
-from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture, marked, rows, start
+from perftop.tui.overview.rows import Picture, heading, marked, rows, start
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import Reader
 from perftop.tui.shared.trouble import Troubles

@@ -8,8 +8,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, line
-from perftop.tui.shared.direct import Lines
+from perftop.tui.shared.paint import Ink, Lines, line
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CONSOLE = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")

@@ -20,7 +20,7 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
 from perftop.tui.core_page import core_page, layout
-from perftop.tui.core_page.values import Track
+from perftop.tui.core_page.charts import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
 from perftop.tui.timeline import traffic
