@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import groupby
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
-from perftop.draw.moving import Row
 from perftop.draw.strips import Run, joined
 
 UNKNOWN, OFF = -1, -2
@@ -96,23 +94,10 @@ def level(step: int, *, ascii_: bool) -> Run:
     return levels[max(1, round(8 * step / theme.HEAT))], f"field{step - 1}"
 
 
-class Past:
-    """A row of such cells, one after the other: mostly it has moved by one since it was drawn."""
-
-    def __init__(self, drawn: Callable[[int], Run]) -> None:
-        self._drawn = drawn
-        self._cells = b""
-        self._row = Row((), 0)
-
-    def row(self, cells: bytes) -> Row:
-        """The cells, of which there are as many each time, as runs. The newest two are drawn anew,
-        as a span may have been drawn before it was over."""
-        before, self._cells = self._cells, cells
-        if before and cells[:-2] == before[1:-1] and cells != before:
-            self._row = self._row.moved(1, [self._drawn(cell) for cell in cells[-2:]])
-        elif cells != before:
-            self._row = Row(joined(map(self._drawn, cells)), len(cells))
-        return self._row
+@lru_cache(maxsize=4096)
+def history(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
+    """A line of `paired` cells, or of `steps`."""
+    return tuple(joined([half(cell) if pair else level(cell, ascii_=ascii_) for cell in cells]))
 
 
 def heights(values: Floats, top: float) -> Codes:

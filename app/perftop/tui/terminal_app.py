@@ -20,7 +20,7 @@ from perftop.draw import theme
 from perftop.process.signals import ENDS, heed
 from perftop.tui.config import Config
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.paint import Direct
+from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.terminal import Terminal
 
 
@@ -126,7 +126,7 @@ class PageApp(TerminalApp):
     page: PageWidget
 
     def get_default_screen(self) -> Screen[Any]:
-        return Direct()
+        return DirectScreen()
 
     def compose(self) -> ComposeResult:
         yield self.page

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import charts, strips, theme
-from perftop.draw.charts import HOT, OVER, QUIET, Look, two_kinds
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import HOT, OVER, QUIET, Look, rows_of, two_kinds
 
 LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
@@ -18,12 +18,12 @@ LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
     whole = [(*column, QUIET)[:4] for column in columns]
-    return spelled(rows_of(charts.account(column, rows, look) for column in whole))
+    return spelled(rows_of(charts.account(np.array(whole), rows, look)))
 
 
 def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """As `account`; columns are both, open, lp0, lp1."""
-    return spelled(rows_of(charts.states(column, rows, look) for column in columns))
+    return spelled(rows_of(charts.states(np.array(columns), rows, look)))
 
 
 def spelled(lines: Sequence[list[strips.Run]]) -> list[list[str]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perftop.draw import heat_ramp, strips, theme
 
@@ -32,31 +30,6 @@ def test_cells_are_as_wide_as_their_values_are_many() -> None:
         assert text[:2] == "  "
         assert text[4] == " "
         assert text.isascii() == ascii_
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=3)), max_size=8))
-def test_a_past_that_moves_is_as_if_drawn_anew(steps: list[tuple[int, bytes]]) -> None:
-    """It moves on by so many cells, and its newest are others."""
-    past, cells = heat_ramp.Past(heat_ramp.half), bytes(range(8))
-    for gone, newest in steps:
-        cells = (cells[gone:] + bytes(gone))[: 8 - len(newest)] + newest
-        assert past.row(cells) == heat_ramp.Past(heat_ramp.half).row(cells)
-
-
-def test_of_a_past_that_moves_only_the_newest_cells_are_drawn() -> None:
-    drawn = list[int]()
-
-    def one(cell: int) -> strips.Run:
-        drawn.append(cell)
-        return heat_ramp.half(cell)
-
-    past = heat_ramp.Past(one)
-    before = past.row(bytes([1, 2, 3, 4]))
-    drawn.clear()
-    after = past.row(bytes([2, 3, 5, 6]))
-    assert drawn == [5, 6]
-    assert after.before is before
-    assert past.row(bytes([2, 3, 5, 6])) is after
 
 
 def test_what_was_lost_is_red_from_the_start_of_the_loss() -> None:

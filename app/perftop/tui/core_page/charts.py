@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -13,8 +12,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import charts
-from perftop.draw.kept import Columns, Draw, Kept, apart
-from perftop.draw.moving import Column, Row
+from perftop.draw.charts import rows_of
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import OF_L3
@@ -43,12 +41,10 @@ CLOCK_STEP_HZ = 0.25e9
 
 @dataclass(slots=True)
 class Scales:
-    """Ends of the scales at the last refresh, kept so that scales do not change all the time, and
-    the charts drawn then."""
+    """Ends of the scales at the last refresh, kept so that scales do not change all the time."""
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
 
     def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
         top = self.tops[key] = charts.top(values, ends, self.tops.get(key))
@@ -122,24 +118,15 @@ class Charts:
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, charts.AWAKE, charts.ASLEEP)
         how[self._alarmed("busy_hz")] = charts.LOST
-        ends, look = (low, high), self._look
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            cells = charts.clock(columns, ends, lines, look)
-            for episode in climbs:
-                cells = charts.ruled(cells, ramp_columns(self.time, episode))
-            return cells
-
-        if climbs or look == "ascii":  # rules, or the limit's dots, do not move with the line
-            self.scales.kept.pop("clock", None)
-        frame = *ends, lines, bool(climbs)
-        rows = self._rows("clock", draw, _twice(busy, ceiling, how), frame, 2)
+        cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self._look)
+        for episode in climbs:
+            cells = charts.ruled(cells, ramp_columns(self.time, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
         if (busy < low).any() and lines > 1:
             labels[-1] = f"< {labels[-1]}"
-        return labels, rows
+        return labels, rows_of(cells)
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
@@ -176,25 +163,14 @@ class Charts:
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
-        draw = apart(partial(charts.states, rows=lines, look=self._look))
-        return self._rows("smt", draw, np.stack([both, open_, lp0, lp1], axis=1), (lines,))
+        values = np.stack([both, open_, lp0, lp1], axis=1)
+        return rows_of(charts.states(values, lines, self._look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
         heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
-        draw = apart(partial(charts.account, rows=lines, look=self._look))
         values = np.column_stack([self.track.account(), heat])
-        return self._rows("account", draw, values, (lines,))
-
-    def _rows(
-        self, key: str, draw: Draw, values: Floats, frame: Hashable, per: int = 1
-    ) -> list[Row]:
-        """A chart of `values`, (columns, kinds), with so many columns in a cell; what has only
-        moved is not drawn again."""
-        kept = self.scales.kept.setdefault(key, Kept(per, joined=key == "clock"))
-        newest = self.time.end_ns // self.time.bin_ns * per
-        of = frame, self._look, self.time.bin_ns
-        return kept.rows(draw, values[None], newest, of)[0]
+        return rows_of(charts.account(values, lines, self._look))
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
@@ -210,7 +186,7 @@ class Charts:
         cells: list[list[Run]] = []
         lost = self._alarmed(key)
         for i, each in enumerate(values):
-            cells += self._rate(f"{key} {i}", each, lost, top, tall)
+            cells += self._rate(each, lost, top, tall)
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
@@ -228,7 +204,7 @@ class Charts:
         """What its package or its L3 moves from and to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
-        cells = self._rate(panel.key, moved, self._pressed(), top, panel.tall)
+        cells = self._rate(moved, self._pressed(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
             return [f"{name} B/s", f"0-{brief(top)}", *[""] * panel.tall][: panel.tall], cells
@@ -247,20 +223,16 @@ class Charts:
         at = loser(scene.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
-    def _rate(self, key: str, values: Floats, lost: Bools, top: float, tall: int) -> list[Row]:
+    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
         """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
         ones are blank."""
-        look, floor = self._look, ("_" if self.ascii_ else "⣀", "rule")
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            cells = charts.rate(columns, top, tall, look)
-            for at, column in enumerate(columns[::2]):
-                if cells[at][-1][0] == " " and isfinite(column[0]):
-                    cells[at] = (*cells[at][:-1], floor)
-            return cells
-
-        how = np.where(lost, charts.LOST, charts.AWAKE)
-        return self._rows(key, draw, _twice(values, how), (top, tall), 2)
+        columns = _twice(values, np.where(lost, charts.LOST, charts.AWAKE))
+        cells = charts.rate(columns, top, tall, self._look)
+        floor = "_" if self.ascii_ else "⣀", "rule"
+        for at, (value, _) in enumerate(columns[::2]):
+            if cells[at][-1][0] == " " and isfinite(value):
+                cells[at] = (*cells[at][:-1], floor)
+        return rows_of(cells)
 
 
 def _twice(*kinds: np.ndarray) -> Floats:

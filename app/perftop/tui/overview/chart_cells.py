@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import floor
 
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts
-from perftop.draw.charts import RATES, Look, top
-from perftop.draw.kept import Columns, Kept, apart
-from perftop.draw.moving import Column, Row
+from perftop.draw.charts import RATES, Look, rows_of, top
+from perftop.draw.strips import Run
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.session import Session
@@ -40,9 +38,9 @@ def _may_be_bounds(session: Session) -> bool:
 class Drawn:
     """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
 
-    area: list[Row]
-    clock: list[Row]
-    rate: list[Row]
+    area: list[list[Run]]
+    clock: list[list[Run]]
+    rate: list[list[Run]]
     low_hz: float
 
 
@@ -70,8 +68,6 @@ class Drawing:
         self._bounded = _may_be_bounds(session)
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
-        self._kept_states, self._kept_account = Kept(), Kept()
-        self._kept_clocks, self._kept_rates = Kept(2, joined=True), Kept(2)
 
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
@@ -80,7 +76,7 @@ class Drawing:
         drawn = [Drawn([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lost(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.pair]
-        made: list[tuple[Sequence[int], list[list[Row]]]] = []
+        made: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs:
             made.append((self._pairs, self._states(rows, look)))
         if singles:
@@ -97,7 +93,7 @@ class Drawing:
 
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
-    ) -> list[list[Row]]:
+    ) -> list[list[list[Run]]]:
         """Where the time of CPUs goes. The account divides what is known to be busy, which is finer
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
@@ -108,12 +104,10 @@ class Drawing:
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
         heat = self._marked(which, episodes, "steal", charts.OVER, charts.HOT)
-
-        draw = apart(partial(charts.account, rows=rows, look=look))
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
+        return [rows_of(charts.account(columns, rows, look)) for columns in values]
 
-    def _states(self, rows: int, look: Look) -> list[list[Row]]:
+    def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both, _ = self.past.of("cores")[self._pairs].swapaxes(0, 1)
         open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
@@ -126,10 +120,8 @@ class Drawing:
                 np.where(unknown, low[..., at], value)
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
-
-        draw = apart(partial(charts.states, rows=rows, look=look))
         values = _by_column(both, open_, lp0, lp1)
-        return self._kept_states.rows(draw, values, span.newest, (rows, look))
+        return [rows_of(charts.states(columns, rows, look)) for columns in values]
 
     def _marked(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -170,17 +162,12 @@ class Drawing:
         how[asleep & (how != charts.LOST)] = charts.ASLEEP
         ceiling = self.past.of("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
-        ends = [*zip(low.tolist(), high.tolist(), strict=True)]
-
-        def draw(i: int, columns: Columns) -> list[Column]:
-            return charts.clock(columns, ends[i], rows, look)
-
-        # In ASCII the limit's dots stand in every second cell, so they do not move.
-        kept = Kept(2, joined=True) if look == "ascii" else self._kept_clocks
-        values, frame = _by_column(hz, ceiling, how), (rows, look, *ends)
-        found = kept.rows(draw, values, self.past.span.newest, frame)
-        for one, mine, (bottom, _) in zip(drawn, found, ends, strict=True):
-            one.clock, one.low_hz = mine, bottom
+        ends = zip(low.tolist(), high.tolist(), strict=True)
+        for one, columns, (floor_hz, top_hz) in zip(
+            drawn, _by_column(hz, ceiling, how), ends, strict=True
+        ):
+            one.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
+            one.low_hz = floor_hz
 
     def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """The ends of the scales, which units of one type share: the floor below the lowest clock
@@ -205,17 +192,10 @@ class Drawing:
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", charts.AWAKE, charts.LOST)
-        high = self._top
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            return charts.rate(columns, high, rows, look)
-
-        columns = _by_column(values, how)
-        found = self._kept_rates.rows(draw, columns, self.past.span.newest, (rows, look, high))
-        for one, mine in zip(drawn, found, strict=True):
-            one.rate = mine
+        for one, columns in zip(drawn, _by_column(values, how), strict=True):
+            one.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
 def _by_column(*kinds: Floats | Ints) -> Floats:
     """(charts, columns, kinds), from kinds of (charts, columns)."""
-    return np.array(kinds, float).transpose(1, 2, 0)
+    return np.stack(kinds, axis=2, dtype=float)

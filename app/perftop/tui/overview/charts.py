@@ -14,7 +14,6 @@ from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.charts import Look
-from perftop.draw.moving import Moving
 from perftop.draw.strips import Run, merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
@@ -183,10 +182,7 @@ class _Picture:
         bar: Run = (chart_numbers.BAR, "key") if told.chosen else (" ", "text")
         return [
             chart_numbers.title(told, page.width - 1, colour=colour),
-            *(
-                Moving((bar, mark), area, page.block)
-                for mark, area in zip(page.scale, one.area, strict=True)
-            ),
+            *([bar, mark, *area] for mark, area in zip(page.scale, one.area, strict=True)),
         ]
 
     def _beside(self, told: Numbers, one: Drawn) -> list[list[Run]]:
@@ -194,9 +190,7 @@ class _Picture:
         rows = page.plan.rows
         left = chart_numbers.block(told, rows)
         if not page.counted:
-            return [
-                Moving(mine, area, page.block) for mine, area in zip(left, one.area, strict=True)
-            ]
+            return [[*mine, *area] for mine, area in zip(left, one.area, strict=True)]
         gap: Run = (" " * _GAP, "text")
         right = chart_numbers.beside_clock(told, one.low_hz, rows, ipc=not page.rates)
         lines = [

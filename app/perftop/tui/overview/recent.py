@@ -4,14 +4,12 @@ the right edge."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import heat_ramp, theme
-from perftop.draw.moving import Row
 from perftop.draw.strips import Run, joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -51,8 +49,6 @@ class Recent:
         self._ring = self._past(self._sight)
         self._interval: Interval
         self._work: dict[int, bytes] = {}
-        self._drawn: dict[int, heat_ramp.Past] = {}
-        """By row, its utilisation as it was drawn last."""
         self._ipc: dict[int, Codes] = {}
         self.top_ipc = 0.0
 
@@ -103,15 +99,10 @@ class Recent:
         cells = np.where(pairs, heat_ramp.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
-    def work(self, row: int) -> Row:
+    def work(self, row: int) -> tuple[Run, ...]:
         if row not in self._work:
             self._add([row], self._past([row]))
-        drawn = self._drawn.get(row)
-        if drawn is None:
-            one = partial(heat_ramp.level, ascii_=self._ascii)
-            drawn = heat_ramp.Past(heat_ramp.half if self._pairs[row] else one)
-            self._drawn[row] = drawn
-        return drawn.row(self._work[row])
+        return heat_ramp.history(self._work[row], pair=bool(self._pairs[row]), ascii_=self._ascii)
 
     def ipc(self, row: int, trouble: Trouble | None) -> tuple[Run, ...]:
         """IPC of the first thread, red while an episode lowered it."""

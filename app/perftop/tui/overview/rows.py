@@ -13,7 +13,6 @@ from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
-from perftop.draw.moving import Moving
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -256,13 +255,12 @@ def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[R
 
 def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
     gap: Run = " " * column.gap, "text"
-    wide, size = start(p, column.key), BEFORE + sum([other.width for other in p.columns])
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
         if p.recent is None:
             runs.append((" " * (column.width - column.gap), "text"))
         elif column.key == "work":
-            lines[at] = Moving(runs, p.recent.work(i), wide, size)
+            runs.extend(p.recent.work(i))
         else:
             runs.extend(p.recent.ipc(i, found.get(at)))
 

@@ -10,7 +10,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.times import place, when
 from perftop.draw import charts, theme
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown, state

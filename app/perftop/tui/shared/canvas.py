@@ -26,7 +26,7 @@ from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
-from perftop.tui.shared.paint import Ink, Ready, ink, line, repaint
+from perftop.tui.shared.paint import Ink, ReadyStrip, ink_of, ready_strip, repaint
 from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
@@ -264,13 +264,13 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             held[y] = self.feet[y], self._strip(*self.feet[y])
         return {begin + y: held[y][1] for y in changed if begin + y < height}
 
-    def _strip(self, runs: list[Run], mood: theme.Mood) -> Ready:
+    def _strip(self, runs: list[Run], mood: theme.Mood) -> ReadyStrip:
         self.built += 1
         mood = "stale" if self.choice.stale else mood
         inked = self._inks.get(mood)
         if inked is None:
-            inked = self._inks[mood] = ink(self.app, mood)
-        return line(runs, inked, self._area.width, ascii_=self.choice.ascii)
+            inked = self._inks[mood] = ink_of(self.app, mood)
+        return ready_strip(runs, inked, self._area.width, ascii_=self.choice.ascii)
 
     def _go(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
@@ -359,7 +359,7 @@ class PageWidget(Widget, metaclass=Abstract):
 
     def _strip(self, y: int, wide: int) -> Strip:
         runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
-        made = self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self._ascii)
+        made = self._strips[y] = ready_strip(runs, ink_of(self.app, mood), wide, ascii_=self._ascii)
         return made
 
     def on_resize(self) -> None:

@@ -11,7 +11,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import in_ascii, painted
 from perftop.base.times import rounded
 from perftop.draw import charts
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.verbs.ramp.climb import Climb
 from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import Trace

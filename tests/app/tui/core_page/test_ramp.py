@@ -9,7 +9,7 @@ from turning import Turning
 
 from perftop.draw import charts as cells
 from perftop.draw import strips
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
