@@ -66,8 +66,8 @@ MAY_IMPORT = {
     "instruments/selftest": "wire native kernel sources instruments",
     "perfprobe": "wire cpu native kernel sources instruments",
 }
-EVERYWHERE = ["frozen"]
-"""How values are declared, in both programs."""
+EVERYWHERE = ["frozen", "perftop.draw.columns"]
+"""How values are declared, in both programs; how tables are printed, in text and on the screen."""
 HEADLESS = "model detect session recording output process verbs"
 """Folders that draw no screen: they work without Textual and Rich."""
 PATHS = {
