@@ -11,6 +11,7 @@ are found among those made before: a machine's charts have thousands of cells.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil, floor, log10
@@ -18,7 +19,6 @@ from typing import Literal
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, dot_rows
@@ -323,7 +323,7 @@ def key(name: str) -> int:
     return _AT[name]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Cells by line from the top, then by column."""
 

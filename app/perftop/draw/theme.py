@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -16,8 +17,6 @@ from rich.color import Color as TerminalColor
 from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
-
-from perfprobe.frozen import frozen
 
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
 """How a line is drawn: as usual, as the selected one, as numbers that no longer move, or as a line
@@ -31,7 +30,7 @@ HEAT = len(_HEAT_DARK)
 """Number of steps of the heat ramp; `heat0` is the lowest."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Palette:
     """Colours by key, as rich names them."""
 

@@ -8,7 +8,6 @@ from math import isfinite
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import charts
@@ -55,7 +54,7 @@ Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 """Labels and cells, by line."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Charts:
     """Everything that the charts of one moment are drawn from."""
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan, nan
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.base.times import brief as brief_time
 from perftop.base.times import when
@@ -49,7 +49,7 @@ _BESIDE = {
 """Numbers beside a panel, as many as it has lines; other panels have only their own number."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Scene:
     """One core at one moment."""
 

@@ -5,11 +5,11 @@ what is told of a unit in one interval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite, isnan, nan
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, merged, width
@@ -38,7 +38,7 @@ def lost(episode: Episode) -> str:
     return _NAMES.get(number(episode), "")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Unit:
     """What has one chart."""
 
@@ -231,7 +231,7 @@ BAR = "▌"
 """Marks the selected chart."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """What is told of a CPU or a core in one interval; NaN where unknown."""
 

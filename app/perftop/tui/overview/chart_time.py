@@ -7,13 +7,13 @@ The newest column is at the right edge. Columns from before the history are blan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from math import ceil
 
 import numpy as np
 
-from perfprobe.frozen import frozen, replace
 from perftop.base.arrays import Floats
 from perftop.draw import theme
 from perftop.draw.strips import Run, joined
@@ -29,7 +29,7 @@ _APART = 2
 """Minimum cells between two times."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Span:
     """The time of a chart: columns of equal length, the last of which holds the newest moment."""
 

@@ -7,10 +7,10 @@ over them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.charts import Look
@@ -47,7 +47,7 @@ _STATES: tuple[Sequence[Run], ...] = (
 )  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Wishes:
     """What the user has chosen of the charts' look."""
 
@@ -298,7 +298,7 @@ _GROWTH = 0.75
 """Their part of the lines beyond it; the rest is for the panels."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Plan:
     charts: int
     kind: Literal["titled", "beside"]

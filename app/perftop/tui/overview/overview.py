@@ -9,6 +9,7 @@ from textual import events
 from textual.geometry import Size
 
 from perftop.draw import strips
+from perftop.draw.columns import Column, column_at
 from perftop.draw.strips import text
 from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
@@ -24,7 +25,6 @@ from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Line
 from perftop.tui.shared.sheet import Reader
 from perftop.tui.shared.trouble import Troubles
@@ -198,7 +198,7 @@ class CoreGrid(Paneled, Cursor):
             return
         event.prevent_default()  # the lines may move
         if event.y == 0 and self.heads:
-            await self._sort(layout.column_at(self._picture.columns, event.x))
+            await self._sort(column_at(self._picture.columns, event.x - layout.BEFORE))
         elif 0 < event.y < len(self.heads):
             self._open(self._plan.above[event.y - 1])
         elif below >= 0:
@@ -208,7 +208,7 @@ class CoreGrid(Paneled, Cursor):
         if line.row >= 0:
             self._select(self._plan.order.index(line.row))
 
-    async def _sort(self, column: Placed | None) -> None:
+    async def _sort(self, column: Column | None) -> None:
         if column is None or (column.key not in layout.SORTED and column.key not in BY_KEY):
             return
         order = layout.SORTED.get(column.key, column.key)

@@ -10,13 +10,13 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import heat_ramp, theme
+from perftop.draw.columns import Column
 from perftop.draw.strips import Run, joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.column_ring import Ring
-from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import TICK, Axis
 from perftop.tui.shared.trouble import Trouble
@@ -116,7 +116,7 @@ class Recent:
         return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
-def rule(columns: Iterable[Placed], session: Session, interval: Interval) -> list[Run]:
+def rule(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:
     """The line below the rows: an axis below each column that shows the past."""
     runs: list[Run] = [(" " * BEFORE, "text")]
     for column in columns:

@@ -13,6 +13,7 @@ from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
+from perftop.draw.columns import Column
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -24,7 +25,6 @@ from perftop.session.interval import Tasks
 from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import Recent
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Line, Places, package_name
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight, of_package
 from perftop.tui.shared.trouble import Trouble, Troubles, number
@@ -40,7 +40,7 @@ class Picture:
 
     places: Places
     sheet: Sheet
-    columns: Sequence[Placed]
+    columns: Sequence[Column]
     troubles: Troubles
     recent: Recent | None = None
     """The past of the rows in sight; None if no column shows it."""
@@ -119,7 +119,7 @@ def _off(picture: Picture, i: int) -> strips.Line:
     return runs, "calm"
 
 
-def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _core(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
     names, width = p.places.names(p.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append((names[i].rjust(width), "faint" if idle else "text"))
@@ -128,20 +128,20 @@ def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[R
             lines[at][-1] = lines[at][-1][0], "bright"
 
 
-def _cpus(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _cpus(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
     cpus, width = p.places.cpus, column.width - 2
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _cache(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _cache(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
     places, width = p.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         l3 = places[i].l3
         runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
-def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _bar(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
@@ -158,7 +158,7 @@ def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]])
             runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, s: Sight, column: Placed, __: Found, lines: list[list[Run]]) -> None:
+def _use(_: Picture, s: Sight, column: Column, __: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     account = (s.numbers(key) for key in ("util", "system", "steal"))
     for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
@@ -172,7 +172,7 @@ def _use(_: Picture, s: Sight, column: Placed, __: Found, lines: list[list[Run]]
         runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _slots(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     parts = [p.sheet.interval.values[key] for key in SLOTS]
     for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
@@ -187,9 +187,10 @@ def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]
             runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _number(p: Picture, s: Sight, slot: Column, found: Found, lines: list[list[Run]]) -> None:
     key, width, scale, spec = slot.key, slot.width, slot.scale, f"%{slot.width}.{slot.digits}f"
-    threads = _which(p, s, key, found) if slot.arg == LEAD else [slot.arg] * len(lines)
+    thread = slot.shows.thread
+    threads = _which(p, s, key, found) if thread == LEAD else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
     styles = _styles(slot, s.idle, values)
     for at, trouble in found.items():
@@ -205,14 +206,14 @@ def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[R
 
 
 def _except(
-    p: Picture, s: Sight, slot: Placed, threads: Sequence[int], lines: list[list[Run]]
+    p: Picture, s: Sight, slot: Column, threads: Sequence[int], lines: list[list[Run]]
 ) -> None:
     """Marks the last numbers of lines that are doubted, and replaces those that are not shown."""
-    width, column, rest = slot.width, slot.column, at_rest(slot.width)
+    width, number, rest = slot.width, slot.shows.number, at_rest(slot.width)
     for at, doubts in enumerate(s.doubted(slot.key) or ()):
         if doubts[threads[at]]:
             lines[at][-1] = doubted(lines[at][-1])
-    for at in s.resters if column is not None and column.of_running else ():
+    for at in s.resters if number is not None and number.of_running else ():
         if s.resting[at][threads[at]]:
             lines[at][-1] = rest
     for at in s.partial:
@@ -231,29 +232,29 @@ def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
     return threads
 
 
-def _styles(slot: Placed, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
+def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Styles of the numbers, but for episodes: faint in idle rows, elsewhere by their size if it is
     their size that matters."""
-    key, column = slot.key, slot.column
-    if column is None or key not in METRICS or key == "net_hz":
+    key, number = slot.key, slot.shows.number
+    if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]
-    if column.of_running or column.unit == "Hz":
+    if number.of_running or number.unit == "Hz":
         return ["faint" if rests else "text" for rests in idle]
-    much = column.stands_out
+    much = number.stands_out
     return [
         "faint" if rests else "warn" if value >= much else "dim" if value < QUIET else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
 
 
-def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _lost(p: Picture, _: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
     blank: Run = " " * column.width, "text"
     for at, runs in enumerate(lines):
         text = p.troubles.lost(found[at]) if at in found else ""
         runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
 
 
-def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _past(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
     gap: Run = " " * column.gap, "text"
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
@@ -265,7 +266,7 @@ def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[R
             runs.extend(p.recent.ipc(i, found.get(at)))
 
 
-def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _who(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
     """The tasks of each core; or the one that loses, and its taker."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
@@ -325,7 +326,7 @@ def start(picture: Picture, key: str) -> int:
     return 0
 
 
-_Draw = Callable[[Picture, Sight, Placed, Found, list[list[Run]]], None]
+_Draw = Callable[[Picture, Sight, Column, Found, list[list[Run]]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
     "slots": _slots, "work": _past, "past ipc": _past, "who": _who,

@@ -12,6 +12,7 @@ from simulated import messages
 
 from perftop.base.text import plain
 from perftop.draw import strips, theme
+from perftop.draw.columns import column_at
 from perftop.model.episode import Episode
 from perftop.model.running_tasks import Look
 from perftop.session.interval import Interval
@@ -107,8 +108,8 @@ def test_titles_stand_over_their_columns(width: int) -> None:
     at = layout.BEFORE
     for column in p.columns:
         part = title[at : at + column.width]
-        assert part.strip() == column.title.strip()
-        assert layout.column_at(p.columns, at) == column
+        assert part.strip() == column.heading.strip()
+        assert column_at(p.columns, at - layout.BEFORE) == column
         at += column.width
 
 
@@ -266,9 +267,9 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
 
 def test_more_than_two_threads_tell_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
-    assert [c.title for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
+    assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
-    assert [c.title for c in p.columns if c.key == "util"] == ["busy % max"]
+    assert [c.heading for c in p.columns if c.key == "util"] == ["busy % max"]
     assert "50.0" in lines(p)[0]
 
 
