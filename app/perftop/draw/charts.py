@@ -28,7 +28,7 @@ from perftop.draw.theme import AREAS, GRADES
 Column = tuple[Run, ...]
 """The cells of a column of a chart, from the top."""
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
-"""What cells are made of: two colours; shapes in colours of the terminal, whose background is not
+"""The cells of charts: two colours; shapes in colours of the terminal, whose background is not
 known; shapes that need no colour; those that ASCII has."""
 
 
@@ -95,7 +95,7 @@ def _eighths(shares: Floats, rows: int) -> Ints:
 
 
 def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
-    """Where a CPU's time goes. `columns`: (columns, 4): the shares of user, kernel and steal, and
+    """The uses of a CPU's time. `columns`: (columns, 4): the shares of user, kernel and steal, and
     QUIET, OVER or HOT. User and kernel grow from the floor, steal hangs from the ceiling; idle time
     is between them. A column without the user's share is blank; kernel and steal may be unknown."""
     unknown = ~np.isfinite(columns[:, 0])
@@ -193,8 +193,8 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, upwards: bool) -> 
 
 
 def _half_shape(parts: Sequence[int], step: int, look: Look, *, upwards: bool) -> Run:
-    """A whole cell, in the shapes of the four states; in 16 colours these tell one thread from
-    both."""
+    """A whole cell, in the shapes of the four states; in 16 colours one thread has the
+    colour of its own and the shape of both."""
     kind = parts.index(max(parts))
     own, shape = ("lp0", theme.LP0) if upwards else ("lp1", theme.LP1)
     shape = theme.BOTH if look == "sixteen" else shape
@@ -214,7 +214,7 @@ def _dots(look: Look) -> tuple[int, int]:
 
 
 def _drawn(columns: Floats, look: Look) -> Floats:
-    """The columns that are drawn: in ASCII the newer of each two stands for both."""
+    """The columns that are drawn: in ASCII the newer of each two, in place of both."""
     return columns[1::2] if look == "ascii" else columns
 
 
@@ -451,7 +451,7 @@ def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
 
 
 def marks(low: float, high: float, lines: int, most: int) -> dict[int, float]:
-    """Round values on a scale, by the line in which each stands."""
+    """Round values on a scale, by the line in which each is."""
     apart = step(high - low, most)
     first = ceil(low / apart - 1e-9)
     found: dict[int, float] = {}

@@ -1,4 +1,6 @@
-"""The heat ramp: levels as colours, or as characters of growing density."""
+"""Values as cells of a line: levels of the heat ramp, as colours or as characters of growing
+density, and histories beside numbers.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,7 @@ def ramp(*, ascii_: bool) -> list[Run]:
     return [whole(level, 1, ascii_)[0] for level in range(theme.HEAT)]
 
 
-# --- Histories beside numbers: a cell a span of time, the newest at the right edge.
-#
-# Callers make the cells of all rows at once as arrays. A line is kept for as long as its cells are
-# the same, and a `Past` also while they move.
+# --- histories beside numbers: a cell for each span of time, the newest at the right
 
 QUIET = 0.02
 """Shares below this draw nothing."""

@@ -51,7 +51,7 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Kept, as most lines say the same from one refresh to the next."""
+    """Cached, as most lines stay the same from one refresh to the next."""
     done: list[Run] = []
     held, key, left = "", "text", size
     for part, style in runs:
@@ -74,7 +74,7 @@ def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 def _borrowed(text: str) -> bool:
     """Whether the text ends with a character that browsers take from another font. Its width is
-    right for a run as a whole, so blanks in the same run would move what stands before them."""
+    right for a run as a whole, so blanks in the same run would move the text before them."""
     last = text[-1:]
     return "\u2800" <= last <= "\u28ff" or last == theme.LIMIT
 

@@ -1,7 +1,7 @@
 """Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
-Colour repeats what a shape or a number already says, so NO_COLOR and a monochrome terminal lose
-nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
+Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
+nothing. Where the locale is not UTF-8 every shape has a plain substitute.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ _GROUNDS = {
 
 
 def to_256_colours(style: Style) -> Style:
-    """The same style in the fixed colours of 256."""
+    """This style in the fixed colours of a 256-colour terminal."""
     both = (style.color, style.bgcolor)
     fore, back = (None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both)
     return style + Style(color=fore, bgcolor=back)

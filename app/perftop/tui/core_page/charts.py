@@ -64,7 +64,7 @@ class Charts:
     scales: Scales
     ascii_: bool
     look: charts.Look = "colour"
-    """What areas are made of outside of ASCII."""
+    """The cells of areas outside of ASCII."""
 
     def panels(self) -> list[list[Run]]:
         """Lines of all panels: label, chart, numbers."""
@@ -166,7 +166,7 @@ class Charts:
         return rows_of(charts.states(values, lines, self._look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
-        """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
+        """The uses of time: user and kernel from the floor, stolen time from the ceiling."""
         heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
         values = np.column_stack([self.track.account(), heat])
         return rows_of(charts.account(values, lines, self._look))
@@ -194,13 +194,13 @@ class Charts:
                 label = f"{metric.label} {scale}".rstrip()
                 if len(label) > LABEL - 2:  # then the 0 of the scale is left out
                     label = f"{metric.label} {scale.removeprefix('0-')}"
-                if len(label) > LABEL - 2:  # an event: its number stands at the right
+                if len(label) > LABEL - 2:  # an event: its number is at the right
                     label = fit(metric.label, LABEL - 2).rstrip()
                 labels.append(label)
         return labels, cells
 
     def _traffic(self, panel: Panel) -> Drawn:
-        """What its package or its L3 moves from and to memory, red while it slows this core."""
+        """Traffic of its package or its L3 to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
         cells = self._rate(moved, self._pressed(), top, panel.tall)
@@ -215,7 +215,7 @@ class Charts:
         return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _one(self, key: str) -> Floats:
-        """What the core has of a number: that of the CPU which loses some now, as in the overview,
+        """The core's value of a number: that of the CPU which loses some now, as in the overview,
         else the busiest CPU's or the worst."""
         scene, now_ns = self.scene, self.scene.interval.time_ns
         running = [episode for episode in scene.episodes if going(episode, now_ns)]
@@ -240,7 +240,7 @@ def _twice(*kinds: np.ndarray) -> Floats:
 
 
 def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
-    """The ends of a scale; `blank`: cells behind the lower one."""
+    """The ends of a scale; `blank`: cells after the lower one."""
     labels = [first, *[""] * (lines - 1)]
     if lines > 1:
         labels[-1] = last + " " * blank
@@ -250,12 +250,12 @@ def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
 def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
     """Cells at which the core woke ('') or reached a level, each with the highest level reached
     there. Times within the resolution are only bounds and have no cell."""
-    told, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
+    evidence, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
     moments = {"": episode.start_ns}
     moments |= {
-        name: episode.start_ns + round(told[key] * 1e9)
+        name: episode.start_ns + round(evidence[key] * 1e9)
         for key, name in RAMP_LEVELS.items()
-        if told.get(key, 0.0) > least_s
+        if evidence.get(key, 0.0) > least_s
     }
     if episode.end_ns is not None:
         moments["steady"] = episode.end_ns
@@ -308,7 +308,7 @@ class Track:
 
     def states(self) -> Floats:
         """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
-        the thread that had a utilisation says which one it was."""
+        the thread that had a utilisation shows which one it was."""
         found = self._of_core()[:, :-1].copy()
         util = self.of("util")
         if util.shape[1] == 2:
@@ -317,7 +317,7 @@ class Track:
         return found
 
     def _of_core(self) -> Floats:
-        """(columns, 5): `states`, and behind them the ceiling."""
+        """(columns, 5): `states`, then the ceiling."""
         cores = [self._place.cpus]
         return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
 

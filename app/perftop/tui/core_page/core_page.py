@@ -64,15 +64,15 @@ class CorePage(Canvas):
             self._laid = None
             self._lines = [[(" no CPU matches the filter", "dim")]]
         else:
-            told = known(self.session, place, who=self._seen_who)
-            self._laid = place, page(told, self.size.width, self.size.height)
+            of_core = known(self.session, place, who=self._seen_who)
+            self._laid = place, page(of_core, self.size.width, self.size.height)
             self._keys = self._captions()
             self._draw()
         self.count = len(self._lines)
         self.redraw()
 
     def _draw(self) -> None:
-        """Draw all lines anew, as each may change with time."""
+        """Make all lines, as each may change with time."""
         assert self._laid is not None
         (place, page_), choice = self._laid, self.choice
         session, interval = self.session, self.interval
@@ -133,7 +133,7 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
 
 
 def _shared(session: Session, place: Place) -> tuple[str, ...]:
-    """What of the traffic to memory is counted where the core is."""
+    """Panels of the traffic to memory that is counted where the core is."""
     columns, (package, l3) = session.counters.columns, shared_rows(session, place)
     found = [TRAFFIC] if package is not None and columns.keys() >= {*KEYS} else []
     return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

@@ -31,7 +31,7 @@ TRAFFIC, L3 = "traffic", "l3"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the source knows of a core."""
+    """The abilities of the source for a core."""
 
     threads: int
     metrics: frozenset[str]

@@ -132,7 +132,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     metric = scene.session.evaluator.metrics[key]
     scale, digits = metric.scale(scene.unit, brief=True)
     cells = []
-    for rows, value in _told(scene, *_now(scene.interval, scene.place, key)):
+    for rows, value in _values(scene, *_now(scene.interval, scene.place, key)):
         if metric.of_running and scene.interval.resting[list(rows)].all():
             cells.append([at_rest(VALUE - 1), (" ", "text")])
             continue
@@ -149,7 +149,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
 
 
 def _name(label: str, counted: float) -> list[Run]:
-    """The label, and behind that of an event that took turns the share of the time for which it was
+    """The label, and for an event that took turns the share of the time for which it was
     counted."""
     if counted >= ALWAYS:
         return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
@@ -163,7 +163,7 @@ def _counted(scene: Scene, key: str, rows: Sequence[int]) -> float:
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
 
-def _told(
+def _values(
     scene: Scene, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
     """Positions of CPUs with their value: each CPU, or all together if there is no room."""
@@ -183,10 +183,10 @@ def _cell(
     turns = not isnan(value) and _counted(scene, key, online) < ALWAYS
     if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
         text = re.sub(r"\.\d+", "", text)
-    told: Run = f"{text:>{VALUE - 1}}", style
-    told = strips.estimated(told) if turns else told
+    run: Run = f"{text:>{VALUE - 1}}", style
+    run = strips.estimated(run) if turns else run
     against = doubted(key, scene.session, scene.interval)[online].any()
-    return [strips.doubted(told) if against else told, (" ", "text")]
+    return [strips.doubted(run) if against else run, (" ", "text")]
 
 
 def _style(scene: Scene, key: str, value: float) -> str:
@@ -218,7 +218,7 @@ def _smi(scene: Scene) -> list[Run] | None:
     most = max((count for count in each if not isnan(count)), default=nan)
     cells = [
         _cell(scene, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
-        for rows, count in _told(scene, each, most)
+        for rows, count in _values(scene, each, most)
     ]
     origin = scene.session.counters.columns["smi"].counter.origin
     return _line(scene, [("SMIs", "dim")], cells, origin)
@@ -237,7 +237,7 @@ def _states(scene: Scene) -> list[list[Run]]:
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
         found.append(_common(scene, runs, strips.number(active, 2, VALUE - 1)))
     how = method(scene)
-    if len(how) > scene.size:  # then a note tells the rest
+    if len(how) > scene.size:  # then a note has the rest
         how = how.rpartition(" ")[0]
     return [*found, [(fit(how, scene.size), "dim")]]
 
@@ -251,8 +251,8 @@ def _state(scene: Scene, name: str) -> Run:
     if isnan(share) and not isnan(low):
         ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
         return "–".join(dict.fromkeys(ends)), "text"
-    told = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
-    return strips.doubted(told) if doubted(name, scene.session, scene.interval)[first] else told
+    run = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
+    return strips.doubted(run) if doubted(name, scene.session, scene.interval)[first] else run
 
 
 def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:
@@ -314,7 +314,7 @@ _OTHERS = {"ceiling": _ceiling, "smi": _smi}
 
 
 def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
-    """Which core this is; `keys`: captions of the keys that go back and zoom."""
+    """The core's name and place; `keys`: captions of the keys that go back and zoom."""
     place, online = scene.place, scene.interval.online
     paired = len(place.cpus) > 1
     core = f"core {'-' if place.core is None else place.core}"
@@ -397,7 +397,7 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
 
 
 def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
-    """Notes, the most important first; the last line says how many were left out."""
+    """Notes, the most important first; the last line counts those left out."""
     if not lines:
         return []
     found = [*_episodes(scene), *_missing(scene), *_method(scene)]
@@ -409,7 +409,7 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
 
 
 def _method(scene: Scene) -> Iterable[list[Run]]:
-    """How the SMT states were found, unless the numbers beside them say so."""
+    """How the SMT states were found, unless the numbers beside them show it."""
     how, panels = method(scene), scene.page.panels
     if how == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
@@ -460,25 +460,28 @@ def _climb(scene: Scene, episode: Episode) -> str:
 
 
 RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
-"""Names of the levels reached, by the evidence that says how long each took."""
+"""Names of the levels reached, by the key of the time that each took."""
 
 
 def _ramp_words(episode: Episode, cores: int, unit: ClockUnit) -> str:
     """How long the core took to reach which clock; of several cores, the median one."""
-    told = episode.evidence
-    if "steady_s" not in told:
+    evidence = episode.evidence
+    if "steady_s" not in evidence:
         return ""
-    clocks = {key: _hz(told[key], unit) for key in ("first_hz", "ceiling_hz") if key in told}
+    clocks = {
+        key: _hz(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
+    }
     below = "" if episode.confidence == "measured" else "below "
     parts = [
-        f"steady {_hz(told['steady_hz'], unit)} {unit.name} {_after(told, 'steady_s')}",
-        *(f"{RAMP_LEVELS[key]} {_after(told, key)}" for key in ("t90_s", "t99_s")
-          if told[key] < told["steady_s"]),
+        f"steady {_hz(evidence['steady_hz'], unit)} {unit.name} {_after(evidence, 'steady_s')}",
+        *(f"{RAMP_LEVELS[key]} {_after(evidence, key)}" for key in ("t90_s", "t99_s")
+          if evidence[key] < evidence["steady_s"]),
         f"from {below}{clocks['first_hz']}",
         f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
-        f"fell {told['drops']}× on the way" if "drops" in told else "",
+        f"fell {evidence['drops']}× on the way" if "drops" in evidence else "",
         f"median of {cores} cores" if cores > 1 else "",
-        f"CPU {told['slowest_cpu']} {brief_time(told['slowest_s'])}" if "slowest_s" in told else "",
+        f"CPU {evidence['slowest_cpu']} {brief_time(evidence['slowest_s'])}"
+        if "slowest_s" in evidence else "",
     ]  # fmt: skip
     return " · ".join(part for part in parts if part)
 
@@ -487,16 +490,16 @@ def _hz(hz: float, unit: ClockUnit) -> str:
     return f"{hz * unit.per_hz:.{unit.digits}f}"
 
 
-def _after(told: dict[str, float], key: str) -> str:
-    least_s = told["resolution_s"]
-    if told[key] <= least_s:
+def _after(evidence: dict[str, float], key: str) -> str:
+    least_s = evidence["resolution_s"]
+    if evidence[key] <= least_s:
         return f"after at most {brief_time(least_s)}"
     sure = f" (± {brief_time(least_s)})" if key == "steady_s" else ""
-    return f"after {brief_time(told[key])}{sure}"
+    return f"after {brief_time(evidence[key])}{sure}"
 
 
 def _missing(scene: Scene) -> Iterable[list[Run]]:
-    """What is unknown of this core, why, and how to fix it."""
+    """The unknown numbers of this core, why, and how to fix it."""
     session, cpus = scene.session, set(scene.place.cpus)
     bounds = scene.interval.split.method[scene.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})

@@ -1,5 +1,5 @@
 """The units of a small machine, each with a chart: cores where clocks are counted, else CPUs. And
-what is told of a unit in one interval.
+the values of a unit in one interval, as numbers and as text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lost(episode: Episode) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What has one chart."""
+    """A core or CPU with a chart of its own."""
 
     at: int
     """Index of its place."""
@@ -99,7 +99,7 @@ class Moment:
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
-        """Whether the episode befalls most of a package and not single units: it is told once."""
+        """Whether the episode affects most of a package and not single units: it is shown once."""
         if episode.kind in OF_CPU:
             return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
@@ -135,7 +135,7 @@ class Moment:
         return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
                     (" ", "text"))  # fmt: skip
 
-    def numbers(self, unit: Unit, *, chosen: bool) -> Numbers:
+    def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
         interval, row = self._interval, self._busier[unit.rows[0]]
         going = self.going(unit)
         own = [e for e in going if e not in self._wide]
@@ -149,7 +149,7 @@ class Moment:
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
-        return Numbers(
+        return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.pair else "",
             shares, frozenset(filter(None, map(lost, own))), self._unsure(unit, shares),
             _sign(worst), [name for _, name in tasks], hz, ceiling_hz,
@@ -203,7 +203,7 @@ def busy_rank(util: float, hz: float) -> float:
 
 
 def _accounts(session: Session) -> Mapping[str, str]:
-    """Keys of what is told of a CPU's time, by name; a machine that is no guest has no steal."""
+    """Keys of the shares of a CPU's time, by name; only a guest has steal."""
     chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
     return {
         name: key for name, key in _KEYS.items()
@@ -222,7 +222,7 @@ def _sign(episode: Episode | None) -> Run:
 BLOCK = 17
 """Cells of names and numbers before a chart."""
 WIDE_BLOCK = 31
-"""The same where charts are two lines low."""
+"""Cells of them where charts are two lines high."""
 AXIS = 7
 """Cells of a scale before a chart, with its margin."""
 LOW = 0.05
@@ -232,8 +232,8 @@ BAR = "▌"
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """What is told of a CPU or a core in one interval; NaN where unknown."""
+class UnitValues:
+    """Values of a CPU or a core over one interval; NaN where unknown."""
 
     name: str
     cpus: str
@@ -251,10 +251,10 @@ class Numbers:
     hz: float = nan
     ceiling_hz: float = nan
     dropped: Run = (" ", "text")
-    """Mark behind the clock."""
+    """Mark after the clock."""
     ipc: float = nan
     loser: Run = (" ", "text")
-    """Mark behind the IPC."""
+    """Mark after the IPC."""
     online: bool = True
     off: frozenset[str] = frozenset()
     """Names of numbers whose CPU is offline."""
@@ -276,11 +276,11 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lost else "dim" if value < LOW else "text"
-    told = f"{100 * value:>{size}.1f}", key
-    return doubted(told) if unsure else told
+    run = f"{100 * value:>{size}.1f}", key
+    return doubted(run) if unsure else run
 
 
-def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
+def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """The line above a chart: sign, name and numbers, a thin rule, and its tasks at the right. At
     most `size` cells."""
     left: list[Run] = [of.sign, (f"  {of.name:<8}", "bright")]
@@ -301,12 +301,12 @@ def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
     return [*left, *line, (" ", "text"), *tasks]
 
 
-def _bold(of: Numbers) -> Run:
+def _bold(of: UnitValues) -> Run:
     busy = of.shares.get("busy", nan)
     return ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
 
 
-def _piece(of: Numbers, name: str, *, colour: bool) -> list[Run]:
+def _piece(of: UnitValues, name: str, *, colour: bool) -> list[Run]:
     value = share(of.shares[name], 6, lost=name in of.lost, unsure=name in of.unsure)
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
@@ -322,15 +322,15 @@ def _tasks(names: Sequence[str], room: int) -> list[Run]:
     """As many tasks as fit, the first in the colour of text."""
     found: list[Run] = []
     for i, name in enumerate(names[:3]):
-        told = f"  {name}" if found else name
-        room -= len(told)
+        run = f"  {name}" if found else name
+        room -= len(run)
         if room < 0:
             break
-        found.append((told, "dim" if i else "text"))
+        found.append((run, "dim" if i else "text"))
     return found
 
 
-def block(of: Numbers, rows: int) -> list[list[Run]]:
+def block(of: UnitValues, rows: int) -> list[list[Run]]:
     """The lines before a chart, each BLOCK cells wide, or WIDE_BLOCK if there are only two."""
     if rows == 2:
         return _low_block(of)
@@ -344,7 +344,7 @@ def block(of: Numbers, rows: int) -> list[list[Run]]:
     return _framed(of, lines, rows, BLOCK)
 
 
-def _low_block(of: Numbers) -> list[list[Run]]:
+def _low_block(of: UnitValues) -> list[list[Run]]:
     """Two lines: the name with the first number, then the two that follow."""
     names = [*of.shares]
     half = (WIDE_BLOCK - 5) // 2
@@ -360,7 +360,7 @@ def _low_block(of: Numbers) -> list[list[Run]]:
     return _framed(of, [upper, lower], 2, WIDE_BLOCK)
 
 
-def _framed(of: Numbers, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
+def _framed(of: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
     """Lines with the margin before them: the bar of the selected one, and the sign."""
     found = []
     for at in range(rows):
@@ -374,12 +374,12 @@ def _framed(of: Numbers, lines: list[list[Run]], rows: int, size: int) -> list[l
     return found
 
 
-def _name(of: Numbers) -> list[Run]:
+def _name(of: UnitValues) -> list[Run]:
     what, _, number = of.name.partition(" ")
     return [(f"{what} ", "dim"), (number, "bright")]
 
 
-def _number(of: Numbers, name: str, size: int = BLOCK - 5) -> list[Run]:
+def _number(of: UnitValues, name: str, size: int = BLOCK - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in of.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
@@ -396,42 +396,42 @@ def scale(rows: int) -> list[str]:
     return [f"{mark:>{AXIS - 2}}" for mark in marks]
 
 
-def beside_clock(of: Numbers, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
-    """The lines behind the chart of the clock: its ceiling, the clock, the scale's floor; and IPC
+def beside_clock(of: UnitValues, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
+    """The lines to the right of the clock: its ceiling, the clock, the scale's floor; and IPC
     if that has no chart of its own. 9 cells wide."""
     unit = of.clock
     key = "dim" if of.asleep else "bright"
-    told = _told(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
-    now: list[Run] = [told, (" ", "text"), of.dropped]
-    rate: list[Run] = [_told(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
+    run = _number_run(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
+    now: list[Run] = [run, (" ", "text"), of.dropped]
+    rate: list[Run] = [_number_run(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
     if rows == 2:
         return [_sized(now), _sized(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    lines[0] = [_told(of.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[-1] = [_told(low_hz * unit.per_hz, unit.digits, "faint")]
+    lines[0] = [_number_run(of.ceiling_hz * unit.per_hz, unit.digits, "dim")]
+    lines[-1] = [_number_run(low_hz * unit.per_hz, unit.digits, "faint")]
     lines[max(1, rows // 2 - 1)] = now
     if ipc:
         lines[max(1, rows // 2 - 1) + 1] = rate
     return [_sized(line) for line in lines]
 
 
-def beside_rate(of: Numbers, rows: int) -> list[list[Run]]:
-    """The lines behind the chart of IPC, a cell narrower: they end the line."""
+def beside_rate(of: UnitValues, rows: int) -> list[list[Run]]:
+    """The lines to the right of the chart of IPC, a cell narrower: they end the line."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     lines[max(0, rows // 2 - 1)] = [
-        _told(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
+        _number_run(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
         (" ", "text"), of.loser,
     ]  # fmt: skip
     return [merged(line, RIGHT - 1) for line in lines]
 
 
 RIGHT = 9
-"""Cells behind a chart."""
+"""Cells of numbers to the right of a chart."""
 
 
-def _told(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
-    """A number left of the mark behind it; empty if unknown."""
+def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
+    """A number, followed by a mark; empty if unknown."""
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
@@ -443,6 +443,6 @@ def _sized(line: list[Run]) -> list[Run]:
     return merged(line, RIGHT)
 
 
-def over_rate(of: Numbers, size: int) -> list[Run]:
+def over_rate(of: UnitValues, size: int) -> list[Run]:
     """Tasks above the chart of IPC, the busiest first."""
     return merged(_tasks([fit(name, min(len(name), size)) for name in of.tasks], size), size)

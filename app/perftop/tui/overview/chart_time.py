@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 from math import ceil
 
@@ -64,11 +63,6 @@ class Span:
     def start_ns(self) -> int:
         return self.end_ns - self.bins * self.bin_ns
 
-    @property
-    def newest(self) -> int:
-        """Number of the last column, counted since the time 0."""
-        return self.end_ns // self.bin_ns * self.wide
-
     def column(self, time_ns: int) -> int:
         """The column of a moment, which may be off the chart."""
         before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before
@@ -98,7 +92,7 @@ def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
 
 
 def in_cells(span: Span, columns: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """What stands at these columns, by cells of the axis."""
+    """The texts at these columns, by cells of the axis."""
     found = ((column // span.per, text) for column, text in columns)
     return [(cell, text) for cell, text in found if cell >= span.free]
 
@@ -114,31 +108,16 @@ def rule(
     span: Span, episodes: Iterable[Episode], marks: Iterable[tuple[int, str]], *, inside: bool
 ) -> list[Run]:
     """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
-    stand in the line, except over signs and over what runs."""
-    told = [*episodes]
-    if not told and not inside:
-        return [*_bare(span.free, span.cells, tuple(marks))]
+    are in the line, except over signs and over running episodes."""
     cells: list[Run] = [(" ", "text")] * span.free
     cells += [(theme.RULE, "rule")] * (span.cells - span.free)
     for cell, _ in marks:
         if 0 <= cell < span.cells and not inside:
             cells[cell] = (TICK, "faint")
-    strokes(cells, told, span.now_ns, span.stretch)
+    strokes(cells, episodes, span.now_ns, span.stretch)
     if inside:
         _write(cells, marks, span)
     return joined(cells)
-
-
-@lru_cache(maxsize=64)
-def _bare(free: int, cells: int, marks: tuple[tuple[int, str], ...]) -> Sequence[Run]:
-    """A rule without episodes and times, which stays the same for as long as a bin lasts."""
-    runs: list[Run] = [(" " * free, "text")]
-    at = free
-    for cell, _ in marks:
-        if at <= cell < cells:
-            runs += [(theme.RULE * (cell - at), "rule"), (TICK, "faint")]
-            at = cell + 1
-    return [run for run in (*runs, (theme.RULE * (cells - at), "rule")) if run[0]]
 
 
 def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
@@ -160,18 +139,13 @@ def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> No
 
 def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
     """The line below the axis: each time centred under its tick."""
-    return [(_times(span.cells, tuple(marks)), "dim")]
-
-
-@lru_cache(maxsize=64)
-def _times(cells: int, marks: tuple[tuple[int, str], ...]) -> str:
     line, free = "", 0
     for cell, text in marks:
-        first, last = _placed(cell, text, cells)
+        first, last = _placed(cell, text, span.cells)
         if first >= free:
             line = line.ljust(first) + text
             free = last + _APART
-    return line.ljust(cells)
+    return [(line.ljust(span.cells), "dim")]
 
 
 def _placed(cell: int, text: str, cells: int) -> tuple[int, int]:

@@ -26,8 +26,8 @@ from perftop.tui.overview.chart_numbers import (
     RIGHT,
     WIDE_BLOCK,
     Moment,
-    Numbers,
     Unit,
+    UnitValues,
     lost,
     units,
 )
@@ -48,8 +48,8 @@ _STATES: tuple[Sequence[Run], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user has chosen of the charts' look."""
+class ChartOptions:
+    """The user's choices for the charts."""
 
     look: Look
     window_s: float
@@ -88,7 +88,7 @@ class Charts:
         return self._page.plan.panels if self._page else 0
 
     def read(
-        self, session: Session, interval: Interval, order: Sequence[int], wishes: Wishes
+        self, session: Session, interval: Interval, order: Sequence[int], options: ChartOptions
     ) -> None:
         """Makes the lines of this interval; `order`: the places from the top."""
         page = self._page
@@ -98,20 +98,20 @@ class Charts:
             self._units = units(session, self._places, order, counted=self.counted)
             self._drawing = Drawing(session, self._units, counted=self.counted)
         past = self._drawing.past
-        past.read(interval, page.columns, wishes.window_s)
+        past.read(interval, page.columns, options.window_s)
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
-        drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, wishes.look)
-        moment = Moment(session, interval, self._units, wishes.clock)
+        drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, options.look)
+        moment = Moment(session, interval, self._units, options.clock)
         numbers = [
-            moment.numbers(unit, chosen=wishes.cpu in self._places.places[unit.at].cpus)
+            moment.numbers(unit, chosen=options.cpu in self._places.places[unit.at].cpus)
             for unit in self._units
         ]
-        picture = _Picture(page, past, episodes, session, wishes, moment, self._units)
+        picture = _Picture(page, past, episodes, session, options, moment, self._units)
         self.lines, self.rows = picture.made(drawn, numbers)
 
 
 class _Page:
-    """Where the charts stand."""
+    """The places of the charts on the screen."""
 
     def __init__(self, plan: Plan, width: int, *, counted: bool) -> None:
         self.plan, self.width, self.counted = plan, width, counted
@@ -136,10 +136,10 @@ class _Picture:
     """The lines of one moment."""
 
     def __init__(
-        self, page: _Page, past: Past, episodes: list[Episode], session: Session, wishes: Wishes,
-        moment: Moment, units: list[Unit],
+        self, page: _Page, past: Past, episodes: list[Episode], session: Session,
+        options: ChartOptions, moment: Moment, units: list[Unit],
     ) -> None:  # fmt: skip
-        self.page, self.episodes, self.session, self.wishes = page, episodes, session, wishes
+        self.page, self.episodes, self.session, self.options = page, episodes, session, options
         self.moment, self.units = moment, units
         self.span = past.span
         self.dots = past.dots if page.counted else past.span
@@ -149,19 +149,19 @@ class _Picture:
         """Round times of the axes, which lie beside and below each other."""
 
     def made(
-        self, drawn: list[Drawn], numbers: list[Numbers]
+        self, drawn: list[Drawn], numbers: list[UnitValues]
     ) -> tuple[list[list[Run]], list[int | None]]:
         """The lines, and the place that each belongs to."""
         plan = self.page.plan
         lines: list[list[Run]] = []
         rows: list[int | None] = []
         package: object = self
-        for i, (unit, one, told) in enumerate(zip(self.units, drawn, numbers, strict=True)):
+        for i, (unit, one, values) in enumerate(zip(self.units, drawn, numbers, strict=True)):
             if plan.headings and (i == 0 or (unit.package != package and self._grouped())):
                 lines.append(self._heading(unit.package, first=i == 0))
                 rows.append(None)
             package = unit.package
-            of = self._titled(told, one) if plan.kind == "titled" else self._beside(told, one)
+            of = self._titled(values, one) if plan.kind == "titled" else self._beside(values, one)
             last = i == len(self.units) - 1
             of += self._axes(unit, last=last)
             lines += of
@@ -172,27 +172,27 @@ class _Picture:
         return lines, rows
 
     def _grouped(self) -> bool:
-        """Whether the units stand package by package."""
+        """Whether the units are ordered by package."""
         packages = [unit.package for unit in self.units]
         changes = sum(a != b for a, b in pairwise(packages))
         return changes < len(set(packages))
 
-    def _titled(self, told: Numbers, one: Drawn) -> list[list[Run]]:
-        colour, page = self.wishes.look == "colour", self.page
-        bar: Run = (chart_numbers.BAR, "key") if told.chosen else (" ", "text")
+    def _titled(self, values: UnitValues, one: Drawn) -> list[list[Run]]:
+        colour, page = self.options.look == "colour", self.page
+        bar: Run = (chart_numbers.BAR, "key") if values.chosen else (" ", "text")
         return [
-            chart_numbers.title(told, page.width - 1, colour=colour),
+            chart_numbers.title(values, page.width - 1, colour=colour),
             *([bar, mark, *area] for mark, area in zip(page.scale, one.area, strict=True)),
         ]
 
-    def _beside(self, told: Numbers, one: Drawn) -> list[list[Run]]:
+    def _beside(self, values: UnitValues, one: Drawn) -> list[list[Run]]:
         page = self.page
         rows = page.plan.rows
-        left = chart_numbers.block(told, rows)
+        left = chart_numbers.block(values, rows)
         if not page.counted:
             return [[*mine, *area] for mine, area in zip(left, one.area, strict=True)]
         gap: Run = (" " * _GAP, "text")
-        right = chart_numbers.beside_clock(told, one.low_hz, rows, ipc=not page.rates)
+        right = chart_numbers.beside_clock(values, one.low_hz, rows, ipc=not page.rates)
         lines = [
             [*mine, *area, gap, *clock, *numbers]
             for mine, area, clock, numbers in zip(left, one.area, one.clock, right, strict=True)
@@ -200,8 +200,8 @@ class _Picture:
         if page.rates:
             rate: list[list[Run]] = [*one.rate]
             if len(rate) < rows:
-                rate = [chart_numbers.over_rate(told, page.wide), *rate]
-            behind = chart_numbers.beside_rate(told, rows)
+                rate = [chart_numbers.over_rate(values, page.wide), *rate]
+            behind = chart_numbers.beside_rate(values, rows)
             for line, area, numbers in zip(lines, rate, behind, strict=True):
                 line += [(gap[0][1:], "text"), *area, *numbers]
         return lines
@@ -217,7 +217,7 @@ class _Picture:
             return [*left, *self._account_legend()]
         pair = any(unit.pair for unit in self.units)
         area = self._legend() if pair else self._account_legend()
-        unit = self.wishes.clock.name
+        unit = self.options.clock.name
         words = f"clock under its ceiling, {unit}"
         if len(words) > page.wide + RIGHT:
             words = f"clock, {unit}"
@@ -233,7 +233,7 @@ class _Picture:
         return next(([*wording] for wording in _STATES if width(wording) <= self.page.columns), [])
 
     def _account_legend(self) -> list[Run]:
-        signs = theme.USER, theme.USER if self.wishes.look == "colour" else theme.KERNEL
+        signs = theme.USER, theme.USER if self.options.look == "colour" else theme.KERNEL
         found: list[Run] = [(signs[0], "user-9"), (" user   ", "dim"),
                             (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
         if self.session.hello.virtualisation is not None:
@@ -291,7 +291,7 @@ _ROOMY, _LOW = 28, 22
 _CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MOST, 2))
 """Most rows of a chart, by the most charts that may have them, on a screen of 50 lines."""
 _LOW_CAPS = ((1, 7), (2, 5), (4, 2))
-"""The same on a screen of 24 lines."""
+"""Most rows of a chart on a screen of 24 lines."""
 _TALL = 42
 """Height beyond which charts grow with the screen."""
 _GROWTH = 0.75
@@ -309,7 +309,7 @@ class Plan:
     axes: bool
     """Whether each chart has an axis of its own, and not only the last one."""
     times: bool
-    """Whether times have a line of their own; else they stand in the axis."""
+    """Whether times have a line of their own; else they are in the axis."""
     blank: int
     """Blank lines before the panels."""
     headings: int

@@ -1,5 +1,5 @@
-"""Which columns the overview has and how wide they are. Only what the source can measure and the
-width decide, so that nothing moves when values change.
+"""The columns of the overview, and its lines: rows and packages, folded or not. Only the abilities
+of the source and the size decide, so that nothing moves when values change.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from perftop.tui.shared.sheet import LEAD
 BEFORE = 2
 """Cells before the columns: the mark of the selected row, and the sign of an episode."""
 ROOMY = 140
-"""Width from which numbers stand further apart."""
+"""Width from which numbers are further apart."""
 MOST_THREADS = 4
-"""Maximum CPUs of a core whose numbers stand side by side; else only the busiest CPU has some."""
+"""Maximum CPUs of a core whose numbers are side by side; else only the busiest CPU has some."""
 MUST = 3
-"""Columns up to this rank are there at 80 columns, where they stand close together."""
+"""Columns up to this rank are shown at 80 columns, where they are close together."""
 SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Parts of the bar of issue slots; the back end has the rest."""
 SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
-"""The order of rows that a column stands for, where it is not its own key."""
+"""The order of rows by a column, where it is not the column's own key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a session can measure; a column without any source is left out."""
+    """The abilities of a session; a column without any source is left out."""
 
     metrics: frozenset[str]
     ceiling: bool
@@ -47,7 +47,7 @@ class Known:
     cpus_width: int
     clock: ClockUnit = GHZ
     slots: bool = False
-    """Where issue slots go is counted."""
+    """The uses of issue slots are counted."""
 
 
 def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
@@ -72,7 +72,7 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a column shows."""
+    """The values of a column."""
 
     thread: int
     """Index of the CPU within its core; LEAD: the busiest one."""

@@ -15,7 +15,7 @@ from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
-from perftop.tui.overview.charts import Charts, Wishes
+from perftop.tui.overview.charts import ChartOptions, Charts
 from perftop.tui.overview.layout import FOLDS, Arrangement, Fold, arrangement
 from perftop.tui.overview.recent import Recent, rule
 from perftop.tui.overview.rows import Picture, heading, marked, rows
@@ -37,7 +37,7 @@ class CoreGrid(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
     _reader: Reader | None = None
-    """None: the picture is made anew with the next numbers."""
+    """None: the next numbers make a new picture."""
     _picture: Picture
     _troubles: Troubles
     _fold: Fold = "needed"
@@ -82,7 +82,7 @@ class CoreGrid(Paneled, Cursor):
         self._tell()
 
     def _tell(self) -> None:
-        """Make the fixed lines anew."""
+        """Make the fixed lines again."""
         picture, plan, width = self._picture, self._plan, self.width
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
@@ -140,7 +140,7 @@ class CoreGrid(Paneled, Cursor):
     # --- the cursor
 
     def cpu(self, y: int) -> int | None:
-        """First CPU of the line's core; a folded package stands for the selected core if that is
+        """First CPU of the line's core; a folded package means the selected core if that is
         in it, else for its first one. None for headings."""
         line, places = self._plan.lines[y], self.places.places
         if line.kind == "row":
@@ -264,14 +264,14 @@ class Overview(CoreGrid):
         self._fits = not self.bare and self._charts.fit(self._room.height, self._room.width)
 
     def _draw(self) -> bool:
-        """Makes the lines anew; returns whether there is another number of them."""
+        """Makes all lines; returns whether their number changed."""
         session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
-        self._reader = None  # the rows are made anew if they come back
+        self._reader = None  # if rows are shown again, they are new ones
         clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
-        wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)
-        charts.read(session, interval, order, wishes)
+        options = ChartOptions(self.look, self.choice.window_s, clock, self.choice.cpu)
+        charts.read(session, interval, order, options)
         before = self.count, len(self.feet)
         self.count, self.heads = len(charts.lines), []
         room = self._room.height - self.count
@@ -320,7 +320,7 @@ class Overview(CoreGrid):
         self._kind().action_end(self, to)
 
     def _kind(self) -> type[Cursor]:
-        """Who moves the cursor: with charts it only goes from line to line."""
+        """The class that moves the cursor: with charts it moves from line to line."""
         return Cursor if self._fits else CoreGrid
 
     def action_fold(self) -> None:

@@ -30,7 +30,7 @@ from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight, of_package
 from perftop.tui.shared.trouble import Trouble, Troubles, number
 
 Found = Mapping[int, Trouble]
-"""What runs on some rows, by their places among the lines."""
+"""Episodes that run on some rows, by their places among the lines."""
 _BLANK: Run = (" ", "text")
 
 
@@ -48,9 +48,9 @@ class Picture:
     clock: ClockUnit = GHZ
     _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
-    """The tasks by row, as far as they were asked for; they are told anew once a second."""
+    """The tasks by row, as far as they were needed; they change once a second."""
     _of: Tasks | None = None
-    """What these names are from."""
+    """The task records that these names are from."""
 
     def tasks(self, rows: Sequence[int]) -> list[list[str]]:
         """Names and pids of the tasks on the CPUs of these rows."""
@@ -198,7 +198,7 @@ def _number(p: Picture, s: Sight, slot: Column, found: Found, lines: list[list[R
         if rows and (rows[0], key) in trouble.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in trouble.shared:
-            styles[at] = "text"  # the line of the package says it for all
+            styles[at] = "text"  # the line of the package shows it for all
     unknown: Run = f"{MISSING:>{width}}", "faint"
     for runs, value, style in zip(lines, values, styles, strict=True):
         runs.append(unknown if isnan(value) else (spec % (value * scale), style))
@@ -223,7 +223,7 @@ def _except(
 
 
 def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
-    """Index of the CPU whose number stands for its core: one that loses, else the usual one."""
+    """Index of the CPU whose number its core shows: one that loses, else the usual one."""
     threads = [*s.which(key)]
     for at, trouble in found.items():
         rows = p.places.places[s.rows[at]].rows
@@ -282,12 +282,12 @@ def _who(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Ru
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        runs.extend((gap, (_told(tuple(at_work), room), "dim" if idle else "text")))
+        runs.extend((gap, (_names(tuple(at_work), room), "dim" if idle else "text")))
 
 
 @lru_cache(maxsize=4096)
-def _told(names: tuple[str, ...], room: int) -> str:
-    """Each name once. Kept, as the names are told anew once a second."""
+def _names(names: tuple[str, ...], room: int) -> str:
+    """Each name once. Cached, as the names change once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
@@ -299,7 +299,7 @@ def _losing(p: Picture, trouble: Trouble, tasks: dict[int, str], room: int) -> l
 
 
 def _taken(loser: str, taker: str, room: int) -> list[Run]:
-    """Who loses and who takes, without their numbers where those do not fit."""
+    """The losing and the taking task, without their pids where those do not fit."""
     sign = f" {theme.TAKEN_BY} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
@@ -331,7 +331,7 @@ _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
     "slots": _slots, "work": _past, "past ipc": _past, "who": _who,
 }  # fmt: skip
-"""What draws the cells of a column, by its key: it appends them to the lines. `_number` draws all
+"""Functions that append the cells of a column to the lines, by its key. `_number` draws all
 other columns."""
 
 
@@ -359,25 +359,25 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     every, wide = picture.troubles.on(package)
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-    told = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
+    filling = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
     util, hz = _over(picture, package)
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
-        told.place(busy, start(picture, "bar"))
-    told.place(_clock(picture, package, hz, wide))
+        filling.place(busy, start(picture, "bar"))
+    filling.place(_clock(picture, package, hz, wide))
     cpu = picture.places.places[line.row].cpus[0]
-    losses = _losses(picture, package, wide, told.room - GAP - 1)
+    losses = _losses(picture, package, wide, filling.room - GAP - 1)
     left = width(losses) + 2 * GAP
     power = _power(picture, cpu)
-    if width(power) + left <= told.room or not losses:
-        told.place(power, start(picture, "work"))
+    if width(power) + left <= filling.room or not losses:
+        filling.place(power, start(picture, "work"))
     memory = _memory(picture, cpu)
-    if width(memory) + left <= told.room:
-        told.place(memory)
-    told.place(losses)
-    room = max(0, told.room - 2)
+    if width(memory) + left <= filling.room:
+        filling.place(memory)
+    filling.place(losses)
+    room = max(0, filling.room - 2)
     bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
-    return [*told.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
+    return [*filling.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
 
 
 class _Filling:
@@ -389,7 +389,7 @@ class _Filling:
         """Cells that are left."""
 
     def place(self, piece: list[Run], column: int = 0) -> None:
-        """Append a piece if it fits with a cell behind it, at this column if that is further
+        """Append a piece if it fits with a cell after it, at this column if that is further
         right."""
         wide, most = width(piece), self.room - 1
         gap = min(GAP, max(1, most - wide))
@@ -448,7 +448,7 @@ def _memory(picture: Picture, cpu: int) -> list[Run]:
 
 
 def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
-    """What the whole package lost; else how many of its cores lose something."""
+    """The loss of the whole package; else how many of its cores lose something."""
     worst = next(iter(wide), None)
     if worst is not None:
         return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]

@@ -68,8 +68,8 @@ class StripCache:
         return made
 
     def cropped(self, key: Hashable, line: Line, size: int, crop: Region) -> Strip:
-        """The same, cut for Textual. Strips include the background and need no border or filter,
-        which would be most of the cost of a line."""
+        """The strip of a line, cut for Textual. It includes the background and needs no border or
+        filter, which would be most of the cost of a line."""
         return self.strip(key, line, size).crop_extend(crop.x, crop.right, None)
 
     def paint(self, lines: Sequence[tuple[Hashable, Line]], size: int, wide: int) -> None:
@@ -143,7 +143,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @dataclass(eq=False)
     class Told(Message):
-        """An episode that is told below the lines was clicked."""
+        """An episode below the lines was clicked."""
 
         episode: Episode
 
@@ -167,9 +167,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.places: Places
         self.session: Session
         self.interval: Interval
-        """What was last given to `settle`; there is none before the first numbers."""
+        """Last given to `settle`; there are none before the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
-        """What `places` were made from; None before the first numbers."""
+        """The origin of `places`; None before the first numbers."""
         if choice.ascii:  # a scrollbar is drawn with blocks
             self.styles.scrollbar_size_vertical = 0
 
@@ -186,7 +186,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @abstractmethod
     def build(self) -> None:
-        """Makes all lines anew. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
+        """Makes all lines. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
         where there are numbers to show and room for them."""
 
     def chosen(self) -> None:
@@ -194,8 +194,8 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.paint()
 
     def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """What stands at column `x` of the line `y` from the last one of `feet`, which is 1: an
-        episode, or something on the CPU of this number."""
+        """The episode, or the number of the CPU, at column `x` of a line of `feet`. `y`: 1 for the
+        last of these lines, 2 for that above it."""
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -214,13 +214,13 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     # --- for the view to use
 
     def lay_out(self) -> None:
-        """Makes all lines anew for another width, order or machine."""
+        """Makes all lines for another width, order or machine."""
         if self._of is not None and self.size.width:
             self._theme = self.app.current_theme.name
             self.build()
 
     def settle(self, session: Session, interval: Interval) -> bool:
-        """Takes up this interval. Makes `places` anew if the machine or the filter has changed;
+        """Takes over this interval. Makes `places` again if the machine or the filter has changed;
         returns whether it did."""
         self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
@@ -235,7 +235,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @property
     def look(self) -> Look:
-        """What areas are made of on this terminal."""
+        """The cells of areas on this terminal."""
         from perftop.draw.charts import look  # numpy is imported after the first picture
 
         name = self.app.current_theme.name
@@ -298,7 +298,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         return found if scrolls and found < self.count else None
 
     def pick(self, event: events.Click) -> bool:
-        """Whether this is a click on a line of `feet`: it tells of the episode there, or selects
+        """Whether this is a click on a line of `feet`: it opens the episode there, or selects
         the CPU's core, and goes there if it is the second at once."""
         if event.y < max(len(self.heads), self._area.height - len(self.feet)):
             return False

@@ -179,8 +179,8 @@ class ReadyStrip(Strip):
         return self._ready
 
     def difference(self, shown: Strip, x: int, y: int, console: Console) -> str | None:
-        """What to write where `shown` is the line at this cell of the terminal. Runs that are equal
-        at both ends of the lines stay. None: the lines cannot be compared."""
+        """The text to write where the terminal has the line `shown` at this cell. Runs at both ends
+        that are equal stay. None: the lines cannot be compared."""
         if not isinstance(shown, ReadyStrip) or shown.ink is not self.ink:
             return None
         if shown.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001

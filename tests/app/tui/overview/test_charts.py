@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
 from perftop.tui.overview.chart_time import Past, Span, in_cells, rule, step, ticks, times
-from perftop.tui.overview.charts import NARROWEST, Charts, Plan, Wishes, plan
+from perftop.tui.overview.charts import NARROWEST, ChartOptions, Charts, Plan, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
 
@@ -41,7 +41,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
     if not made.fit(height, width):
         return None
     order = [*range(len(places.places))]
-    wish = Wishes("colour", 60.0, cpu=0)
+    wish = ChartOptions("colour", 60.0, cpu=0)
     made.read(session, interval, order, wish)
     return made
 
@@ -57,7 +57,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     places = Places(session)
     made = Charts(session, places)
     assert made.fit(41, 160)
-    wish = Wishes("colour", 60.0, cpu=0)
+    wish = ChartOptions("colour", 60.0, cpu=0)
     made.read(session, interval, [0, 1], wish)
     calibration.strange, calibration.chosen = 1e9, None
     assert calibration.state == "refused"
