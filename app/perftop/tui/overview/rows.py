@@ -16,6 +16,7 @@ from perftop.draw import bars, strips, theme
 from perftop.draw.columns import Column
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, width
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.metrics import INDEX, METRICS
 from perftop.model.smt import BOUNDS, SINGLE
@@ -341,14 +342,6 @@ GAP = 3
 """Cells between two numbers, where there is room."""
 LEAST = 16
 """Minimum room for a bar, in cells; a narrower one cannot be read."""
-_LOSE = {
-    "sibling": "to a sibling", "hypervisor": "to the hypervisor", "steal": "to the hypervisor",
-    "package": "clock to their package", "scheduler": "time in the queue",
-    "memory": "to a pressed memory",
-    "turbo-drop": "clock", "license": "clock", "throttle": "time to heat",
-    "involuntary-halt": "time in halts", "smi": "time to firmware",
-}  # fmt: skip
-"""What cores lose, by kind of episode or cause of a neighbour."""
 
 
 def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) -> list[Run]:
@@ -461,7 +454,7 @@ def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room
     what = ("core" if picture.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
     loses = "loses" if count == 1 else "lose"
     text = f"{count} of {len(rows)} {what} {loses}"
-    long = f"{text} {_LOSE.get(name, '')}".rstrip()
+    long = f"{text} {(KINDS | NEIGHBOURS).get(name, OTHER).loss}".rstrip()
     return [(long if room >= len(long) else text, "text")]
 
 
