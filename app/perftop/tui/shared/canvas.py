@@ -346,10 +346,12 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     def render_lines(self, crop: Region) -> list[Strip]:
         self._area = self.size
         lines = self._visible_lines()
+        lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
         return [self._made.cropped(*lines[y], self._area.width, crop) for y in crop.line_range]
 
     def render_line(self, y: int) -> Strip:
-        return self._made.strip(*self._visible_lines()[y], self._area.width)
+        (strip,) = self.render_lines(Region(0, y, self._area.width, 1))
+        return strip
 
     def on_resize(self) -> None:
         self.lay_out()

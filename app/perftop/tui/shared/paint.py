@@ -1,8 +1,8 @@
 """The painter: how a line reaches the terminal, and what is saved on the way.
 
-Textual alone would, at each refresh, send messages for each widget, wait for a timer, make segments
+At each refresh, Textual alone would send messages for each widget, wait for a timer, make segments
 of each strip, cut and filter them, and turn each into an escape sequence of its own: most of the
-cost of a screen on which most lines change several times a second. Three things avoid that:
+cost where most lines change several times a second. Three things avoid that:
 
 1. A line is one text. `Ink` writes runs with as few escape sequences as their styles need, and a
    `ReadyStrip` keeps that text. If something covers the strip, or only a part of it is painted, it
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -59,15 +59,9 @@ class _Styles(dict[str, Style]):
         return made
 
 
-class _Switch(NamedTuple):
-    ground: object
-    """All of the style but its letter colour."""
-    whole: str
-    """The sequence that switches to the style."""
-    colour: str
-    """The one that switches to its letter colour only."""
-    own_ground: bool
-    """Whether the background is not that of the line."""
+_Switch = tuple[object, str, str, bool]
+"""All of a style but its letter colour, the sequence that switches to the whole style, the one that
+switches to the letter colour alone, and whether the style has a background of its own."""
 
 
 class Ink:
@@ -102,7 +96,7 @@ class Ink:
         whole = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         colour = _codes(Style(color=style.color), self.system)
         ground = style.bgcolor, style.bold, style.dim, style.reverse
-        made = self._switches[key] = _Switch(ground, whole, colour, grounded(key))
+        made = self._switches[key] = ground, whole, colour, grounded(key)
         return made
 
 
@@ -178,7 +172,7 @@ class ReadyStrip(Strip):
             self._ready = self.ink.write(self.runs, self.cell_length - self.wide)
         return self._ready
 
-    def difference(self, shown: Strip, x: int, y: int, console: Console) -> str | None:
+    def difference(self, shown: Strip | None, x: int, y: int, console: Console) -> str | None:
         """The text to write where the terminal has the line `shown` at this cell. Runs at both ends
         that are equal stay. None: the lines cannot be compared."""
         if not isinstance(shown, ReadyStrip) or shown.ink is not self.ink:
@@ -200,11 +194,9 @@ class ReadyStrip(Strip):
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
-        if start == 0 and self.wide <= end:  # only blanks are cut off
-            return (
-                self if end == self.cell_length else ReadyStrip(self.runs, self.wide, self.ink, end)
-            )
-        return super().crop(start, end)
+        if start or end == self.cell_length or end < self.wide:
+            return super().crop(start, end)
+        return ReadyStrip(self.runs, self.wide, self.ink, end)  # only blanks are cut off
 
 
 # --- writing past Textual's queue of updates
@@ -229,15 +221,16 @@ class LineUpdate(CompositorUpdate):
         self._lines, self._shown = lines, shown
 
     def render_segments(self, console: Console) -> str:
-        return "".join([self._written(at, *line, console) for at, line in self._lines.items()])
-
-    def _written(self, at: Place, strip: Strip, wide: int, console: Console) -> str:
-        shown = self._shown.get(at)
-        if isinstance(strip, ReadyStrip) and shown is not None and strip.wide <= wide == shown[1]:
-            changed = strip.difference(shown[0], *at, console)
-            if changed is not None:
-                return changed
-        return f"{_go_to(*at)}{strip.crop(0, wide).render(console)}"
+        parts: list[str] = []
+        for at, (strip, wide) in self._lines.items():
+            held, visible = self._shown.get(at, (None, 0))
+            text = None
+            if isinstance(strip, ReadyStrip) and strip.wide <= wide == visible:
+                text = strip.difference(held, *at, console)
+            if text is None:
+                text = f"{_go_to(*at)}{strip.crop(0, wide).render(console)}"
+            parts.append(text)
+        return "".join(parts)
 
 
 def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
@@ -246,8 +239,6 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
     screen = widget.screen
     if isinstance(screen, DirectScreen) and screen.collected is not None:
         screen.collected.append((widget, lines, wide))
-    elif len(lines) >= widget.size.height:
-        widget.refresh()
     elif lines:
         widget.refresh(*(Region(0, y, wide, 1) for y in lines))
 
