@@ -12,10 +12,10 @@ from rich.cells import cell_len
 
 from perftop.base.format import MISSING, prefixed
 from perftop.base.text import printable
-from perftop.draw import theme
+from perftop.draw import columns, theme
 
-Run = tuple[str, str]
-"""Text whose every character is one cell wide, and the key of its style."""
+Run = columns.Run
+fit = columns.fit
 Line = tuple[list[Run], theme.Mood]
 """A line of the screen; its mood chooses the background."""
 BLANK: Line = ([], "calm")
@@ -96,13 +96,6 @@ def foreign(value: object) -> str:
     if raw.isascii() and raw.isprintable():
         return raw
     return "".join(c if cell_len(c) == 1 else "?" for c in printable(raw))
-
-
-def fit(value: str, size: int) -> str:
-    """Text padded or cut to exactly `size` cells; an ellipsis marks a cut."""
-    if len(value) > size:
-        return value[: size - 1] + theme.CUT if size > 1 else value[:size]
-    return value.ljust(size)
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
