@@ -14,7 +14,7 @@ from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
 from perftop.draw.columns import Column
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, width
+from perftop.draw.strips import QUIET, Run, fit, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -188,39 +188,27 @@ def _slots(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]
             runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(p: Picture, s: Sight, slot: Column, found: Found, lines: list[list[Run]]) -> None:
-    key, width, scale, spec = slot.key, slot.width, slot.scale, f"%{slot.width}.{slot.digits}f"
-    thread = slot.shows.thread
+def _number(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+    key, number, thread = column.key, column.shows.number, column.shows.thread
     threads = _which(p, s, key, found) if thread == LEAD else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
-    styles = _styles(slot, s.idle, values)
+    styles = _styles(column, s.idle, values)
+    places = [p.places.places[row].rows for row in s.rows]
     for at, trouble in found.items():
-        rows = p.places.places[s.rows[at]].rows[threads[at] :]  # some cores have fewer threads
+        rows = places[at][threads[at] :]  # some cores have fewer threads
         if rows and (rows[0], key) in trouble.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in trouble.shared:
             styles[at] = "text"  # the line of the package shows it for all
-    unknown: Run = f"{MISSING:>{width}}", "faint"
-    for runs, value, style in zip(lines, values, styles, strict=True):
-        runs.append(unknown if isnan(value) else (spec % (value * scale), style))
-    _except(p, s, slot, threads, lines)
-
-
-def _except(
-    p: Picture, s: Sight, slot: Column, threads: Sequence[int], lines: list[list[Run]]
-) -> None:
-    """Marks the last numbers of lines that are doubted, and replaces those that are not shown."""
-    width, number, rest = slot.width, slot.shows.number, at_rest(slot.width)
-    for at, doubts in enumerate(s.doubted(slot.key) or ()):
-        if doubts[threads[at]]:
-            lines[at][-1] = doubted(lines[at][-1])
-    for at in s.resters if number is not None and number.of_running else ():
-        if s.resting[at][threads[at]]:
-            lines[at][-1] = rest
-    for at in s.partial:
-        if not s.online[at][threads[at]]:
-            there = threads[at] < len(p.places.places[s.rows[at]].rows)
-            lines[at][-1] = (f"{'off':>{width}}", "dim") if there else (" " * width, "text")
+    doubts, running = s.doubted(key), number is not None and number.of_running
+    for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
+        text, style = column.cell(
+            values[at], styles[at], online=s.online[at][thread],
+            resting=running and s.resting[at][thread],
+            doubted=doubts is not None and doubts[at][thread],
+        )  # fmt: skip
+        there = thread < len(places[at])
+        runs.append((column.place(text), style) if there else (" " * column.width, "text"))
 
 
 def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:

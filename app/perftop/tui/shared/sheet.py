@@ -114,10 +114,6 @@ class Sight:
         self.online: list[list[bool]] = self._online.tolist()
         self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
         """By CPU, whether its numbers per running time are not shown."""
-        self.resters = [at for at, cpus in enumerate(self.resting) if True in cpus]
-        """Places in `rows` of those of which some CPU rests."""
-        self.partial = [at for at, cpus in enumerate(self.online) if False in cpus]
-        """Places in `rows` of those with a CPU that is offline or not there."""
         self.lead: list[int] = busiest(util, self._values("busy_hz")).tolist()
         """Index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
