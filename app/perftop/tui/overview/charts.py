@@ -18,8 +18,8 @@ from perftop.draw.strips import Run, merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import chart_numbers, chart_time
-from perftop.tui.overview.chart_cells import Drawing, Drawn
+from perftop.tui.overview import chart_cells, chart_numbers
+from perftop.tui.overview.chart_cells import ChartDrawer, ColumnHistory, Span, UnitCharts
 from perftop.tui.overview.chart_numbers import (
     AXIS,
     BLOCK,
@@ -31,7 +31,6 @@ from perftop.tui.overview.chart_numbers import (
     lost,
     units,
 )
-from perftop.tui.overview.chart_time import Past, Span
 from perftop.tui.shared.places import Places, package_name
 
 _GAP = 4
@@ -62,7 +61,7 @@ class Charts:
         self._session, self._places = session, places
         self.counted = bool(session.evaluator.chosen["busy_hz"])
         self._page: _Page | None = None
-        self._drawing: Drawing | None = None
+        self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
         self._units: list[Unit] = []
         self.lines: list[list[Run]] = []
@@ -93,14 +92,14 @@ class Charts:
         """Makes the lines of this interval; `order`: the places from the top."""
         page = self._page
         assert page is not None
-        if self._drawing is None or order != self._order:
+        if self._drawer is None or order != self._order:
             self._order = order
             self._units = units(session, self._places, order, counted=self.counted)
-            self._drawing = Drawing(session, self._units, counted=self.counted)
-        past = self._drawing.past
+            self._drawer = ChartDrawer(session, self._units, counted=self.counted)
+        past = self._drawer.past
         past.read(interval, page.columns, options.window_s)
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
-        drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, options.look)
+        drawn = self._drawer.draw(episodes, page.plan.rows, page.rate_rows, options.look)
         moment = Moment(session, interval, self._units, options.clock)
         numbers = [
             moment.numbers(unit, chosen=options.cpu in self._places.places[unit.at].cpus)
@@ -136,20 +135,20 @@ class _Picture:
     """The lines of one moment."""
 
     def __init__(
-        self, page: _Page, past: Past, episodes: list[Episode], session: Session,
+        self, page: _Page, past: ColumnHistory, episodes: list[Episode], session: Session,
         options: ChartOptions, moment: Moment, units: list[Unit],
     ) -> None:  # fmt: skip
         self.page, self.episodes, self.session, self.options = page, episodes, session, options
         self.moment, self.units = moment, units
         self.span = past.span
         self.dots = past.dots if page.counted else past.span
-        step = chart_time.step(self.dots, _TICKS[page.counted])
-        ticks = chart_time.ticks(self.span, step, session.unix)
-        self.marks = {it.per: chart_time.in_cells(it, ticks) for it in (self.span, self.dots)}
+        step = chart_cells.step(self.dots, _TICKS[page.counted])
+        ticks = chart_cells.ticks(self.span, step, session.unix)
+        self.marks = {it.per: chart_cells.in_cells(it, ticks) for it in (self.span, self.dots)}
         """Round times of the axes, which lie beside and below each other."""
 
     def made(
-        self, drawn: list[Drawn], numbers: list[UnitValues]
+        self, drawn: list[UnitCharts], numbers: list[UnitValues]
     ) -> tuple[list[list[Run]], list[int | None]]:
         """The lines, and the place that each belongs to."""
         plan = self.page.plan
@@ -177,7 +176,7 @@ class _Picture:
         changes = sum(a != b for a, b in pairwise(packages))
         return changes < len(set(packages))
 
-    def _titled(self, values: UnitValues, one: Drawn) -> list[list[Run]]:
+    def _titled(self, values: UnitValues, one: UnitCharts) -> list[list[Run]]:
         colour, page = self.options.look == "colour", self.page
         bar: Run = (chart_numbers.BAR, "key") if values.chosen else (" ", "text")
         return [
@@ -185,7 +184,7 @@ class _Picture:
             *([bar, mark, *area] for mark, area in zip(page.scale, one.area, strict=True)),
         ]
 
-    def _beside(self, values: UnitValues, one: Drawn) -> list[list[Run]]:
+    def _beside(self, values: UnitValues, one: UnitCharts) -> list[list[Run]]:
         page = self.page
         rows = page.plan.rows
         left = chart_numbers.block(values, rows)
@@ -269,9 +268,9 @@ class _Picture:
                 runs.append((" " * gap, "text"))
             marks = self.marks[span.per]
             if episodes is None:
-                runs += chart_time.times(span, marks)
+                runs += chart_cells.times(span, marks)
             else:
-                runs += chart_time.rule(span, episodes, marks, inside=inside)
+                runs += chart_cells.rule(span, episodes, marks, inside=inside)
         return runs
 
 

@@ -17,8 +17,8 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.overview.chart_cells import ColumnHistory, Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
-from perftop.tui.overview.chart_time import Past, Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.charts import NARROWEST, ChartOptions, Charts, Plan, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
@@ -160,7 +160,7 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
             for _ in session.play([machine.frame(seq) for seq in seqs]):
                 pass
             interval = session.take()
-        past = Past(session, ["util"], [0], {})
+        past = ColumnHistory(session, ["util"], [0], {})
         past.read(interval, 57, 60.0)
         assert past.span.known >= 0.6 * 57, samples
         assert past.span.bin_ns % session.hello.sample_ns == 0
