@@ -19,7 +19,7 @@ from perftop.model.memory import READ, WRITE
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
-from perftop.tui.core_page.numbers import RAMP_LEVELS, Scene, beside
+from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, beside
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
@@ -58,9 +58,9 @@ Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 class Charts:
     """Everything that the charts of one moment are drawn from."""
 
-    scene: Scene
+    moment: CoreMoment
     time: Axis
-    track: Track
+    track: CoreHistory
     scales: Scales
     ascii_: bool
     look: charts.Look = "colour"
@@ -69,28 +69,30 @@ class Charts:
     def panels(self) -> list[list[Run]]:
         """Lines of all panels: label, chart, numbers."""
         lines: list[list[Run]] = []
-        page = self.scene.page
+        page = self.moment.page
         for panel in page.panels:
             if panel.gap:
                 lines.append([])
             labels, drawn = self._drawn(panel)
-            for label, cells, numbers in zip(labels, drawn, beside(self.scene, panel), strict=True):
+            for label, cells, numbers in zip(
+                labels, drawn, beside(self.moment, panel), strict=True
+            ):
                 start = f" {label:>{LABEL - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
         return lines
 
     def foot(self) -> list[list[Run]]:
         """The time axis: a line of events, and one of clock times if there is room for it."""
-        scene, time = self.scene, self.time
-        if not scene.page.axis:
+        moment, time = self.moment, self.time
+        if not moment.page.axis:
             return []
-        first_ns, unix = scene.session.past.first_ns, scene.session.unix
+        first_ns, unix = moment.session.past.first_ns, moment.session.unix
         left: Run = (" " * LABEL, "dim")
         rule = time_axis.history(
-            time, scene.episodes, scene.interval.time_ns, first_ns, unix, self._ceiling_steps(),
-            scene.session.marks, inside=scene.page.axis == 1,
+            time, moment.episodes, moment.interval.time_ns, first_ns, unix, self._ceiling_steps(),
+            moment.session.marks, inside=moment.page.axis == 1,
         )  # fmt: skip
-        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: scene.page.axis]
+        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: moment.page.axis]
 
     def _drawn(self, panel: Panel) -> Drawn:
         if panel.key == "clock":
@@ -106,11 +108,11 @@ class Charts:
     def _clock(self, lines: int) -> Drawn:
         """The clock under its ceiling: red during alarms, and faint where the core slept, which the
         scale then need not include. A climb is seen from 0 on."""
-        track, (unit, per_hz, digits) = self.track, self.scene.unit
+        track, (unit, per_hz, digits) = self.track, self.moment.unit
         busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
         low, high = self.scales.clock = charts.span(seen, CLOCK_STEP_HZ, self.scales.clock)
-        climbs = [episode for episode in self.scene.episodes if episode.kind == "ramp"]
+        climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
         if np.isfinite(ceiling).any():  # its line is the first
@@ -129,14 +131,14 @@ class Charts:
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
-        now_ns = self.scene.interval.time_ns
+        now_ns = self.moment.interval.time_ns
         return self._during(lambda e: number(e) == key and time_axis.mark(e, now_ns)[1] == "alarm")
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
         """Columns in which a wanted episode ran."""
         found = np.zeros(self.time.bins, bool)
-        for episode in filter(wanted, self.scene.episodes):
-            if seen := time_axis.cells(self.time, episode, self.scene.interval.time_ns):
+        for episode in filter(wanted, self.moment.episodes):
+            if seen := time_axis.cells(self.time, episode, self.moment.interval.time_ns):
                 found[seen[0].start : seen[0].stop] = True
         return found
 
@@ -146,7 +148,7 @@ class Charts:
 
     def _ceiling_steps(self) -> list[int]:
         """Columns in which the ceiling moved, which is no episode; empty without a clock panel."""
-        if all(panel.key != "clock" for panel in self.scene.page.panels):
+        if all(panel.key != "clock" for panel in self.moment.page.panels):
             return []
         moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
         moved[1:] &= ~moved[:-1]  # a step inside a column shows in two
@@ -154,8 +156,8 @@ class Charts:
 
     def _smt(self, lines: int) -> Sequence[list[Run]]:
         """The core's cell made tall: the first thread above the middle, the second below."""
-        states, place = self.track.states(), self.scene.place
-        if self.scene.interval.split.method[place.at] == "bounds":
+        states, place = self.track.states(), self.moment.place
+        if self.moment.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
             states[unknown] = self.track.lowest()[unknown]
         if len(place.cpus) > 2:  # only known: whether any of them runs
@@ -173,7 +175,7 @@ class Charts:
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
-        key, tall, evaluator = panel.key, panel.tall, self.scene.session.evaluator
+        key, tall, evaluator = panel.key, panel.tall, self.moment.session.evaluator
         metric = evaluator.metrics[key]
         values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
@@ -211,15 +213,15 @@ class Charts:
 
     def _pressed(self) -> Bools:
         """Columns in which others have pressed the memory of this core, and still do."""
-        now_ns = self.scene.interval.time_ns
+        now_ns = self.moment.interval.time_ns
         return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _one(self, key: str) -> Floats:
         """The core's value of a number: that of the CPU which loses some now, as in the overview,
         else the busiest CPU's or the worst."""
-        scene, now_ns = self.scene, self.scene.interval.time_ns
-        running = [episode for episode in scene.episodes if going(episode, now_ns)]
-        at = loser(scene.place.cpus, running, key)
+        moment, now_ns = self.moment, self.moment.interval.time_ns
+        running = [episode for episode in moment.episodes if going(episode, now_ns)]
+        at = loser(moment.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
     def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
@@ -268,7 +270,7 @@ def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
 L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
 
 
-class Track:
+class CoreHistory:
     """History of one core. Only what is drawn is read, and of that only new bins, since complete
     bins do not change."""
 

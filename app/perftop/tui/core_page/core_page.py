@@ -16,7 +16,7 @@ from perftop.model.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import L3_TRAFFIC, Charts, Scales, Track, shared_rows
+from perftop.tui.core_page.charts import L3_TRAFFIC, Charts, CoreHistory, Scales, shared_rows
 from perftop.tui.core_page.layout import L3, TRAFFIC, Known, Page, page
 from perftop.tui.core_page.numbers import above, notes
 from perftop.tui.shared import time_axis
@@ -34,7 +34,7 @@ class CorePage(Canvas):
     """The core that lines are laid out for; None if there is none to show."""
     _seen_who = False
     _keys: Mapping[str, str]
-    _track: Track | None = None
+    _track: CoreHistory | None = None
     _scales: Scales | None = None
     _lines: Sequence[list[Run]] = ()
 
@@ -78,11 +78,11 @@ class CorePage(Canvas):
         session, interval = self.session, self.interval
         columns, first_ns = page_.columns, session.past.first_ns
         time = time_axis.fitted(interval.time_ns, choice.window_s, columns, first_ns)
-        scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
-        self._track = self._track or Track(session, place)
+        moment = numbers.moment(session, interval, place, page_, choice.units, time.start_ns)
+        self._track = self._track or CoreHistory(session, place)
         self._scales = self._scales or Scales()
         self._track.look(time)
-        drawn = Charts(scene, time, self._track, self._scales, choice.ascii, self.look)
+        drawn = Charts(moment, time, self._track, self._scales, choice.ascii, self.look)
         self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
@@ -107,12 +107,12 @@ class CorePage(Canvas):
 
 
 def lines(charts: Charts, window: str, keys: Mapping[str, str], width: int) -> list[list[Run]]:
-    scene = charts.scene
+    moment = charts.moment
     return [
-        *above(scene, window, keys, width),
+        *above(moment, window, keys, width),
         *charts.panels(),
         *charts.foot(),
-        *notes(scene, width, scene.page.notes),
+        *notes(moment, width, moment.page.notes),
     ]
 
 

@@ -50,7 +50,7 @@ _BESIDE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CoreMoment:
     """One core at one moment."""
 
     session: Session
@@ -79,9 +79,9 @@ class Scene:
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
 
 
-def scene(
+def moment(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
-) -> Scene:
+) -> CoreMoment:
     """The scene, with episodes begun by then and not ended by `since_ns` (raw)."""
     unit = clock_of(session, units, known=True)
     episodes = [
@@ -91,7 +91,7 @@ def scene(
     ]
     util, _ = _now(interval, place, "util")
     awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE
-    return Scene(session, interval, place, page, unit, episodes, awake)
+    return CoreMoment(session, interval, place, page, unit, episodes, awake)
 
 
 def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
@@ -107,45 +107,45 @@ def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float
 # --- numbers beside the charts
 
 
-def beside(scene: Scene, panel: Panel) -> list[list[Run]]:
+def beside(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     """Numbers for each line of the panel."""
-    if not scene.page.values:
+    if not moment.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
-        found = _states(scene)
+        found = _states(moment)
     else:
         keys = _BESIDE.get(panel.key, (panel.key,))
-        found = [line for key in keys if (line := _number(scene, key))]
-    blank: list[Run] = [(" " * scene.size, "text")]
+        found = [line for key in keys if (line := _number(moment, key))]
+    blank: list[Run] = [(" " * moment.size, "text")]
     return (found + [blank] * panel.lines)[: panel.lines]
 
 
-def _number(scene: Scene, key: str) -> list[Run] | None:
+def _number(moment: CoreMoment, key: str) -> list[Run] | None:
     """Line of a metric; None if this source does not have it at all."""
     if key in _OTHERS:
-        return _OTHERS[key](scene)
+        return _OTHERS[key](moment)
     if key in _SHARED:
-        return _shared(scene, key)
-    origin = scene.session.evaluator.origin(key)
+        return _shared(moment, key)
+    origin = moment.session.evaluator.origin(key)
     if origin is None:
         return None
-    metric = scene.session.evaluator.metrics[key]
-    scale, digits = metric.scale(scene.unit, brief=True)
+    metric = moment.session.evaluator.metrics[key]
+    scale, digits = metric.scale(moment.unit, brief=True)
     cells = []
-    for rows, value in _values(scene, *_now(scene.interval, scene.place, key)):
-        if metric.of_running and scene.interval.resting[list(rows)].all():
+    for rows, value in _values(moment, *_now(moment.interval, moment.place, key)):
+        if metric.of_running and moment.interval.resting[list(rows)].all():
             cells.append([at_rest(VALUE - 1), (" ", "text")])
             continue
-        style = "alarm" if scene.lost(key, rows) else _style(scene, key, value)
+        style = "alarm" if moment.lost(key, rows) else _style(moment, key, value)
         text = prefixed(value) if metric.rate else f"{value * scale:.{digits}f}"
-        cells.append(_cell(scene, key, rows, value, text, style))
-        if key == "busy_hz" and scene.awake and value < scene.ceiling_hz * (1 - DROP):
+        cells.append(_cell(moment, key, rows, value, text, style))
+        if key == "busy_hz" and moment.awake and value < moment.ceiling_hz * (1 - DROP):
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
-    name = _name(label, _counted(scene, key, scene.place.rows))
+    name = _name(label, _counted(moment, key, moment.place.rows))
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
-    return _line(scene, name, cells, origin)
+    return _line(moment, name, cells, origin)
 
 
 def _name(label: str, counted: float) -> list[Run]:
@@ -157,94 +157,94 @@ def _name(label: str, counted: float) -> list[Run]:
     return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
 
 
-def _counted(scene: Scene, key: str, rows: Sequence[int]) -> float:
+def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
     """The least share of the time for which one of these CPUs counted an event; 1 for others."""
-    shares = scene.interval.shares.get(key.removesuffix(PER_KI))
+    shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
 
 def _values(
-    scene: Scene, each: Sequence[float], core: float
+    moment: CoreMoment, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
     """Positions of CPUs with their value: each CPU, or all together if there is no room."""
-    if scene.page.values == len(each):
-        return [((row,), value) for row, value in zip(scene.place.rows, each, strict=True)]
-    return [(scene.place.rows, core)]
+    if moment.page.values == len(each):
+        return [((row,), value) for row, value in zip(moment.place.rows, each, strict=True)]
+    return [(moment.place.rows, core)]
 
 
 def _cell(
-    scene: Scene, key: str, rows: Sequence[int], value: float, text: str, style: str
+    moment: CoreMoment, key: str, rows: Sequence[int], value: float, text: str, style: str
 ) -> list[Run]:
     """A number, and a cell after it for the mark of a clock below its ceiling."""
-    online = [row for row in rows if scene.interval.online[row]]
+    online = [row for row in rows if moment.interval.online[row]]
     if not online:
         return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
     text, style = (MISSING, "faint") if isnan(value) else (text, style)
-    turns = not isnan(value) and _counted(scene, key, online) < ALWAYS
+    turns = not isnan(value) and _counted(moment, key, online) < ALWAYS
     if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
         text = re.sub(r"\.\d+", "", text)
     run: Run = f"{text:>{VALUE - 1}}", style
     run = strips.estimated(run) if turns else run
-    against = doubted(key, scene.session, scene.interval)[online].any()
+    against = doubted(key, moment.session, moment.interval)[online].any()
     return [strips.doubted(run) if against else run, (" ", "text")]
 
 
-def _style(scene: Scene, key: str, value: float) -> str:
-    metric = scene.session.evaluator.metrics[key]
+def _style(moment: CoreMoment, key: str, value: float) -> str:
+    metric = moment.session.evaluator.metrics[key]
     if metric.unit == "Hz":
-        return "text" if scene.awake else "dim"
+        return "text" if moment.awake else "dim"
     if metric.unit != "ratio":
         return "text"
     return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
 
 
-def _ceiling(scene: Scene) -> list[Run] | None:
-    origin = scene.session.sieve.turbo.origin
+def _ceiling(moment: CoreMoment) -> list[Run] | None:
+    origin = moment.session.sieve.turbo.origin
     if origin is None:
         return None
-    hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
+    hz, (_, scale, digits) = moment.ceiling_hz, moment.unit
     number = strips.number(hz * scale, digits, VALUE - 1)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
-    return _common(scene, name, number, origin)
+    return _common(moment, name, number, origin)
 
 
-def _smi(scene: Scene) -> list[Run] | None:
+def _smi(moment: CoreMoment) -> list[Run] | None:
     """System-management interrupts in the interval: for each CPU, or the maximum of the CPUs, since
     all see the same ones."""
-    counts = scene.interval.counts.get("smi")
+    counts = moment.interval.counts.get("smi")
     if counts is None:
         return None
-    each = [float(counts[row]) for row in scene.place.rows]
+    each = [float(counts[row]) for row in moment.place.rows]
     most = max((count for count in each if not isnan(count)), default=nan)
     cells = [
-        _cell(scene, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
-        for rows, count in _values(scene, each, most)
+        _cell(moment, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
+        for rows, count in _values(moment, each, most)
     ]
-    origin = scene.session.counters.columns["smi"].counter.origin
-    return _line(scene, [("SMIs", "dim")], cells, origin)
+    origin = moment.session.counters.columns["smi"].counter.origin
+    return _line(moment, [("SMIs", "dim")], cells, origin)
 
 
-def _states(scene: Scene) -> list[list[Run]]:
+def _states(moment: CoreMoment) -> list[list[Run]]:
     """Shares of the four states, or their bounds; with more than two threads, whether any runs."""
-    paired = len(scene.place.cpus) == 2
+    paired = len(moment.place.cpus) == 2
     found = []
     for shape, name in theme.STATES if paired else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
-        found.append(_common(scene, runs, _state(scene, name)))
+        found.append(_common(moment, runs, _state(moment, name)))
     if not paired:
-        active = float(scene.interval.split.active_threads[scene.place.at])
+        active = float(moment.interval.split.active_threads[moment.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(scene, runs, strips.number(active, 2, VALUE - 1)))
-    how = method(scene)
-    if len(how) > scene.size:  # then a note has the rest
+        found.append(_common(moment, runs, strips.number(active, 2, VALUE - 1)))
+    how = method(moment)
+    if len(how) > moment.size:  # then a note has the rest
         how = how.rpartition(" ")[0]
-    return [*found, [(fit(how, scene.size), "dim")]]
+    return [*found, [(fit(how, moment.size), "dim")]]
 
 
-def _state(scene: Scene, name: str) -> Run:
-    split, at, first = scene.interval.split, scene.place.at, scene.place.rows[0]
-    if split.method[at] == "single" and not scene.interval.online[first]:
+def _state(moment: CoreMoment, name: str) -> Run:
+    split, at, first = moment.interval.split, moment.place.at, moment.place.rows[0]
+    if split.method[at] == "single" and not moment.interval.online[first]:
         name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
     column = smt.STATES.index(name)
     share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
@@ -252,33 +252,35 @@ def _state(scene: Scene, name: str) -> Run:
         ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
         return "–".join(dict.fromkeys(ends)), "text"
     run = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
-    return strips.doubted(run) if doubted(name, scene.session, scene.interval)[first] else run
+    return strips.doubted(run) if doubted(name, moment.session, moment.interval)[first] else run
 
 
-def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:
+def _common(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
     """A line with one value for all siblings, centred between their columns."""
     text, key = number
-    indent = " " * (VALUE * (scene.page.values - 1) // 2)
-    return _line(scene, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
+    indent = " " * (VALUE * (moment.page.values - 1) // 2)
+    return _line(moment, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
 
 
-def _line(scene: Scene, name: list[Run], cells: Iterable[list[Run]], origin: str) -> list[Run]:
+def _line(
+    moment: CoreMoment, name: list[Run], cells: Iterable[list[Run]], origin: str
+) -> list[Run]:
     runs: list[Run] = [*name, (" " * (NAME - width(name)), "text")]
     for cell in cells:
         runs += cell
-    room = scene.size - scene.page.origin
+    room = moment.size - moment.page.origin
     runs.append((" " * (room - width(runs)), "text"))
-    if scene.page.origin:
-        runs.append((fit("  " + foreign(origin), scene.page.origin), "faint"))
+    if moment.page.origin:
+        runs.append((fit("  " + foreign(origin), moment.page.origin), "faint"))
     return runs
 
 
-def method(scene: Scene) -> str:
+def method(moment: CoreMoment) -> str:
     """How the SMT states were found, with the calibration factor of the counter's ticks."""
-    name = scene.interval.split.method[scene.place.at]
+    name = moment.interval.split.method[moment.place.at]
     if name is None:
         return MISSING
-    calibration = scene.session.calibrations.get(name.replace("-", "_"))
+    calibration = moment.session.calibrations.get(name.replace("-", "_"))
     if calibration is None:
         return name
     state = "calibrated" if calibration.state == "settled" else calibration.state
@@ -295,16 +297,16 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
 and the counter that they come from."""
 
 
-def _shared(scene: Scene, key: str) -> list[Run] | None:
+def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
     """None for the power of memory where it is not counted."""
     label, scale, digits, keys, counter = _SHARED[key]
-    if key == "dram" and DRAM not in scene.interval.packages:
+    if key == "dram" and DRAM not in moment.interval.packages:
         return None
-    row, session = scene.place.rows[0], scene.session
-    value = sum(float(of_cpus(session, scene.interval, each)[row]) for each in keys)
+    row, session = moment.place.rows[0], moment.session
+    value = sum(float(of_cpus(session, moment.interval, each)[row]) for each in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
     number = strips.number(value * scale, digits, VALUE - 1)
-    return _common(scene, [(label, "dim")], number, origin)
+    return _common(moment, [(label, "dim")], number, origin)
 
 
 _OTHERS = {"ceiling": _ceiling, "smi": _smi}
@@ -313,9 +315,9 @@ _OTHERS = {"ceiling": _ceiling, "smi": _smi}
 # --- text above and below the charts
 
 
-def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
+def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
     """The core's name and place; `keys`: captions of the keys that go back and zoom."""
-    place, online = scene.place, scene.interval.online
+    place, online = moment.place, moment.interval.online
     paired = len(place.cpus) > 1
     core = f"core {'-' if place.core is None else place.core}"
     cpus = ", ".join(
@@ -339,44 +341,44 @@ def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[
     return [(" ", "text"), *shed(dotted, size - 1, 1)]
 
 
-def above(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
+def above(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
     """The first lines of the page: the core, titles of the numbers, and tasks."""
-    left = size - scene.size - 1
-    name = head(scene, window, keys, left)
-    lines = [[*name, (" " * (left - width(name)), "text"), *titles(scene)]]
-    return [*lines, who(scene, size)] if scene.page.who else lines
+    left = size - moment.size - 1
+    name = head(moment, window, keys, left)
+    lines = [[*name, (" " * (left - width(name)), "text"), *titles(moment)]]
+    return [*lines, who(moment, size)] if moment.page.who else lines
 
 
-def titles(scene: Scene) -> list[Run]:
+def titles(moment: CoreMoment) -> list[Run]:
     """Titles above the numbers: the sibling or core that they belong to."""
-    page = scene.page
-    if not page.values or len(scene.place.cpus) == 1:
-        return [(" " * scene.size, "text")]
+    page = moment.page
+    if not page.values or len(moment.place.cpus) == 1:
+        return [(" " * moment.size, "text")]
     names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
     text = " " * NAME + "".join(f"{name:>{VALUE - 1}} " for name in names)
-    return [(text.ljust(scene.size), "dim")]
+    return [(text.ljust(moment.size), "dim")]
 
 
-def who(scene: Scene, size: int) -> list[Run]:
+def who(moment: CoreMoment, size: int) -> list[Run]:
     """The task on each sibling, with as many details as fit."""
-    cpus = scene.place.cpus
+    cpus = moment.place.cpus
     part = (size - 1) // len(cpus)
     runs: list[Run] = [(" ", "text")]
     for i, cpu in enumerate(cpus):
         name = f"lp{i} " if len(cpus) > 1 else ""
-        mine: list[Run] = [(name, "dim"), *_task(scene, cpu)]
+        mine: list[Run] = [(name, "dim"), *_task(moment, cpu)]
         runs += _cut(mine, part - 1)
         runs.append((" ", "text"))
     return runs
 
 
-def _task(scene: Scene, cpu: int) -> list[Run]:
-    found = task(scene.interval.tasks.get(str(cpu)))
+def _task(moment: CoreMoment, cpu: int) -> list[Run]:
+    found = task(moment.interval.tasks.get(str(cpu)))
     if found is None:
         return [("no task seen", "faint")]
     runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
     runs.append((f" {100 * found.share:.0f} %", "dim"))
-    details = scene.session.details.get(str(found.pid), {})
+    details = moment.session.details.get(str(found.pid), {})
     for key in ("user", "command"):
         if isinstance(text := details.get(key), str) and text:
             runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
@@ -396,11 +398,11 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
 # --- notes: what is wrong, what is over, what is unknown
 
 
-def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
+def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
     """Notes, the most important first; the last line counts those left out."""
     if not lines:
         return []
-    found = [*_episodes(scene), *_missing(scene), *_method(scene)]
+    found = [*_episodes(moment), *_missing(moment), *_method(moment)]
     more = f"  and {len(found) - lines} more " if len(found) > lines else ""
     shown = [_cut(line, size) for line in found[: lines - bool(more)]]
     if more:
@@ -408,39 +410,39 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
     return shown + [[] for _ in range(lines - len(shown))]
 
 
-def _method(scene: Scene) -> Iterable[list[Run]]:
+def _method(moment: CoreMoment) -> Iterable[list[Run]]:
     """How the SMT states were found, unless the numbers beside them show it."""
-    how, panels = method(scene), scene.page.panels
+    how, panels = method(moment), moment.page.panels
     if how == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
                (" may be any of them", "dim")]  # fmt: skip
     beside = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
-    if len(scene.place.cpus) > 1 and not (beside and len(how) <= scene.size):
+    if len(moment.place.cpus) > 1 and not (beside and len(how) <= moment.size):
         yield [(f"   SMT states by {how}", "dim")]
 
 
-def _episodes(scene: Scene) -> Iterable[list[Run]]:
+def _episodes(moment: CoreMoment) -> Iterable[list[Run]]:
     """Running episodes, then doubts about this interval, then episodes that are over."""
-    interval, place = scene.interval, scene.place
+    interval, place = moment.interval, moment.place
     worst = {"alarm": 0, "warn": 1}
     ordered = sorted(
-        told_once(scene.episodes), key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
+        told_once(moment.episodes), key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
     )
-    yield from (_episode(scene, e) for e in ordered if going(e, interval.time_ns))
+    yield from (_episode(moment, e) for e in ordered if going(e, interval.time_ns))
     for cpu, row in zip(place.cpus, place.rows, strict=True):
         if reasons := doubts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
             yield [(f" {theme.SUSPECT} {foreign(text)}", "dim")]
-    yield from (_episode(scene, e) for e in ordered if not going(e, interval.time_ns))
+    yield from (_episode(moment, e) for e in ordered if not going(e, interval.time_ns))
 
 
-def _episode(scene: Scene, episode: Episode) -> list[Run]:
+def _episode(moment: CoreMoment, episode: Episode) -> list[Run]:
     sign, key = time_axis.mark(episode)
-    now = going(episode, scene.interval.time_ns)
-    end_ns = scene.interval.time_ns if now or episode.end_ns is None else episode.end_ns
-    since = when(scene.session.unix(episode.start_ns))
+    now = going(episode, moment.interval.time_ns)
+    end_ns = moment.interval.time_ns if now or episode.end_ns is None else episode.end_ns
+    since = when(moment.session.unix(episode.start_ns))
     lasted_s = max(0, end_ns - episode.start_ns) / 1e9
-    climb = _climb(scene, episode)
+    climb = _climb(moment, episode)
     span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
     why = climb or because(episode)
     return [
@@ -450,13 +452,13 @@ def _episode(scene: Scene, episode: Episode) -> list[Run]:
     ]
 
 
-def _climb(scene: Scene, episode: Episode) -> str:
+def _climb(moment: CoreMoment, episode: Episode) -> str:
     """Description of a ramp; '' for other episodes."""
     if episode.kind != "ramp":
         return ""
     cpus = {*episode.cpus}
-    cores = sum(not cpus.isdisjoint(core) for core in scene.session.cores)
-    return _ramp_words(episode, cores, scene.unit)
+    cores = sum(not cpus.isdisjoint(core) for core in moment.session.cores)
+    return _ramp_words(episode, cores, moment.unit)
 
 
 RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
@@ -498,10 +500,10 @@ def _after(evidence: dict[str, float], key: str) -> str:
     return f"after {brief_time(evidence[key])}{sure}"
 
 
-def _missing(scene: Scene) -> Iterable[list[Run]]:
+def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
     """The unknown numbers of this core, why, and how to fix it."""
-    session, cpus = scene.session, set(scene.place.cpus)
-    bounds = scene.interval.split.method[scene.place.at] == "bounds"
+    session, cpus = moment.session, set(moment.place.cpus)
+    bounds = moment.interval.split.method[moment.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})
     here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
     reasons = by_reason(here, lambda missing: names.get(missing.what))

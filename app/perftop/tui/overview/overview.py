@@ -17,7 +17,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.charts import ChartOptions, Charts
 from perftop.tui.overview.layout import FOLDS, Arrangement, Fold, arrangement
-from perftop.tui.overview.recent import Recent, rule
+from perftop.tui.overview.recent import RowHistories, rule
 from perftop.tui.overview.rows import Picture, heading, marked, rows
 from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.panel import LEAST
@@ -109,7 +109,7 @@ class CoreGrid(Paneled, Cursor):
         picture.recent = None
         if work or ipc:
             places, ascii_ = self.places.places, self.choice.ascii
-            picture.recent = Recent(self.session, places, work, ipc, ascii_=ascii_)
+            picture.recent = RowHistories(self.session, places, work, ipc, ascii_=ascii_)
         self._arrange()
         self._look()
         self.redraw()

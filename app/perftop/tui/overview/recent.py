@@ -34,7 +34,7 @@ def axis(session: Session, interval: Interval, cells: int) -> Axis:
     return Axis(interval.time_ns, span_ns, cells, interval.time_ns)
 
 
-class Recent:
+class RowHistories:
     """Utilisation and IPC of rows in the last spans. It is kept from one interval to the next, as
     spans that are over are not looked up again."""
 

@@ -24,10 +24,10 @@ from perftop.output.episode_words import depth
 from perftop.session.columns import ceiling_over
 from perftop.session.interval import Tasks
 from perftop.tui.overview.layout import BEFORE, SLOTS
-from perftop.tui.overview.recent import Recent
+from perftop.tui.overview.recent import RowHistories
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line, Places, package_name
-from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight, of_package
+from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 from perftop.tui.shared.trouble import Trouble, Troubles, number
 
 Found = Mapping[int, Trouble]
@@ -43,7 +43,7 @@ class Picture:
     sheet: Sheet
     columns: Sequence[Column]
     troubles: Troubles
-    recent: Recent | None = None
+    recent: RowHistories | None = None
     """The past of the rows in sight; None if no column shows it."""
     order: str = "topology"
     clock: ClockUnit = GHZ
@@ -94,7 +94,7 @@ def _drawn(picture: Picture, on: Sequence[int]) -> list[strips.Line]:
     lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in on]
     for at, trouble in found.items():
         lines[at][1] = trouble.sign, trouble.key
-    sight = Sight(picture.sheet, on)
+    sight = VisibleRows(picture.sheet, on)
     for column in picture.columns:
         _DRAW.get(column.key, _number)(picture, sight, column, found, lines)
     victims = {at for at, trouble in found.items() if trouble.victim}
@@ -112,7 +112,7 @@ def _off(picture: Picture, i: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
     for column in picture.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, Sight(picture.sheet, [i]), column, {}, [runs])
+            _DRAW[column.key](picture, VisibleRows(picture.sheet, [i]), column, {}, [runs])
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
@@ -120,7 +120,7 @@ def _off(picture: Picture, i: int) -> strips.Line:
     return runs, "calm"
 
 
-def _core(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _core(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     names, width = p.places.names(p.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append((names[i].rjust(width), "faint" if idle else "text"))
@@ -129,20 +129,20 @@ def _core(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[R
             lines[at][-1] = lines[at][-1][0], "bright"
 
 
-def _cpus(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _cpus(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     cpus, width = p.places.cpus, column.width - 2
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _cache(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _cache(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     places, width = p.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         l3 = places[i].l3
         runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
-def _bar(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _bar(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
@@ -159,7 +159,7 @@ def _bar(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]])
             runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, s: Sight, column: Column, __: Found, lines: list[list[Run]]) -> None:
+def _use(_: Picture, s: VisibleRows, column: Column, __: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     account = (s.numbers(key) for key in ("util", "system", "steal"))
     for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
@@ -173,7 +173,7 @@ def _use(_: Picture, s: Sight, column: Column, __: Found, lines: list[list[Run]]
         runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _slots(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _slots(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     parts = [p.sheet.interval.values[key] for key in SLOTS]
     for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
@@ -188,7 +188,9 @@ def _slots(p: Picture, s: Sight, column: Column, _: Found, lines: list[list[Run]
             runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _number(
+    p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]
+) -> None:
     key, number, thread = column.key, column.shows.number, column.shows.thread
     threads = _which(p, s, key, found) if thread == LEAD else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
@@ -211,7 +213,7 @@ def _number(p: Picture, s: Sight, column: Column, found: Found, lines: list[list
         runs.append((column.place(text), style) if there else (" " * column.width, "text"))
 
 
-def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
+def _which(p: Picture, s: VisibleRows, key: str, found: Found) -> list[int]:
     """Index of the CPU whose number its core shows: one that loses, else the usual one."""
     threads = [*s.which(key)]
     for at, trouble in found.items():
@@ -236,14 +238,14 @@ def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list
     ]
 
 
-def _lost(p: Picture, _: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _lost(p: Picture, _: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     blank: Run = " " * column.width, "text"
     for at, runs in enumerate(lines):
         text = p.troubles.lost(found[at]) if at in found else ""
         runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
 
 
-def _past(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _past(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     gap: Run = " " * column.gap, "text"
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
@@ -255,7 +257,7 @@ def _past(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[R
             runs.extend(p.recent.ipc(i, found.get(at)))
 
 
-def _who(p: Picture, s: Sight, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     """The tasks of each core; or the one that loses, and its taker."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
@@ -315,7 +317,7 @@ def start(picture: Picture, key: str) -> int:
     return 0
 
 
-_Draw = Callable[[Picture, Sight, Column, Found, list[list[Run]]], None]
+_Draw = Callable[[Picture, VisibleRows, Column, Found, list[list[Run]]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
     "slots": _slots, "work": _past, "past ipc": _past, "who": _who,

@@ -102,7 +102,7 @@ class Sheet:
         return [-(100 * round(bad, 1 if bad > 1 else 2) + round(load, 1)) for bad, load in both]
 
 
-class Sight:
+class VisibleRows:
     """Some rows of a sheet as plain numbers; lists have an entry per row, in the order of `rows`.
     Entries of CPUs that a core does not have are False or NaN."""
 

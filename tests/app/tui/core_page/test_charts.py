@@ -20,7 +20,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import layout
-from perftop.tui.core_page.charts import Charts, Track
+from perftop.tui.core_page.charts import Charts, CoreHistory
 from perftop.tui.shared import time_axis
 
 
@@ -66,7 +66,7 @@ def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}
     start = layout.LABEL
-    for y, runs in enumerate(of.panels()[: of.scene.page.panels[0].lines]):
+    for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
         cells = [(char, style) for text, style in runs for char in text][start:][: of.time.width]
         found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
     return found
@@ -82,7 +82,7 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
     of = charts(session, interval)
     assert _where(of, "clock")
     assert min(_where(of, "faint")) > max(_where(of, "clock"))
-    text = [strips.text(line) for line in of.panels()[: of.scene.page.panels[0].lines]]
+    text = [strips.text(line) for line in of.panels()[: of.moment.page.panels[0].lines]]
     assert text[-1].split()[:2] == ["<", "2.75"]
 
 
@@ -195,7 +195,7 @@ def test_what_is_kept_of_a_track_is_what_history_says(
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
-        fresh = Track(session, of.scene.place)
+        fresh = CoreHistory(session, of.moment.place)
         for track in (of.track, fresh):
             track.look(time)
         for key in ("util", "ipc"):

@@ -64,7 +64,7 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
 
 def test_what_is_not_seen_any_more_is_not_drawn() -> None:
     of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
-    (ramp,) = (e for e in of.scene.episodes if e.kind == "ramp")
+    (ramp,) = (e for e in of.moment.episodes if e.kind == "ramp")
     assert list(ramp_columns(of.time, ramp).values()) == ["99 %", "steady"]
     assert ramp_columns(of.time, Episode("ramp", [0], -9, -8)) == {}
 
