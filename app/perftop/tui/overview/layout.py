@@ -220,6 +220,8 @@ def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool 
     shown = order in keys and (order != "topology" or reverse)
     at = keys.index(order) if shown else -1
     rising = (order in {"topology", "CPU number", "task"}) != reverse
+    if not columns:  # the view has no size yet
+        return []
     placed = [replace(columns[0], width=BEFORE + columns[0].width), *columns[1:]]
     marked = headings(placed[: at + 1], columns[at].key, rising=rising)
     return marked + headings(placed[at + 1 :])  # other columns may have the same key

@@ -113,6 +113,10 @@ def test_titles_stand_over_their_columns(width: int) -> None:
         at += column.width
 
 
+def test_a_view_without_a_size_has_no_titles() -> None:
+    assert layout.titles([], "task") == []
+
+
 def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
     p = picture(Machine(), 160)
     plain = strips.text(layout.titles(p.columns))
