@@ -12,8 +12,8 @@ from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import core_page, layout, numbers, values
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page import core_page, layout, numbers
+from perftop.tui.core_page.charts import Charts, CoreHistory, Scales
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.places import Places
@@ -47,10 +47,10 @@ def charts(
     page = layout.page(known, *size)
     axis = of_samples if exact else time_axis.fitted
     time = axis(interval.time_ns, window_s, page.columns)
-    scene = numbers.scene(session, interval, place, page, units, time.start_ns)
-    track = values.Track(session, place)
+    moment = numbers.moment(session, interval, place, page, units, time.start_ns)
+    track = CoreHistory(session, place)
     track.look(time)
-    return Charts(scene, time, track, Scales(), ascii_, "shapes")
+    return Charts(moment, time, track, Scales(), ascii_, "shapes")
 
 
 def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
@@ -84,7 +84,7 @@ def panel(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
     start = layout.LABEL
-    for each in of.scene.page.panels:
+    for each in of.moment.page.panels:
         first += each.gap
         if each.key == key:
             return [text[start:][: of.time.width] for text in lines[first : first + each.lines]]

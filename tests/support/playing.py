@@ -16,7 +16,7 @@ from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.top import Top
-from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.overview.overview import CoreGrid
 from perftop.tui.screen.monitor import Monitor
 
 INTERVAL_NS = 200_000_000

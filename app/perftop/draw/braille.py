@@ -35,10 +35,11 @@ def codes_of(text: str) -> Codes:
     return np.array([ord(c) for c in text], np.uint32)
 
 
-def rows_of(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
-    """The row of each value out of `rows`, counted from the top."""
-    share = np.clip((high - values) / (high - low), 0.0, 1.0)
-    return np.floor(share * (rows - 1) + 0.5).astype(np.int64)
+def dot_rows(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
+    """The row of each value out of `rows`, counted from the top; -1 where it is unknown."""
+    known = np.isfinite(values)
+    share = np.clip((high - np.where(known, values, low)) / (high - low), 0.0, 1.0)
+    return np.where(known, np.floor(share * (rows - 1) + 0.5), -1).astype(np.int64)
 
 
 def line(
@@ -47,14 +48,12 @@ def line(
 ) -> Bools:  # fmt: skip
     """(rows, values): the dots of a line, `thick` dots high; where `joined`, those between two
     steps are filled in. Unknown values have no dots."""
-    known = np.isfinite(values)
-    high_dots = rows - thick + 1
-    at = np.where(known, rows_of(np.where(known, values, low), low, high, high_dots), -1)
+    at = dot_rows(values, low, high, rows - thick + 1)
     before = np.concatenate([at[:1], at[:-1]])
     before = np.where((before >= 0) & joined, before, at)
     row = np.arange(rows)[:, None]
     first, last = np.minimum(at, before), np.maximum(at, before) + thick - 1
-    drawn: Bools = known & (row >= first) & (row <= last)
+    drawn: Bools = (at >= 0) & (row >= first) & (row <= last)
     return drawn
 
 

@@ -1,32 +1,329 @@
-"""Charts: pure functions from values to cells. A chart has the height asked for and one column for
-each value.
+"""Charts: from the values of columns to cells. A chart has the height asked for, and its newest
+column at the right.
 
 Colour only repeats what height, shape or the kind of line shows. A column without a known value is
-blank.
+blank. Charts of stacked areas have a cell for each column, lines and areas of dots a cell for two.
+
+Values are rounded to eighths or dots of a cell as arrays. So few columns of cells differ, and most
+are found among those made before: a machine's charts have thousands of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from math import ceil, floor, log10
+from typing import Literal
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
-from perftop.draw.area_colours import AREAS, GRADES
-from perftop.draw.braille import Codes, codes_of, rows_of
-from perftop.draw.moving import Column
-from perftop.draw.strips import Run
+from perftop.draw.braille import Codes, codes_of, dot_rows
+from perftop.draw.strips import Run, joined
+from perftop.draw.theme import AREAS, GRADES
 
-KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
-        "cyan", "warn", *(f"{area}-{i}" for area in AREAS for i in range(GRADES)))  # fmt: skip
+Column = tuple[Run, ...]
+"""The cells of a column of a chart, from the top."""
+Look = Literal["colour", "sixteen", "shapes", "ascii"]
+"""The cells of charts: two colours; shapes in colours of the terminal, whose background is not
+known; shapes that need no colour; those that ASCII has."""
+
+
+def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
+    if ascii_ or no_color:
+        return "ascii" if ascii_ else "shapes"
+    return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
+
+
+def rows_of(columns: Iterable[Column]) -> list[list[Run]]:
+    """The lines of a chart, from the top."""
+    return [joined(cells) for cells in zip(*columns, strict=True)]
+
+
+def grade(row: int, rows: int) -> int:
+    """The step of colour of a row of an area, counted from the base."""
+    return int((row + 0.5) * GRADES / rows)
+
+
+# --- stacked areas
+
+SIGNIFICANT_STEAL = 0.004
+"""Share from which steal is drawn, however low the chart is."""
+QUIET, OVER, HOT = 0, 1, 2
+"""Steal of a column: outside of episodes, during one that has ended, during one that runs."""
+_SIGN_ROWS = 8
+"""Minimum rows of a chart whose full hot cells carry the sign of steal."""
+_HANGING = " ▁▂▃▀▅▆▔█"
+"""Cells of which the ground is the lower part, by its height."""
+_SHAPES = frozenset({4, 7})
+"""Those of these heights that are drawn in the colour of the upper part, which leaves no seams
+where a terminal does not fill its cells."""
+_USER, _KERNEL, _IDLE, _STEAL = range(4)
+_MADE = 4096
+"""Maximum columns of each kind of chart, and cells of them, that are cached."""
+Last = Literal["equal", "weak", "firm"]
+"""What happens to the last kind in a cell of three: it goes if it is the smallest, it goes before
+the second kind, or it stays."""
+
+
+def two_kinds(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
+    """The two kinds that are drawn in a cell, lower and upper, and the height of the lower one.
+    `parts`: eighths by kind, from the base of the cell. Of three, the smallest is left out."""
+    sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
+    if _STEAL in sizes and last == "firm":
+        sizes[_STEAL] = 9
+    elif {_STEAL, _KERNEL} <= sizes.keys() and last == "weak":
+        sizes[_STEAL] = min(sizes[_STEAL], sizes[_KERNEL] - 0.5)
+    largest = sorted(sizes, key=lambda kind: (-sizes[kind], kind))[:2]
+    lower, upper = min(largest), max(largest)
+    return lower, upper, sum(parts[:upper]) if lower != upper else 8
+
+
+def _in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
+    """Eighths of each kind in the cell of a row, counted from the base. `ends`: the upper ends of
+    the kinds in eighths, from the base."""
+    tops = [min(max(end - 8 * row, 0), 8) for end in ends]
+    return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
+
+
+def _eighths(shares: Floats, rows: int) -> Ints:
+    """Shares as eighths of so many cells."""
+    return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
+
+
+def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+    """The uses of a CPU's time. `columns`: (columns, 4): the shares of user, kernel and steal, and
+    QUIET, OVER or HOT. User and kernel grow from the floor, steal hangs from the ceiling; idle time
+    is between them. A column without the user's share is blank; kernel and steal may be unknown."""
+    unknown = ~np.isfinite(columns[:, 0])
+    user, kernel, steal, heat = np.nan_to_num(columns).T
+    hang = np.maximum(steal >= SIGNIFICANT_STEAL, _eighths(steal, rows))
+    busy = np.minimum(_eighths(user + kernel, rows), 8 * rows - hang)
+    low = np.where(unknown, -1, np.minimum(_eighths(user, rows), busy))
+    ends = zip(*(it.tolist() for it in (low, busy, hang, heat.astype(int))), strict=True)
+    return [_account(*column, rows, look) for column in ends]
+
+
+@lru_cache(maxsize=_MADE)
+def _account(user: int, busy: int, hang: int, heat: int, rows: int, look: Look) -> Column:
+    """The upper ends of user and kernel, and the height of steal, in eighths; -1: unknown."""
+    if user < 0:
+        return ((" ", "text"),) * rows
+    ends = user, busy, 8 * rows - hang, 8 * rows
+    cell = _account_cell if look == "colour" else _account_shape
+    return tuple(cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows)))
+
+
+@lru_cache(maxsize=_MADE)
+def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Look) -> Run:
+    lower, upper, level = two_kinds(parts, "weak" if heat == QUIET else "firm")
+    step = grade(row, rows)
+    names = f"user-{step}", f"kernel-{step}", "", ("steal", "steal", "hot")[heat]
+    below, above = names[lower], names[upper]
+    if lower != upper:
+        if (lower, upper, heat) == (_IDLE, _STEAL, QUIET) and level in _SHAPES:
+            return _HANGING[level], above
+        return theme.LEVELS[level], f"{below or 'ground'}/{above}" if above else below
+    if lower == _STEAL and heat != QUIET and rows >= _SIGN_ROWS:
+        return theme.STEAL, "alarm/hot-back" if heat == HOT else "over/over-back"
+    return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
+
+
+def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: Look) -> Run:
+    """A whole cell of a shape for each kind. Outside of ASCII, eighths show where the busy part
+    ends, and a thin line at the ceiling the steal that takes less than half a cell."""
+    user, system, idle, lost = parts
+    kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
+    sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
+    if look != "ascii" and kind != _STEAL:
+        if user + system and idle:
+            sign = theme.LEVELS[user + system]
+            kind = _KERNEL if system > user else _USER
+        elif lost and idle + lost == 8:
+            sign, kind = theme.EDGE, _STEAL
+    step = grade(row, rows)
+    stolen = "steal", "over", "alarm"
+    return sign, (f"user-{step}", f"kernel-{step}", "text", stolen[heat])[kind]
+
+
+def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+    """A core's cell made tall. `columns`: (columns, 4): the shares of both threads, of what may be
+    both or one of them, of the first and of the second thread. The first thread is above the
+    middle, the second below, both around the middle; dots are rest. Shares of 1 fill half of the
+    even number of `rows`. Columns in which both is unknown are blank."""
+    both, open_, lp0, lp1 = np.fmax(columns, 0.0).T  # unknown, too
+    half = rows // 2
+    near, far = _eighths(both, half), _eighths(both + open_, half)
+    near = np.where(np.isfinite(columns[:, 0]), near, -1)
+    above, below = (_eighths(both + open_ + own, half) for own in (lp0, lp1))
+    ends = zip(*(it.tolist() for it in (near, far, above, below)), strict=True)
+    return [_states(*column, half, look) for column in ends]
+
+
+@lru_cache(maxsize=_MADE)
+def _states(both: int, open_: int, lp0: int, lp1: int, half: int, look: Look) -> Column:
+    """The upper ends of the kinds in eighths, from the middle; -1: unknown."""
+    if both < 0:
+        return ((" ", "text"),) * (2 * half)
+    cell = _half_cell if look == "colour" else _half_shape
+    above, below = (
+        [cell(_in_cell((both, open_, own, 8 * half), row), grade(row, half), look, upwards=upwards)
+         for row in range(half)]
+        for own, upwards in ((lp0, True), (lp1, False))
+    )  # fmt: skip
+    return (*above[::-1], *below)
+
+
+@lru_cache(maxsize=_MADE)
+def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, upwards: bool) -> Run:
+    lower, upper, level = two_kinds(parts)
+    names = f"both-{step}", "unknown", f"lp{0 if upwards else 1}-{step}", ""
+    near, far = names[lower], names[upper]
+    if lower == upper:
+        return (theme.LEVELS[8], near) if near else (theme.NEITHER, "neither")
+    if upwards:
+        return theme.LEVELS[level], f"{near}/{far}" if far else near
+    level = 8 - level  # blocks grow from the floor of a cell, so the far kind is drawn on the near
+    if not far and level in _SHAPES:
+        return _HANGING[level], near
+    return theme.LEVELS[level], f"{far or 'ground'}/{near}"
+
+
+def _half_shape(parts: Sequence[int], step: int, look: Look, *, upwards: bool) -> Run:
+    """A whole cell, in the shapes of the four states; in 16 colours one thread has the
+    colour of its own and the shape of both."""
+    kind = parts.index(max(parts))
+    own, shape = ("lp0", theme.LP0) if upwards else ("lp1", theme.LP1)
+    shape = theme.BOTH if look == "sixteen" else shape
+    signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
+    return signs[kind], (f"both-{step}", "unknown", f"{own}-{step}", "neither")[kind]
+
+
+# --- lines and areas of dots
+
+AWAKE, ASLEEP, LOST = 0, 1, 2
+"""A column of a line: at work, mostly asleep, during an episode that runs."""
+
+
+def _dots(look: Look) -> tuple[int, int]:
+    """Dots in the height and in the width of a cell."""
+    return (len(braille.PLAIN), 1) if look == "ascii" else (braille.TALL, braille.WIDE)
+
+
+def _drawn(columns: Floats, look: Look) -> Floats:
+    """The columns that are drawn: in ASCII the newer of each two, in place of both."""
+    return columns[1::2] if look == "ascii" else columns
+
+
+def _worst(how: Floats) -> list[int]:
+    """By cell, the worst of its two columns."""
+    found: list[int] = how.astype(int).reshape(-1, 2).max(axis=1).tolist()
+    return found
+
+
+def clock(
+    columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
+) -> list[Column]:
+    """The line of a clock under its ceiling. `columns`: (columns, 3): both, and AWAKE, ASLEEP or
+    LOST. `ends`: the lowest and highest clock of the scale. The first of at least two rows is the
+    ceiling at the highest; where it is lower, dots below show it. A lost piece has a ground of its
+    own."""
+    tall, wide = _dots(look)
+    dots, thick, (low, high) = tall * (rows - 1), 1 if look == "ascii" else 2, ends
+    hz, ceiling, _ = _drawn(columns, look).T
+    at = dot_rows(hz, low, high, dots - thick + 1)
+    before = np.concatenate([[-1], at[:-1]])
+    lead = np.where((before >= 0) & (at >= 0), before, at)
+    near = high - (high - low) / (2 * dots)
+    dotted = (np.arange(len(hz)) % 2 == 0) & (ceiling < near)
+    limit = np.where(dotted, dot_rows(ceiling, low, high, dots), -1)
+    first, last = np.minimum(at, lead), np.maximum(at, lead) + thick - 1
+    marks = [*zip(*(it.tolist() for it in (first, last, limit, ceiling >= near)), strict=True)]
+    return [
+        _clock(*marks[cell * wide : (cell + 1) * wide], how=how, rows=rows, look=look)
+        for cell, how in enumerate(_worst(columns[:, 2]))
+    ]
+
+
+@lru_cache(maxsize=_MADE)
+def _clock(*marks: tuple[int, int, int, bool], how: int, rows: int, look: Look) -> Column:
+    """A cell's column of lines. `marks`: by column of dots the first and last dot of the line, that
+    of the limit, and whether the limit is at the top; -1: there is none."""
+    lost, (tall, _) = how == LOST, _dots(look)
+    lines = [(2 << last) - (1 << first) if first >= 0 else 0 for first, last, *_ in marks]
+    limits = [1 << limit if limit >= 0 else 0 for *_, limit, _ in marks]
+    clear, limit = ("text/drop-back", "faint/drop-back") if lost else ("text", "rule")
+    top = any(at_top for *_, at_top in marks)
+    cells: list[Run] = [(theme.LIMIT, limit) if top else (" ", clear)]
+    for row in range(rows - 1):
+        line, below = (_part(dots, tall * row, tall) for dots in (lines, limits))
+        if look == "ascii":
+            sign = _plain(line[0]) or ("." if any(below) else " ")
+        else:
+            sign = braille.sign(*(a | b for a, b in zip(line, below, strict=True)))
+        if any(line) or (lost and any(below)):
+            cells.append((sign, ("clock", "faint", "alarm/drop-back")[how]))
+        else:
+            cells.append((sign, limit if any(below) else clear))
+    return tuple(cells)
+
+
+def _part(columns: Sequence[int], first: int, tall: int) -> list[int]:
+    """The dots of one cell, as bits from the top."""
+    return [column >> first & (1 << tall) - 1 for column in columns]
+
+
+def _plain(dots: int) -> str:
+    """A column of dots in ASCII; '' if there are none."""
+    if dots & dots - 1:
+        return "|"
+    return braille.PLAIN[dots.bit_length() - 1] if dots else ""
+
+
+def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
+    """An area from 0 to `high`, the top of the scale. `columns`: (columns, 2): the value, and AWAKE
+    or LOST. What is lost is red."""
+    tall, wide = _dots(look)
+    values = np.nan_to_num(_drawn(columns, look)[:, 0], posinf=0.0)
+    dots = np.floor(np.minimum(values / high, 1.0) * (tall * rows) + 0.5).astype(int)
+    heights = np.where(values > 0, np.maximum(dots, 1), 0).tolist()
+    return [
+        _rate(*heights[cell * wide : (cell + 1) * wide], lost=how == LOST, rows=rows, look=look)
+        for cell, how in enumerate(_worst(columns[:, 1]))
+    ]
+
+
+@lru_cache(maxsize=_MADE)
+def _rate(*heights: int, lost: bool, rows: int, look: Look) -> Column:
+    """A cell's column of lines. `heights`: dots, by column of them."""
+    cells, (tall, _) = list[Run](), _dots(look)
+    for row in reversed(range(rows)):
+        parts = [min(max(height - tall * row, 0), tall) for height in heights]
+        if look == "ascii":
+            sign = braille.PLAIN_AREA[parts[0]]
+        else:
+            sign = braille.sign(*((1 << tall) - (1 << tall - part) for part in parts))
+        key = f"{'loss' if lost else 'ipc'}-{grade(row, rows)}"
+        cells.append((sign, key if sign != " " else "text"))
+    return tuple(cells)
+
+
+# --- charts as arrays of cells
+
+KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(GRADES)))
+"""Styles of these cells."""
 _AT = {key: i for i, key in enumerate(KEYS)}
-_RULE = "│"
 
 
-@frozen
+def key(name: str) -> int:
+    """The position of a style in KEYS, for callers that colour columns."""
+    return _AT[name]
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Cells by line from the top, then by column."""
 
@@ -36,7 +333,7 @@ class Chart:
 
     def lines(self) -> list[list[Run]]:
         """The chart as runs, line by line; neighbouring cells of one style form one run."""
-        return lines_of(self.codes, self.keys, KEYS)
+        return rows_of(self.columns())
 
     def columns(self) -> list[Column]:
         """The chart as cells, column by column."""
@@ -45,42 +342,6 @@ class Chart:
             tuple((chr(code), KEYS[key]) for code, key in zip(*column, strict=True))
             for column in cells
         ]
-
-
-RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-"""Possible ends of the scale of instructions per cycle."""
-
-ANY = tuple(step * 10.0**power for power in range(13) for step in (1, 2, 5))
-"""Possible ends of the scale of a number of any size."""
-
-
-def lines_of(codes: Codes, keys: Ints, names: Sequence[str]) -> list[list[Run]]:
-    """Cells as runs, line by line; neighbouring cells of one style form one run. `keys`: styles as
-    positions in `names`."""
-    lines, columns = codes.shape
-    text = codes.astype("<u4").tobytes().decode("utf-32-le")
-    ends = np.ones((lines, columns), bool)
-    ends[:, :-1] = keys[:, 1:] != keys[:, :-1]
-    at = np.flatnonzero(ends)
-    found: list[list[Run]] = [[] for _ in range(lines)]
-    start = 0
-    for end, style in zip((at + 1).tolist(), keys.ravel()[at].tolist(), strict=True):
-        found[start // columns].append((text[start:end], names[style]))
-        start = end
-    return found
-
-
-def key(name: str) -> int:
-    """The position of a style in KEYS, for callers that colour columns."""
-    return _AT[name]
-
-
-# --- an area
-
-
-def grades(rows: int) -> Ints:
-    """The step of colour of each row, counted from the base."""
-    return ((np.arange(rows) + 0.5) * GRADES / rows).astype(np.intp)
 
 
 def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Chart:
@@ -92,11 +353,8 @@ def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Char
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * known
     below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - below, 0, 8)
-    colours = _AT[f"{name}-0"] + grades(lines)[::-1, None]
+    colours = _AT[f"{name}-0"] + np.array([[grade(row, lines)] for row in reversed(range(lines))])
     return Chart(ramp[level], np.where(level > 0, colours, _AT["text"]))
-
-
-# --- a line and its limit
 
 
 def graph(
@@ -122,6 +380,9 @@ def graph(
     return Chart(codes, style)
 
 
+_RULE = "│"
+
+
 def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
     """The chart with vertical rules below its line, by column from the left, each with a word at
     its foot. Each word is one line lower than the word before it; a word without free cells is left
@@ -144,6 +405,12 @@ def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
 
 
 # --- scales
+
+RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+"""Possible ends of the scale of instructions per cycle."""
+
+ANY = tuple(step * 10.0**power for power in range(13) for step in (1, 2, 5))
+"""Possible ends of the scale of a number of any size."""
 
 
 STEPS = (1.0, 2.0, 2.5, 5.0)
@@ -184,12 +451,12 @@ def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
 
 
 def marks(low: float, high: float, lines: int, most: int) -> dict[int, float]:
-    """Round values on a scale, by the line in which each stands."""
+    """Round values on a scale, by the line in which each is."""
     apart = step(high - low, most)
     first = ceil(low / apart - 1e-9)
     found: dict[int, float] = {}
     for i in range(first, floor(high / apart + 1e-9) + 1):
         value = i * apart
-        line = int(rows_of(np.array([value]), low, high, 4 * lines)[0]) // 4
+        line = int(dot_rows(np.array([value]), low, high, 4 * lines)[0]) // 4
         found.setdefault(line, value)
     return found

@@ -12,10 +12,10 @@ from rich.cells import cell_len
 
 from perftop.base.format import MISSING, prefixed
 from perftop.base.text import printable
-from perftop.draw import theme
+from perftop.draw import columns, theme
 
-Run = tuple[str, str]
-"""Text whose every character is one cell wide, and the key of its style."""
+Run = columns.Run
+fit = columns.fit
 Line = tuple[list[Run], theme.Mood]
 """A line of the screen; its mood chooses the background."""
 BLANK: Line = ([], "calm")
@@ -51,7 +51,7 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Kept, as most lines say the same from one refresh to the next."""
+    """Cached, as most lines stay the same from one refresh to the next."""
     done: list[Run] = []
     held, key, left = "", "text", size
     for part, style in runs:
@@ -74,7 +74,7 @@ def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 def _borrowed(text: str) -> bool:
     """Whether the text ends with a character that browsers take from another font. Its width is
-    right for a run as a whole, so blanks in the same run would move what stands before them."""
+    right for a run as a whole, so blanks in the same run would move the text before them."""
     last = text[-1:]
     return "\u2800" <= last <= "\u28ff" or last == theme.LIMIT
 
@@ -96,13 +96,6 @@ def foreign(value: object) -> str:
     if raw.isascii() and raw.isprintable():
         return raw
     return "".join(c if cell_len(c) == 1 else "?" for c in printable(raw))
-
-
-def fit(value: str, size: int) -> str:
-    """Text padded or cut to exactly `size` cells; an ellipsis marks a cut."""
-    if len(value) > size:
-        return value[: size - 1] + theme.CUT if size > 1 else value[:size]
-    return value.ljust(size)
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:

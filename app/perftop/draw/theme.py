@@ -1,22 +1,22 @@
 """Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
-Colour repeats what a shape or a number already says, so NO_COLOR and a monochrome terminal lose
-nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
+Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
+nothing. Where the locale is not UTF-8 every shape has a plain substitute.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from rich.color import Color as TerminalColor
 from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
-
-from perfprobe.frozen import frozen
-from perftop.draw import area_colours
 
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
 """How a line is drawn: as usual, as the selected one, as numbers that no longer move, or as a line
@@ -30,7 +30,7 @@ HEAT = len(_HEAT_DARK)
 """Number of steps of the heat ramp; `heat0` is the lowest."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Palette:
     """Colours by key, as rich names them."""
 
@@ -156,7 +156,7 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
-    colors |= area_colours.colours(name)
+    colors |= area_colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
     made = (_of_terminal if palette.ansi else _mixed)(palette, colors, mood)
     for key, color in _GROUNDED.items():
@@ -226,7 +226,125 @@ def _muted(color: str, ground: str) -> str:
     return grey.blend(Color.parse(ground), _STALE / 2).hex
 
 
-# --- shapes --------------------------------------------------------------------------------------
+# --- areas of charts
+
+GRADES = 12
+"""Number of steps of an area's colours, from its base outwards, `user-0` to `user-11`: a large area
+shows where it begins. The steps lie between the ground and the bars of the same meaning, so red
+stands out beside them."""
+_DARK_AREAS: dict[str, tuple[str, ...]] = {
+    "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
+    "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
+    "both": ("#946c1b", "#e1a827"), "lp0": ("#346cb2", "#53a0f5"), "lp1": ("#7a58b0", "#b387f5"),
+    "steal": ("#84505b",), "hot": ("#b0443f",), "hot-back": ("#5c2628",),
+    "over": ("#b06b78",), "over-back": ("#3c252d",), "drop-back": ("#33191d",),
+    "ground": ("#0d1117",), "chosen-back": ("#1c242d",),
+}  # fmt: skip
+_LIGHT_AREAS: dict[str, tuple[str, ...]] = {
+    "user": ("#c6daf3", "#4a85d0"), "kernel": ("#93d3cf", "#23877f"),
+    "ipc": ("#b9e0e0", "#3a979c"), "loss": ("#f3cdc9", "#d9685f"),
+    "both": ("#ecd59b", "#c48f14"), "lp0": ("#a9cbf2", "#3a82d8"), "lp1": ("#d6c4f3", "#8f63d6"),
+    "steal": ("#bd8893",), "hot": ("#d9544f",), "hot-back": ("#f6c9c6",),
+    "over": ("#a8606e",), "over-back": ("#f0dde1",), "drop-back": ("#fbe4e2",),
+    "ground": ("#ffffff",), "chosen-back": ("#e8eef5",),
+}  # fmt: skip
+_SAFE_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
+    "kernel": ("#5a8496", "#a6d8ea"), "ipc": ("#17504a", "#3fb5a3"), "loss": ("#4a2a2d", "#9c484d"),
+    "both": ("#948c3c", "#efe263"), "lp0": ("#2a5fae", "#4592ff"), "lp1": ("#8f7690", "#e3bcdd"),
+    "hot": ("#b0484c",), "hot-back": ("#57282c",),
+}  # fmt: skip
+_ANSI_AREAS: dict[str, tuple[str, ...]] = {
+    "user": ("blue",), "kernel": ("cyan",), "ipc": ("cyan",), "loss": ("bright_red",),
+    "both": ("default",), "lp0": ("bright_blue",), "lp1": ("bright_magenta",),
+    "steal": ("magenta",), "hot": ("bright_red",), "over": ("magenta",),
+    **dict.fromkeys(("hot-back", "over-back", "drop-back", "ground", "chosen-back"), ("default",)),
+}  # fmt: skip
+_AREA_COLOURS = {
+    "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _SAFE_AREAS,
+    "perftop-ansi": _ANSI_AREAS,
+}  # fmt: skip
+AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1")
+"""The areas; other keys in these tables are single colours."""
+
+
+def area_colours(theme: str) -> dict[str, str]:
+    """Colours of areas by key."""
+    table = _AREA_COLOURS[theme]
+    found = {key: ends[0] for key, ends in table.items() if key not in AREAS}
+    for key in AREAS:
+        for step in range(GRADES):
+            found[f"{key}-{step}"] = _step(table[key], step)
+    return found
+
+
+def _step(ends: tuple[str, ...], step: int) -> str:
+    if len(ends) == 1:
+        return ends[0]
+    low, high = map(Color.parse, ends)
+    return low.blend(high, (step + 0.5) / GRADES).hex
+
+
+# --- terminals with 256 colours
+
+_CUBE = (0, 95, 135, 175, 215, 255)
+"""The levels of red, green and blue in the 6 x 6 x 6 cube of a 256-colour terminal. Only the cube
+and the 24 greys are used: the first 16 colours are the user's."""
+_GREYS = range(232, 256)
+Triple = tuple[int, int, int]
+"""Red, green and blue, 0 to 255."""
+_GROUNDS = {
+    "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
+    "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
+}  # fmt: skip
+"""Fixed colours of backgrounds: similar ones, as of a usual and of the selected line, stay two."""
+
+
+def to_256_colours(style: Style) -> Style:
+    """This style in the fixed colours of a 256-colour terminal."""
+    both = (style.color, style.bgcolor)
+    fore, back = (None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both)
+    return style + Style(color=fore, bgcolor=back)
+
+
+@lru_cache(maxsize=512)
+def nearest_256(color: str) -> int:
+    """The number of the colour that looks most like `#rrggbb`."""
+    if color in _GROUNDS:
+        return _GROUNDS[color]
+    wanted = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+    around = (sorted(range(6), key=lambda i: abs(_CUBE[i] - part))[:2] for part in wanted)
+    cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*around)]
+    look = _oklab(wanted)
+    found: int = min((*cube, *_GREYS), key=lambda number: math.dist(look, _oklab(rgb_256(number))))
+    return found
+
+
+def rgb_256(number: int) -> Triple:
+    """Red, green and blue of a fixed colour."""
+    if number in _GREYS:
+        grey = 8 + 10 * (number - 232)
+        return grey, grey, grey
+    r, rest = divmod(number - 16, 36)
+    return _CUBE[r], _CUBE[rest // 6], _CUBE[rest % 6]
+
+
+@lru_cache(maxsize=1024)
+def _oklab(color: Triple) -> tuple[float, float, float]:
+    """Lightness, green to red, and blue to yellow: Ottosson, "A perceptual color space for image
+    processing", 2020."""
+    r, g, b = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+               for part in color)  # fmt: skip
+    long = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
+    middle = math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
+    short = math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)
+    return (
+        0.2104542553 * long + 0.7936177850 * middle - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * middle + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * middle - 0.8086757660 * short,
+    )
+
+
+# --- shapes
 
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")

@@ -24,7 +24,7 @@ from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared import keys
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0

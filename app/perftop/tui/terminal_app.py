@@ -19,8 +19,8 @@ from perftop.base.errors import Failed
 from perftop.draw import theme
 from perftop.process.signals import ENDS, on_signal
 from perftop.tui.config import Config
-from perftop.tui.shared.direct import Direct
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.terminal import Terminal
 
 
@@ -126,7 +126,7 @@ class PageApp(TerminalApp):
     page: PageWidget
 
     def get_default_screen(self) -> Screen[Any]:
-        return Direct()
+        return DirectScreen()
 
     def compose(self) -> ComposeResult:
         yield self.page

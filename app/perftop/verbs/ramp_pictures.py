@@ -13,7 +13,7 @@ from perftop.base.arrays import Floats
 from perftop.base.format import rounded
 from perftop.base.text import painted
 from perftop.draw import charts
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
 LABELS = 6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.draw import areas, strips, theme
-from perftop.draw.areas import HOT, OVER, QUIET, Look, kept
-from perftop.draw.moving import rows_of
+from perftop.draw import charts, strips, theme
+from perftop.draw.charts import HOT, OVER, QUIET, Look, rows_of, two_kinds
 
 LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
@@ -18,12 +18,12 @@ LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
     whole = [(*column, QUIET)[:4] for column in columns]
-    return spelled(rows_of(areas.account(column, rows, look) for column in whole))
+    return spelled(rows_of(charts.account(np.array(whole), rows, look)))
 
 
 def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """As `account`; columns are both, open, lp0, lp1."""
-    return spelled(rows_of(areas.states(column, rows, look) for column in columns))
+    return spelled(rows_of(charts.states(np.array(columns), rows, look)))
 
 
 def spelled(lines: Sequence[list[strips.Run]]) -> list[list[str]]:
@@ -85,9 +85,9 @@ def test_a_little_steal_is_seen_and_less_is_not() -> None:
     ],
 )
 def test_of_three_kinds_in_a_cell_two_are_drawn(
-    parts: tuple[int, ...], last: areas.Last, drawn: tuple[int, ...]
+    parts: tuple[int, ...], last: charts.Last, drawn: tuple[int, ...]
 ) -> None:
-    assert kept(parts, last) == drawn
+    assert two_kinds(parts, last) == drawn
 
 
 def test_unknown_columns_are_blank_and_no_others() -> None:

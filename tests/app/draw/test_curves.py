@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.draw import curves, strips, theme
-from perftop.draw.areas import Look
-from perftop.draw.curves import ASLEEP, AWAKE, LOST
-from perftop.draw.moving import rows_of
+from perftop.draw import charts, strips, theme
+from perftop.draw.charts import ASLEEP, AWAKE, LOST, Look, rows_of
 
 LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
 NAN = float("nan")
@@ -21,13 +20,14 @@ def clock(
     rows: int = 3, ends: tuple[float, float] = (0.0, 7.0),
 ) -> Sequence[list[strips.Run]]:  # fmt: skip
     columns = [*zip(hz, ceiling, how or [AWAKE] * len(hz), strict=True)]
-    return rows_of(curves.clock(columns, ends, rows, look))
+    return rows_of(charts.clock(np.array(columns), ends, rows, look))
 
 
 def rate(
     values: list[float], how: list[int], high: float, rows: int, look: Look = "colour"
 ) -> Sequence[list[strips.Run]]:
-    return rows_of(curves.rate([*zip(values, how, strict=True)], high, rows, look))
+    columns = np.array([values, how]).T
+    return rows_of(charts.rate(columns, high, rows, look))
 
 
 def test_the_clock_is_a_thick_line_below_its_ceiling() -> None:

@@ -16,7 +16,7 @@ from textual.color import Color
 from textual.filter import Monochrome
 
 from perftop.base.text import plain
-from perftop.draw import area_colours, eight_bit, theme
+from perftop.draw import theme
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
@@ -207,11 +207,11 @@ def test_themes_keep_the_order_of_luminance() -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-@pytest.mark.parametrize("area", area_colours.AREAS)
+@pytest.mark.parametrize("area", theme.AREAS)
 def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -> None:
-    colors = area_colours.colours(name)
+    colors = theme.area_colours(name)
     ground = luminance(theme.PALETTES[name].ground)
-    far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(area_colours.GRADES)]
+    far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(theme.GRADES)]
     assert far == sorted(set(far))
     assert colors["ground"] == theme.PALETTES[name].ground
 
@@ -219,8 +219,8 @@ def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -
 @pytest.mark.parametrize("name", MIXED)
 def test_areas_that_touch_are_told_apart(name: str) -> None:
     """The user's and the kernel's share, what is lost, and the three states of a core."""
-    colors = area_colours.colours(name)
-    for step in range(area_colours.GRADES):
+    colors = theme.area_colours(name)
+    for step in range(theme.GRADES):
         for a, b in (("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")):
             assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= APART, (a, b, step)
         for single in ("steal", "hot"):
@@ -232,22 +232,22 @@ def test_areas_that_touch_are_told_apart(name: str) -> None:
 
 def seen(style: Style) -> tuple[str, str]:
     """Letters and ground as a terminal with 256 colours shows them."""
-    found = eight_bit.reduced(style)
+    found = theme.to_256_colours(style)
     assert found.color
     assert found.bgcolor
     return fixed(found.color.number or 0), fixed(found.bgcolor.number or 0)
 
 
 def fixed(number: int) -> str:
-    return "#" + bytes(eight_bit.parts(number)).hex()
+    return "#" + bytes(theme.rgb_256(number)).hex()
 
 
 def test_fixed_colours_are_those_of_every_terminal() -> None:
-    assert [eight_bit.parts(n) for n in (16, 17, 231, 232, 255)] == [
+    assert [theme.rgb_256(n) for n in (16, 17, 231, 232, 255)] == [
         (0, 0, 0), (0, 0, 95), (255, 255, 255), (8, 8, 8), (238, 238, 238),
     ]  # fmt: skip
     for number in range(16, 256):
-        assert eight_bit.parts(eight_bit.nearest(fixed(number))) == eight_bit.parts(number)
+        assert theme.rgb_256(theme.nearest_256(fixed(number))) == theme.rgb_256(number)
 
 
 @pytest.mark.parametrize("name", MIXED)

@@ -28,7 +28,7 @@ from perftop.base.text import utf8
 from perftop.tui import app as perftop_app
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.overview.overview import CoreGrid
 from perftop.tui.screen.help import Help
 
 

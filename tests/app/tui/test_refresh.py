@@ -72,11 +72,11 @@ def test_a_refresh_costs_rows_in_sight_not_cpus() -> None:
 
 
 def test_a_refresh_costs_at_most_what_it_does_today() -> None:
-    """Some 2,200 calls for two charts with counters, 2,950 for charts and tiles with their whole
-    past, 5,450 for a screen full of rows. Who adds a twentieth must look at why."""
-    assert calls(2) < 2_400
-    assert calls(2, "guest", 700) < 3_000
-    assert calls(1024) < 6_000
+    """Some 2,550 calls for two charts with counters, 3,900 for charts and tiles with their whole
+    past, 6,500 for a screen full of rows. If a change adds a twentieth, find out why."""
+    assert calls(2) < 2_700
+    assert calls(2, "guest", 700) < 4_100
+    assert calls(1024) < 6_800
 
 
 async def test_what_says_the_same_is_neither_made_nor_written() -> None:
@@ -163,7 +163,7 @@ STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "
 """What happens between two refreshes, mostly nothing."""
 
 
-async def test_charts_that_move_on_the_terminal_look_as_if_drawn_anew() -> None:
+async def test_charts_that_move_look_as_if_drawn_anew() -> None:
     feed, rng = messages(2, 400, "guest"), random.Random(7)
     async with shown(feed[:200]) as app:
         for message in range(200, 400, 5):
@@ -188,17 +188,17 @@ async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_anew() -> None:
 
 
 async def test_of_rows_only_what_has_changed_is_written() -> None:
-    """As a whole, they are some 20,000 characters."""
+    """As a whole, they are some 20,000 characters; histories, which move, are 6,000 of them."""
     feed = messages(256, SAMPLES + 10)
     async with shown(feed[:SAMPLES]) as app:
         app.terminal.keeps = False
         before = app.terminal.written
         for message in feed[SAMPLES:]:
             assert at_once(app, message)
-        assert (app.terminal.written - before) / 10 < 8_400
+        assert (app.terminal.written - before) / 10 < 14_300
 
 
-async def test_rows_that_move_on_the_terminal_look_as_if_drawn_anew() -> None:
+async def test_rows_that_move_look_as_if_drawn_anew() -> None:
     feed = messages(64, SAMPLES + 30)
     async with shown(feed[:SAMPLES]) as app:
         for at, message in enumerate(feed[SAMPLES:]):

@@ -8,7 +8,7 @@ import pytest
 from fakes import Machine
 from playing import marked, running
 
-from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.overview.overview import CoreGrid
 
 
 async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:

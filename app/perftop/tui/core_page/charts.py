@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import isfinite
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import round_number
-from perftop.draw import areas, charts, curves
-from perftop.draw.kept import Columns, Draw, Kept, apart
-from perftop.draw.moving import Column, Row
+from perftop.draw import charts
+from perftop.draw.charts import rows_of
 from perftop.draw.strips import Run, fit
 from perftop.model.episode import Episode
-from perftop.tui.core_page import ramp
+from perftop.model.machine_totals import OF_L3
+from perftop.model.memory import READ, WRITE
+from perftop.model.smt import bounds
+from perftop.session.session import Session
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
-from perftop.tui.core_page.numbers import Scene, beside
-from perftop.tui.core_page.values import Track
+from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, beside
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import loser, number
+from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -38,12 +40,10 @@ CLOCK_STEP_HZ = 0.25e9
 
 @dataclass(slots=True)
 class Scales:
-    """Ends of the scales at the last refresh, kept so that scales do not change all the time, and
-    the charts drawn then."""
+    """Ends of the scales at the last refresh, kept so that scales do not change all the time."""
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
 
     def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
         top = self.tops[key] = charts.top(values, ends, self.tops.get(key))
@@ -54,43 +54,45 @@ Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 """Labels and cells, by line."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Charts:
     """Everything that the charts of one moment are drawn from."""
 
-    scene: Scene
+    moment: CoreMoment
     time: Axis
-    track: Track
+    track: CoreHistory
     scales: Scales
     ascii_: bool
-    look: areas.Look = "colour"
-    """What areas are made of outside of ASCII."""
+    look: charts.Look = "colour"
+    """The cells of areas outside of ASCII."""
 
     def panels(self) -> list[list[Run]]:
         """Lines of all panels: label, chart, numbers."""
         lines: list[list[Run]] = []
-        page = self.scene.page
+        page = self.moment.page
         for panel in page.panels:
             if panel.gap:
                 lines.append([])
             labels, drawn = self._drawn(panel)
-            for label, cells, numbers in zip(labels, drawn, beside(self.scene, panel), strict=True):
+            for label, cells, numbers in zip(
+                labels, drawn, beside(self.moment, panel), strict=True
+            ):
                 start = f" {label:>{LABEL - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
         return lines
 
     def foot(self) -> list[list[Run]]:
         """The time axis: a line of events, and one of clock times if there is room for it."""
-        scene, time = self.scene, self.time
-        if not scene.page.axis:
+        moment, time = self.moment, self.time
+        if not moment.page.axis:
             return []
-        first_ns, unix = scene.session.past.first_ns, scene.session.unix
+        first_ns, unix = moment.session.past.first_ns, moment.session.unix
         left: Run = (" " * LABEL, "dim")
         rule = time_axis.history(
-            time, scene.episodes, scene.interval.time_ns, first_ns, unix, self._ceiling_steps(),
-            scene.session.marks, inside=scene.page.axis == 1,
+            time, moment.episodes, moment.interval.time_ns, first_ns, unix, self._ceiling_steps(),
+            moment.session.marks, inside=moment.page.axis == 1,
         )  # fmt: skip
-        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: scene.page.axis]
+        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: moment.page.axis]
 
     def _drawn(self, panel: Panel) -> Drawn:
         if panel.key == "clock":
@@ -106,56 +108,47 @@ class Charts:
     def _clock(self, lines: int) -> Drawn:
         """The clock under its ceiling: red during alarms, and faint where the core slept, which the
         scale then need not include. A climb is seen from 0 on."""
-        track, (unit, per_hz, digits) = self.track, self.scene.unit
+        track, (unit, per_hz, digits) = self.track, self.moment.unit
         busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
         low, high = self.scales.clock = charts.span(seen, CLOCK_STEP_HZ, self.scales.clock)
-        climbs = [episode for episode in self.scene.episodes if episode.kind == "ramp"]
+        climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
         if np.isfinite(ceiling).any():  # its line is the first
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
-        how = np.where(awake, curves.AWAKE, curves.ASLEEP)
-        how[self._alarmed("busy_hz")] = curves.LOST
-        ends, look = (low, high), self._look
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            cells = curves.clock(columns, ends, lines, look)
-            for episode in climbs:
-                cells = charts.ruled(cells, ramp.columns(self.time, episode))
-            return cells
-
-        if climbs or look == "ascii":  # rules, or the limit's dots, do not move with the line
-            self.scales.kept.pop("clock", None)
-        frame = *ends, lines, bool(climbs)
-        rows = self._rows("clock", draw, _twice(busy, ceiling, how), frame, 2)
+        how = np.where(awake, charts.AWAKE, charts.ASLEEP)
+        how[self._alarmed("busy_hz")] = charts.LOST
+        cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self._look)
+        for episode in climbs:
+            cells = charts.ruled(cells, ramp_columns(self.time, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
         if (busy < low).any() and lines > 1:
             labels[-1] = f"< {labels[-1]}"
-        return labels, rows
+        return labels, rows_of(cells)
 
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
-        now_ns = self.scene.interval.time_ns
+        now_ns = self.moment.interval.time_ns
         return self._during(lambda e: number(e) == key and time_axis.mark(e, now_ns)[1] == "alarm")
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
         """Columns in which a wanted episode ran."""
         found = np.zeros(self.time.bins, bool)
-        for episode in filter(wanted, self.scene.episodes):
-            if seen := time_axis.cells(self.time, episode, self.scene.interval.time_ns):
+        for episode in filter(wanted, self.moment.episodes):
+            if seen := time_axis.cells(self.time, episode, self.moment.interval.time_ns):
                 found[seen[0].start : seen[0].stop] = True
         return found
 
     @property
-    def _look(self) -> areas.Look:
+    def _look(self) -> charts.Look:
         return "ascii" if self.ascii_ else self.look
 
     def _ceiling_steps(self) -> list[int]:
         """Columns in which the ceiling moved, which is no episode; empty without a clock panel."""
-        if all(panel.key != "clock" for panel in self.scene.page.panels):
+        if all(panel.key != "clock" for panel in self.moment.page.panels):
             return []
         moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
         moved[1:] &= ~moved[:-1]  # a step inside a column shows in two
@@ -163,37 +156,26 @@ class Charts:
 
     def _smt(self, lines: int) -> Sequence[list[Run]]:
         """The core's cell made tall: the first thread above the middle, the second below."""
-        states, place = self.track.states(), self.scene.place
-        if self.scene.interval.split.method[place.at] == "bounds":
+        states, place = self.track.states(), self.moment.place
+        if self.moment.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
             states[unknown] = self.track.lowest()[unknown]
         if len(place.cpus) > 2:  # only known: whether any of them runs
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
-        draw = apart(partial(areas.states, rows=lines, look=self._look))
-        return self._rows("smt", draw, np.stack([both, open_, lp0, lp1], axis=1), (lines,))
+        values = np.stack([both, open_, lp0, lp1], axis=1)
+        return rows_of(charts.states(values, lines, self._look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
-        """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
-        heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)
-        draw = apart(partial(areas.account, rows=lines, look=self._look))
+        """The uses of time: user and kernel from the floor, stolen time from the ceiling."""
+        heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
         values = np.column_stack([self.track.account(), heat])
-        return self._rows("account", draw, values, (lines,))
-
-    def _rows(
-        self, key: str, draw: Draw, values: Floats, frame: Hashable, per: int = 1
-    ) -> list[Row]:
-        """A chart of `values`, (columns, kinds), with so many columns in a cell; what has only
-        moved is not drawn again."""
-        kept = self.scales.kept.setdefault(key, Kept(per, joined=key == "clock"))
-        newest = self.time.end_ns // self.time.bin_ns * per
-        of = frame, self._look, self.time.bin_ns
-        return kept.rows(draw, values[None], newest, of)[0]
+        return rows_of(charts.account(values, lines, self._look))
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
-        key, tall, evaluator = panel.key, panel.tall, self.scene.session.evaluator
+        key, tall, evaluator = panel.key, panel.tall, self.moment.session.evaluator
         metric = evaluator.metrics[key]
         values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
@@ -205,7 +187,7 @@ class Charts:
         cells: list[list[Run]] = []
         lost = self._alarmed(key)
         for i, each in enumerate(values):
-            cells += self._rate(f"{key} {i}", each, lost, top, tall)
+            cells += self._rate(each, lost, top, tall)
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
@@ -214,16 +196,16 @@ class Charts:
                 label = f"{metric.label} {scale}".rstrip()
                 if len(label) > LABEL - 2:  # then the 0 of the scale is left out
                     label = f"{metric.label} {scale.removeprefix('0-')}"
-                if len(label) > LABEL - 2:  # an event: its number stands at the right
+                if len(label) > LABEL - 2:  # an event: its number is at the right
                     label = fit(metric.label, LABEL - 2).rstrip()
                 labels.append(label)
         return labels, cells
 
     def _traffic(self, panel: Panel) -> Drawn:
-        """What its package or its L3 moves from and to memory, red while it slows this core."""
+        """Traffic of its package or its L3 to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
-        cells = self._rate(panel.key, moved, self._pressed(), top, panel.tall)
+        cells = self._rate(moved, self._pressed(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
             return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.tall][
@@ -233,31 +215,27 @@ class Charts:
 
     def _pressed(self) -> Bools:
         """Columns in which others have pressed the memory of this core, and still do."""
-        now_ns = self.scene.interval.time_ns
+        now_ns = self.moment.interval.time_ns
         return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _one(self, key: str) -> Floats:
-        """What the core has of a number: that of the CPU which loses some now, as in the overview,
+        """The core's value of a number: that of the CPU which loses some now, as in the overview,
         else the busiest CPU's or the worst."""
-        scene, now_ns = self.scene, self.scene.interval.time_ns
-        running = [episode for episode in scene.episodes if going(episode, now_ns)]
-        at = loser(scene.place.cpus, running, key)
+        moment, now_ns = self.moment, self.moment.interval.time_ns
+        running = [episode for episode in moment.episodes if going(episode, now_ns)]
+        at = loser(moment.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
-    def _rate(self, key: str, values: Floats, lost: Bools, top: float, tall: int) -> list[Row]:
+    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
         """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
         ones are blank."""
-        look, floor = self._look, ("_" if self.ascii_ else "⣀", "rule")
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            cells = curves.rate(columns, top, tall, look)
-            for at, column in enumerate(columns[::2]):
-                if cells[at][-1][0] == " " and isfinite(column[0]):
-                    cells[at] = (*cells[at][:-1], floor)
-            return cells
-
-        how = np.where(lost, curves.LOST, curves.AWAKE)
-        return self._rows(key, draw, _twice(values, how), (top, tall), 2)
+        columns = _twice(values, np.where(lost, charts.LOST, charts.AWAKE))
+        cells = charts.rate(columns, top, tall, self._look)
+        floor = "_" if self.ascii_ else "⣀", "rule"
+        for at, (value, _) in enumerate(columns[::2]):
+            if cells[at][-1][0] == " " and isfinite(value):
+                cells[at] = (*cells[at][:-1], floor)
+        return rows_of(cells)
 
 
 def _twice(*kinds: np.ndarray) -> Floats:
@@ -266,8 +244,128 @@ def _twice(*kinds: np.ndarray) -> Floats:
 
 
 def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
-    """The ends of a scale; `blank`: cells behind the lower one."""
+    """The ends of a scale; `blank`: cells after the lower one."""
     labels = [first, *[""] * (lines - 1)]
     if lines > 1:
         labels[-1] = last + " " * blank
     return labels
+
+
+def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
+    """Cells at which the core woke ('') or reached a level, each with the highest level reached
+    there. Times within the resolution are only bounds and have no cell."""
+    evidence, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
+    moments = {"": episode.start_ns}
+    moments |= {
+        name: episode.start_ns + round(evidence[key] * 1e9)
+        for key, name in RAMP_LEVELS.items()
+        if evidence.get(key, 0.0) > least_s
+    }
+    if episode.end_ns is not None:
+        moments["steady"] = episode.end_ns
+    found = {axis.bin(ns + 1): name for name, ns in moments.items()}
+    return {at: name for at, name in found.items() if 0 <= at < axis.width}
+
+
+# --- the values of a core over time
+
+L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
+
+
+class CoreHistory:
+    """History of one core. Only what is drawn is read, and of that only new bins, since complete
+    bins do not change."""
+
+    def __init__(self, session: Session, place: Place) -> None:
+        self._history, self._place = session.past, place
+        self._package, self._l3 = shared_rows(session, place)
+        self._axis: Axis
+        self._rings: dict[str, Ring] = {}
+
+    def look(self, axis: Axis) -> None:
+        self._axis = axis
+
+    def of(self, key: str) -> Floats:
+        """A metric of each CPU: (columns, CPUs)."""
+        rows = self._place.rows
+        return self._bins(key, lambda history, at: history.field(key, rows, at))
+
+    def _bins(self, key: str, lookup: Lookup) -> Floats:
+        """Bins of the axis, from the history."""
+        axis, ring = self._axis, self._rings.setdefault(key, Ring({key: lookup}))
+        ring.read(self._history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
+        return ring[key]
+
+    def core(self, key: str) -> Floats:
+        """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
+        views."""
+        return of_core(key, self.of(key), busiest(self.of("util"), self.of("busy_hz")))
+
+    def ceiling(self) -> Floats:
+        """(columns): the core's ceiling in Hz."""
+        return self._of_core()[:, -1]
+
+    def awake(self) -> Bools:
+        """Columns in which the core was busy enough for its clock to mean something."""
+        found: Bools = np.fmax.reduce(self.of("util"), axis=1) >= AWAKE
+        return found
+
+    def states(self) -> Floats:
+        """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
+        the thread that had a utilisation shows which one it was."""
+        found = self._of_core()[:, :-1].copy()
+        util = self.of("util")
+        if util.shape[1] == 2:
+            second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
+            found[second] = found[second][:, [0, 2, 1, 3]]
+        return found
+
+    def _of_core(self) -> Floats:
+        """(columns, 5): `states`, then the ceiling."""
+        cores = [self._place.cpus]
+        return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
+
+    def lowest(self) -> Floats:
+        """(columns, 4): minimum share of each state, for cores with only bounds."""
+        util = self.of("util")
+        if util.shape[1] == 2:
+            return bounds(util[:, 0], util[:, 1])[0]
+        neither = np.maximum(0.0, 1 - util.sum(axis=1))
+        return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
+
+    def traffic(self) -> Floats:
+        """(columns): bytes per second between its package and memory."""
+        return self._shared(READ, self._package) + self._shared(WRITE, self._package)
+
+    def l3(self) -> Floats:
+        """(columns): bytes per second between its L3 and memory. Nothing beside a core at work is
+        the count of a dead monitor, so it is unknown."""
+        moved = self._shared(L3_TRAFFIC, self._l3)
+        return np.where((moved == 0) & self.awake(), np.nan, moved)
+
+    def _shared(self, key: str, row: int | None) -> Floats:
+        """(columns): a row of a counter of packages or L3s; None: its row is not known. All of it
+        is read each time, since a read may cover earlier bins."""
+        found = self._history.shared(key, self._axis.edges)
+        known = row is not None and row < found.shape[1]
+        return found[:, row] if known else np.full(self._axis.bins, np.nan)
+
+    def account(self) -> Floats:
+        """(columns, 3): shares of user, kernel and stolen time. The running time is `util`; the
+        system's account gives its kernel part."""
+        util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
+        kernel = np.fmin(util, np.nan_to_num(system))
+        return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
+
+
+def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
+    """The rows of a core's package and of its L3 among those that are counted."""
+    mine = {*place.cpus}
+    packages = enumerate(session.hello.packages)
+    column = session.counters.columns.get(L3_TRAFFIC)
+    having = {*(column.counter.cpus or ())} if column else set()
+    caches = [row for row in session.topology if row.cpu in having]
+    return (
+        next((at for at, cpus in packages if not mine.isdisjoint(cpus)), None),
+        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
+    )

@@ -16,10 +16,9 @@ from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page.charts import L3_TRAFFIC, Charts, CoreHistory, Scales, shared_rows
 from perftop.tui.core_page.layout import L3, TRAFFIC, Known, Page, page
-from perftop.tui.core_page.lines import above, notes
-from perftop.tui.core_page.values import L3_TRAFFIC, Track, shared_rows
+from perftop.tui.core_page.numbers import above, notes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings, caption
@@ -35,7 +34,7 @@ class CorePage(Canvas):
     """The core that lines are laid out for; None if there is none to show."""
     _seen_who = False
     _keys: Mapping[str, str]
-    _track: Track | None = None
+    _track: CoreHistory | None = None
     _scales: Scales | None = None
     _lines: Sequence[list[Run]] = ()
 
@@ -65,25 +64,25 @@ class CorePage(Canvas):
             self._laid = None
             self._lines = [[(" no CPU matches the filter", "dim")]]
         else:
-            told = known(self.session, place, who=self._seen_who)
-            self._laid = place, page(told, self.size.width, self.size.height)
+            of_core = known(self.session, place, who=self._seen_who)
+            self._laid = place, page(of_core, self.size.width, self.size.height)
             self._keys = self._captions()
             self._draw()
         self.count = len(self._lines)
         self.redraw()
 
     def _draw(self) -> None:
-        """Draw all lines anew, as each may change with time."""
+        """Make all lines, as each may change with time."""
         assert self._laid is not None
         (place, page_), choice = self._laid, self.choice
         session, interval = self.session, self.interval
         columns, first_ns = page_.columns, session.past.first_ns
         time = time_axis.fitted(interval.time_ns, choice.window_s, columns, first_ns)
-        scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
-        self._track = self._track or Track(session, place)
+        moment = numbers.moment(session, interval, place, page_, choice.units, time.start_ns)
+        self._track = self._track or CoreHistory(session, place)
         self._scales = self._scales or Scales()
         self._track.look(time)
-        drawn = Charts(scene, time, self._track, self._scales, choice.ascii, self.look)
+        drawn = Charts(moment, time, self._track, self._scales, choice.ascii, self.look)
         self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
@@ -108,12 +107,12 @@ class CorePage(Canvas):
 
 
 def lines(charts: Charts, window: str, keys: Mapping[str, str], width: int) -> list[list[Run]]:
-    scene = charts.scene
+    moment = charts.moment
     return [
-        *above(scene, window, keys, width),
+        *above(moment, window, keys, width),
         *charts.panels(),
         *charts.foot(),
-        *notes(scene, width, scene.page.notes),
+        *notes(moment, width, moment.page.notes),
     ]
 
 
@@ -134,7 +133,7 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
 
 
 def _shared(session: Session, place: Place) -> tuple[str, ...]:
-    """What of the traffic to memory is counted where the core is."""
+    """Panels of the traffic to memory that is counted where the core is."""
     columns, (package, l3) = session.counters.columns, shared_rows(session, place)
     found = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
     return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

@@ -4,8 +4,7 @@ this core and the room decide, so that nothing moves when values change."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from perfprobe.frozen import frozen, replace
+from dataclasses import dataclass, replace
 
 LABEL = 12
 """Cells to the left of the charts, for the names of lines or marks of a scale."""
@@ -30,9 +29,9 @@ TRAFFIC, L3 = "traffic", "l3"
 """Panels of what moves between its package, and its L3, and memory."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What the source knows of a core."""
+    """The abilities of the source for a core."""
 
     threads: int
     metrics: frozenset[str]
@@ -46,7 +45,7 @@ class Known:
     """TRAFFIC and L3, where they are counted."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Panel:
     key: str
     """"clock", "smt", "account", or the key of a metric drawn as strips."""
@@ -62,7 +61,7 @@ class Panel:
         return self.strips * self.tall
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Page:
     panels: tuple[Panel, ...]
     who: bool
@@ -78,7 +77,7 @@ class Page:
     """Cells for the origin of numbers; 0 if it is not shown."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Wish:
     panel: Panel
     most: int

@@ -1,34 +1,39 @@
 """The numbers beside the charts of a core: those of both siblings, and where they come from. Every
-line is exactly as wide as its place on the page."""
+line is exactly as wide as its place on the page.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan, nan
 
 import numpy as np
 
-from perfprobe.frozen import frozen
-from perftop.base.format import MISSING, ClockUnit, prefixed
+from perftop.base.format import MISSING, ClockUnit, prefixed, when
+from perftop.base.format import short_duration as brief_time
 from perftop.draw import strips, theme
-from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
+from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.model.memory import READ
 from perftop.model.numbers import PER_KI
+from perftop.model.tasks import task
+from perftop.output.sentences import unique_losses
 from perftop.session.interval import ALWAYS, Interval
+from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
 from perftop.session.values import doubted, of_cpus
-from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
+from perftop.tui.shared.episode_style import because, going
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import number
-from perftop.tui.shared.sheet import AWAKE, DROP
+from perftop.tui.shared.sheet import AWAKE, DROP, busiest, of_core
 
 DRAM = "power_dram_w"
 _BESIDE = {
@@ -42,8 +47,8 @@ _BESIDE = {
 """Numbers beside a panel, as many as it has lines; other panels have only their own number."""
 
 
-@frozen
-class Scene:
+@dataclass(frozen=True, slots=True)
+class CoreMoment:
     """One core at one moment."""
 
     session: Session
@@ -72,9 +77,9 @@ class Scene:
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
 
 
-def scene(
+def moment(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
-) -> Scene:
+) -> CoreMoment:
     """The scene, with episodes begun by then and not ended by `since_ns` (raw)."""
     unit = clock_of(session, units, known=True)
     episodes = [
@@ -82,57 +87,67 @@ def scene(
         for episode in session.episodes(since_ns, interval.time_ns)
         if not set(episode.cpus).isdisjoint(place.cpus)
     ]
-    util, _ = values.now(interval, place, "util")
+    util, _ = _now(interval, place, "util")
     awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE
-    return Scene(session, interval, place, page, unit, episodes, awake)
+    return CoreMoment(session, interval, place, page, unit, episodes, awake)
+
+
+def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
+    """A metric in the interval: of each CPU, and what the core shows."""
+    rows = list(place.rows)
+    there = interval.online[rows]
+    values, util, hz = (
+        np.where(there, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
+    )
+    return values.tolist(), float(of_core(key, values, busiest(util, hz)))
 
 
 # --- numbers beside the charts
 
 
-def beside(scene: Scene, panel: Panel) -> list[list[Run]]:
+def beside(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     """Numbers for each line of the panel."""
-    if not scene.page.values:
+    if not moment.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
-        found = _states(scene)
+        found = _states(moment)
     else:
         keys = _BESIDE.get(panel.key, (panel.key,))
-        found = [line for key in keys if (line := _number(scene, key))]
-    blank: list[Run] = [(" " * scene.size, "text")]
+        found = [line for key in keys if (line := _number(moment, key))]
+    blank: list[Run] = [(" " * moment.size, "text")]
     return (found + [blank] * panel.lines)[: panel.lines]
 
 
-def _number(scene: Scene, key: str) -> list[Run] | None:
+def _number(moment: CoreMoment, key: str) -> list[Run] | None:
     """Line of a metric; None if this source does not have it at all."""
     if key in _OTHERS:
-        return _OTHERS[key](scene)
+        return _OTHERS[key](moment)
     if key in _SHARED:
-        return _shared(scene, key)
-    origin = scene.session.evaluator.origin(key)
+        return _shared(moment, key)
+    origin = moment.session.evaluator.origin(key)
     if origin is None:
         return None
-    metric = scene.session.evaluator.metrics[key]
-    scale, digits = metric.scale(scene.unit, brief=True)
+    metric = moment.session.evaluator.metrics[key]
+    scale, digits = metric.scale(moment.unit, brief=True)
     cells = []
-    for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
-        if metric.of_running and scene.interval.resting[list(rows)].all():
+    for rows, value in _values(moment, *_now(moment.interval, moment.place, key)):
+        if metric.of_running and moment.interval.resting[list(rows)].all():
             cells.append([at_rest(VALUE - 1), (" ", "text")])
             continue
-        style = "alarm" if scene.lost(key, rows) else _style(scene, key, value)
+        style = "alarm" if moment.lost(key, rows) else _style(moment, key, value)
         text = prefixed(value) if metric.rate else f"{value * scale:.{digits}f}"
-        cells.append(_cell(scene, key, rows, value, text, style))
-        if key == "busy_hz" and scene.awake and value < scene.ceiling_hz * (1 - DROP):
+        cells.append(_cell(moment, key, rows, value, text, style))
+        if key == "busy_hz" and moment.awake and value < moment.ceiling_hz * (1 - DROP):
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
-    name = _name(label, _counted(scene, key, scene.place.rows))
+    name = _name(label, _counted(moment, key, moment.place.rows))
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
-    return _line(scene, name, cells, origin)
+    return _line(moment, name, cells, origin)
 
 
 def _name(label: str, counted: float) -> list[Run]:
-    """The label, and behind that of an event that took turns the share of the time for which it was
+    """The label, and for an event that took turns the share of the time for which it was
     counted."""
     if counted >= ALWAYS:
         return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
@@ -140,128 +155,130 @@ def _name(label: str, counted: float) -> list[Run]:
     return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
 
 
-def _counted(scene: Scene, key: str, rows: Sequence[int]) -> float:
+def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
     """The least share of the time for which one of these CPUs counted an event; 1 for others."""
-    shares = scene.interval.shares.get(key.removesuffix(PER_KI))
+    shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
 
-def _told(
-    scene: Scene, each: Sequence[float], core: float
+def _values(
+    moment: CoreMoment, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
     """Positions of CPUs with their value: each CPU, or all together if there is no room."""
-    if scene.page.values == len(each):
-        return [((row,), value) for row, value in zip(scene.place.rows, each, strict=True)]
-    return [(scene.place.rows, core)]
+    if moment.page.values == len(each):
+        return [((row,), value) for row, value in zip(moment.place.rows, each, strict=True)]
+    return [(moment.place.rows, core)]
 
 
 def _cell(
-    scene: Scene, key: str, rows: Sequence[int], value: float, text: str, style: str
+    moment: CoreMoment, key: str, rows: Sequence[int], value: float, text: str, style: str
 ) -> list[Run]:
     """A number, and a cell after it for the mark of a clock below its ceiling."""
-    online = [row for row in rows if scene.interval.online[row]]
+    online = [row for row in rows if moment.interval.online[row]]
     if not online:
         return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
     text, style = (MISSING, "faint") if isnan(value) else (text, style)
-    turns = not isnan(value) and _counted(scene, key, online) < ALWAYS
+    turns = not isnan(value) and _counted(moment, key, online) < ALWAYS
     if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
         text = re.sub(r"\.\d+", "", text)
-    told: Run = f"{text:>{VALUE - 1}}", style
-    told = strips.estimated(told) if turns else told
-    against = doubted(key, scene.session, scene.interval)[online].any()
-    return [strips.doubted(told) if against else told, (" ", "text")]
+    run: Run = f"{text:>{VALUE - 1}}", style
+    run = strips.estimated(run) if turns else run
+    against = doubted(key, moment.session, moment.interval)[online].any()
+    return [strips.doubted(run) if against else run, (" ", "text")]
 
 
-def _style(scene: Scene, key: str, value: float) -> str:
-    metric = scene.session.evaluator.metrics[key]
+def _style(moment: CoreMoment, key: str, value: float) -> str:
+    metric = moment.session.evaluator.metrics[key]
     if metric.unit == "Hz":
-        return "text" if scene.awake else "dim"
+        return "text" if moment.awake else "dim"
     if metric.unit != "ratio":
         return "text"
     return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
 
 
-def _ceiling(scene: Scene) -> list[Run] | None:
-    origin = scene.session.reader.turbo.origin
+def _ceiling(moment: CoreMoment) -> list[Run] | None:
+    origin = moment.session.reader.turbo.origin
     if origin is None:
         return None
-    hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
+    hz, (_, scale, digits) = moment.ceiling_hz, moment.unit
     number = strips.number(hz * scale, digits, VALUE - 1)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
-    return _common(scene, name, number, origin)
+    return _common(moment, name, number, origin)
 
 
-def _smi(scene: Scene) -> list[Run] | None:
+def _smi(moment: CoreMoment) -> list[Run] | None:
     """System-management interrupts in the interval: for each CPU, or the maximum of the CPUs, since
     all see the same ones."""
-    counts = scene.interval.counts.get("smi")
+    counts = moment.interval.counts.get("smi")
     if counts is None:
         return None
-    each = [float(counts[row]) for row in scene.place.rows]
+    each = [float(counts[row]) for row in moment.place.rows]
     most = max((count for count in each if not isnan(count)), default=nan)
     cells = [
-        _cell(scene, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
-        for rows, count in _told(scene, each, most)
+        _cell(moment, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
+        for rows, count in _values(moment, each, most)
     ]
-    origin = scene.session.counters.columns["smi"].counter.origin
-    return _line(scene, [("SMIs", "dim")], cells, origin)
+    origin = moment.session.counters.columns["smi"].counter.origin
+    return _line(moment, [("SMIs", "dim")], cells, origin)
 
 
-def _states(scene: Scene) -> list[list[Run]]:
+def _states(moment: CoreMoment) -> list[list[Run]]:
     """Shares of the four states, or their bounds; with more than two threads, whether any runs."""
-    paired = len(scene.place.cpus) == 2
+    paired = len(moment.place.cpus) == 2
     found = []
     for shape, name in theme.STATES if paired else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
-        found.append(_common(scene, runs, _state(scene, name)))
+        found.append(_common(moment, runs, _state(moment, name)))
     if not paired:
-        active = float(scene.interval.split.active_threads[scene.place.at])
+        active = float(moment.interval.split.active_threads[moment.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(scene, runs, strips.number(active, 2, VALUE - 1)))
-    how = method(scene)
-    if len(how) > scene.size:  # then a note tells the rest
+        found.append(_common(moment, runs, strips.number(active, 2, VALUE - 1)))
+    how = method(moment)
+    if len(how) > moment.size:  # then a note has the rest
         how = how.rpartition(" ")[0]
-    return [*found, [(fit(how, scene.size), "dim")]]
+    return [*found, [(fit(how, moment.size), "dim")]]
 
 
-def _state(scene: Scene, name: str) -> Run:
-    split, at, first = scene.interval.split, scene.place.at, scene.place.rows[0]
-    if split.method[at] == "single" and not scene.interval.online[first]:
+def _state(moment: CoreMoment, name: str) -> Run:
+    split, at, first = moment.interval.split, moment.place.at, moment.place.rows[0]
+    if split.method[at] == "single" and not moment.interval.online[first]:
         name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
     column = smt.STATES.index(name)
     share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
     if isnan(share) and not isnan(low):
         ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
         return "–".join(dict.fromkeys(ends)), "text"
-    told = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
-    return strips.doubted(told) if doubted(name, scene.session, scene.interval)[first] else told
+    run = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
+    return strips.doubted(run) if doubted(name, moment.session, moment.interval)[first] else run
 
 
-def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:
+def _common(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
     """A line with one value for all siblings, centred between their columns."""
     text, key = number
-    indent = " " * (VALUE * (scene.page.values - 1) // 2)
-    return _line(scene, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
+    indent = " " * (VALUE * (moment.page.values - 1) // 2)
+    return _line(moment, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
 
 
-def _line(scene: Scene, name: list[Run], cells: Iterable[list[Run]], origin: str) -> list[Run]:
+def _line(
+    moment: CoreMoment, name: list[Run], cells: Iterable[list[Run]], origin: str
+) -> list[Run]:
     runs: list[Run] = [*name, (" " * (NAME - width(name)), "text")]
     for cell in cells:
         runs += cell
-    room = scene.size - scene.page.origin
+    room = moment.size - moment.page.origin
     runs.append((" " * (room - width(runs)), "text"))
-    if scene.page.origin:
-        runs.append((fit("  " + foreign(origin), scene.page.origin), "faint"))
+    if moment.page.origin:
+        runs.append((fit("  " + foreign(origin), moment.page.origin), "faint"))
     return runs
 
 
-def method(scene: Scene) -> str:
+def method(moment: CoreMoment) -> str:
     """How the SMT states were found, with the calibration factor of the counter's ticks."""
-    name = scene.interval.split.method[scene.place.at]
+    name = moment.interval.split.method[moment.place.at]
     if name is None:
         return MISSING
-    calibration = scene.session.calibrations.get(name.replace("-", "_"))
+    calibration = moment.session.calibrations.get(name.replace("-", "_"))
     if calibration is None:
         return name
     state = "calibrated" if calibration.state == "settled" else calibration.state
@@ -278,16 +295,219 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
 and the counter that they come from."""
 
 
-def _shared(scene: Scene, key: str) -> list[Run] | None:
+def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
     """None for the power of memory where it is not counted."""
     label, scale, digits, keys, counter = _SHARED[key]
-    if key == "dram" and DRAM not in scene.interval.packages:
+    if key == "dram" and DRAM not in moment.interval.packages:
         return None
-    row, session = scene.place.rows[0], scene.session
-    value = sum(float(of_cpus(session, scene.interval, each)[row]) for each in keys)
+    row, session = moment.place.rows[0], moment.session
+    value = sum(float(of_cpus(session, moment.interval, each)[row]) for each in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
     number = strips.number(value * scale, digits, VALUE - 1)
-    return _common(scene, [(label, "dim")], number, origin)
+    return _common(moment, [(label, "dim")], number, origin)
 
 
 _OTHERS = {"ceiling": _ceiling, "smi": _smi}
+
+
+# --- text above and below the charts
+
+
+def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
+    """The core's name and place; `keys`: captions of the keys that go back and zoom."""
+    place, online = moment.place, moment.interval.online
+    paired = len(place.cpus) > 1
+    core = f"core {'-' if place.core is None else place.core}"
+    cpus = ", ".join(
+        f"{cpu}" if online[row] else f"{cpu} off"
+        for cpu, row in zip(place.cpus, place.rows, strict=True)
+    )
+    pieces: list[tuple[int, str, str]] = [
+        (0, core if paired or place.core is not None else f"CPU {cpus}", "bright"),
+        (3, "" if place.package is None else f"package {place.package}", "dim"),
+        (5, "" if place.l3 is None else f"L3 {place.l3}", "dim"),
+        (1, f"CPU{'s' if paired else ''} {cpus}", "text"),
+        (4, "" if place.type is None else f"{place.type}-core", "dim"),
+        (6, f"{keys['back']} back", "dim"),
+        (2, f"{keys['window']} window {window}", "dim"),
+    ]
+    dotted: list[tuple[int, list[Run]]] = [
+        (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
+        for rank, text, key in pieces
+        if text
+    ]
+    return [(" ", "text"), *shed(dotted, size - 1, 1)]
+
+
+def above(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
+    """The first lines of the page: the core, titles of the numbers, and tasks."""
+    left = size - moment.size - 1
+    name = head(moment, window, keys, left)
+    lines = [[*name, (" " * (left - width(name)), "text"), *titles(moment)]]
+    return [*lines, who(moment, size)] if moment.page.who else lines
+
+
+def titles(moment: CoreMoment) -> list[Run]:
+    """Titles above the numbers: the sibling or core that they belong to."""
+    page = moment.page
+    if not page.values or len(moment.place.cpus) == 1:
+        return [(" " * moment.size, "text")]
+    names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
+    text = " " * NAME + "".join(f"{name:>{VALUE - 1}} " for name in names)
+    return [(text.ljust(moment.size), "dim")]
+
+
+def who(moment: CoreMoment, size: int) -> list[Run]:
+    """The task on each sibling, with as many details as fit."""
+    cpus = moment.place.cpus
+    part = (size - 1) // len(cpus)
+    runs: list[Run] = [(" ", "text")]
+    for i, cpu in enumerate(cpus):
+        name = f"lp{i} " if len(cpus) > 1 else ""
+        mine: list[Run] = [(name, "dim"), *_task(moment, cpu)]
+        runs += _cut(mine, part - 1)
+        runs.append((" ", "text"))
+    return runs
+
+
+def _task(moment: CoreMoment, cpu: int) -> list[Run]:
+    found = task(moment.interval.tasks.get(str(cpu)))
+    if found is None:
+        return [("no task seen", "faint")]
+    runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
+    runs.append((f" {100 * found.share:.0f} %", "dim"))
+    details = moment.session.details.get(str(found.pid), {})
+    for key in ("user", "command"):
+        if isinstance(text := details.get(key), str) and text:
+            runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
+    return runs
+
+
+def _cut(runs: Iterable[Run], size: int) -> list[Run]:
+    """The runs, cut or padded to exactly `size` cells."""
+    done: list[Run] = []
+    for text, key in runs:
+        if size > 0:
+            done.append((fit(text, min(size, len(text))), key))
+            size -= len(done[-1][0])
+    return [*done, (" " * size, "text")]
+
+
+# --- notes: what is wrong, what is over, what is unknown
+
+
+def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
+    """Notes, the most important first; the last line counts those left out."""
+    if not lines:
+        return []
+    found = [*_episodes(moment), *_missing(moment), *_method(moment)]
+    more = f"  and {len(found) - lines} more " if len(found) > lines else ""
+    shown = [_cut(line, size) for line in found[: lines - bool(more)]]
+    if more:
+        shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
+    return shown + [[] for _ in range(lines - len(shown))]
+
+
+def _method(moment: CoreMoment) -> Iterable[list[Run]]:
+    """How the SMT states were found, unless the numbers beside them show it."""
+    how, panels = method(moment), moment.page.panels
+    if how == "bounds":
+        yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
+               (" may be any of them", "dim")]  # fmt: skip
+    beside = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
+    if len(moment.place.cpus) > 1 and not (beside and len(how) <= moment.size):
+        yield [(f"   SMT states by {how}", "dim")]
+
+
+def _episodes(moment: CoreMoment) -> Iterable[list[Run]]:
+    """Running episodes, then doubts about this interval, then episodes that are over."""
+    interval, place = moment.interval, moment.place
+    worst = {"alarm": 0, "warn": 1}
+    ordered = sorted(
+        unique_losses(moment.episodes),
+        key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns),
+    )
+    yield from (_episode(moment, e) for e in ordered if going(e, interval.time_ns))
+    for cpu, row in zip(place.cpus, place.rows, strict=True):
+        if reasons := doubts(interval, row):
+            text = f"CPU {cpu}  {'; '.join(reasons)}"
+            yield [(f" {theme.SUSPECT} {foreign(text)}", "dim")]
+    yield from (_episode(moment, e) for e in ordered if not going(e, interval.time_ns))
+
+
+def _episode(moment: CoreMoment, episode: Episode) -> list[Run]:
+    sign, key = time_axis.mark(episode)
+    now = going(episode, moment.interval.time_ns)
+    end_ns = moment.interval.time_ns if now or episode.end_ns is None else episode.end_ns
+    since = when(moment.session.unix(episode.start_ns))
+    lasted_s = max(0, end_ns - episode.start_ns) / 1e9
+    climb = _climb(moment, episode)
+    span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
+    why = climb or because(episode)
+    return [
+        (foreign(f" {sign} {episode.kind}"), key if now else "dim"),
+        (f"  since {span}" if now else f"  {span}", "text" if now else "dim"),
+        (foreign(f"  {why}") if why else "", "dim"),
+    ]
+
+
+def _climb(moment: CoreMoment, episode: Episode) -> str:
+    """Description of a ramp; '' for other episodes."""
+    if episode.kind != "ramp":
+        return ""
+    cpus = {*episode.cpus}
+    cores = sum(not cpus.isdisjoint(core) for core in moment.session.cores)
+    return _ramp_words(episode, cores, moment.unit)
+
+
+RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
+"""Names of the levels reached, by the key of the time that each took."""
+
+
+def _ramp_words(episode: Episode, cores: int, unit: ClockUnit) -> str:
+    """How long the core took to reach which clock; of several cores, the median one."""
+    evidence = episode.evidence
+    if "steady_s" not in evidence:
+        return ""
+    clocks = {
+        key: _hz(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
+    }
+    below = "" if episode.confidence == "measured" else "below "
+    parts = [
+        f"steady {_hz(evidence['steady_hz'], unit)} {unit.name} {_after(evidence, 'steady_s')}",
+        *(f"{RAMP_LEVELS[key]} {_after(evidence, key)}" for key in ("t90_s", "t99_s")
+          if evidence[key] < evidence["steady_s"]),
+        f"from {below}{clocks['first_hz']}",
+        f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
+        f"fell {evidence['drops']}× on the way" if "drops" in evidence else "",
+        f"median of {cores} cores" if cores > 1 else "",
+        f"CPU {evidence['slowest_cpu']} {brief_time(evidence['slowest_s'])}"
+        if "slowest_s" in evidence else "",
+    ]  # fmt: skip
+    return " · ".join(part for part in parts if part)
+
+
+def _hz(hz: float, unit: ClockUnit) -> str:
+    return f"{hz * unit.per_hz:.{unit.digits}f}"
+
+
+def _after(evidence: dict[str, float], key: str) -> str:
+    least_s = evidence["resolution_s"]
+    if evidence[key] <= least_s:
+        return f"after at most {brief_time(least_s)}"
+    sure = f" (± {brief_time(least_s)})" if key == "steady_s" else ""
+    return f"after {brief_time(evidence[key])}{sure}"
+
+
+def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
+    """The unknown numbers of this core, why, and how to fix it."""
+    session, cpus = moment.session, set(moment.place.cpus)
+    bounds = moment.interval.split.method[moment.place.at] == "bounds"
+    names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
+    here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    reasons = by_reason(here, lambda missing: names.get(missing.what))
+    order = list(dict.fromkeys(names.values()))
+    for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        what = ", ".join(sorted(lost, key=order.index))
+        text = f" {theme.RULE} {what} unknown: {why}" + (f" · {fix}" if fix else "")
+        yield [(foreign(text), "dim")]

@@ -15,10 +15,10 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 from perftop.draw import printed_line, theme
-from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import width
 from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.paint import ink_of, ready_strip
 
 Extent = Literal["small", "whole", "hidden"]
 MOST_MADE = 512
@@ -92,7 +92,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         if y == 0:
             return self._title()
-        style, size = ink(self.app).styles["text"], self.scrollable_content_region.width
+        style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
             end = Strip([Segment(plain(theme.CUT) if self._ascii else theme.CUT)])
@@ -118,7 +118,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         size = self.scrollable_content_region.width
         rule = max(0, size - width(words) - width(ends) - 2)
         runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
-        return line(runs, ink(self.app), size, ascii_=self._ascii)
+        return ready_strip(runs, ink_of(self.app), size, ascii_=self._ascii)
 
     def on_resize(self, event: events.Resize) -> None:
         self.post_message(self.Sized(self.scrollable_content_region.width, event.size.height - 1))

@@ -11,8 +11,8 @@ from textual import events
 from textual.message import Message
 
 from perftop.draw.strips import Line
+from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, TURN
-from perftop.tui.shared.page_widget import PageWidget
 
 _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, width
 from perftop.session.missing import NAMES, by_reason, lasting
 from perftop.tui.frame.heights import AIRY, SHORT
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
 
 if TYPE_CHECKING:
     from perftop.session.session import Session

@@ -12,7 +12,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Line, Run
 from perftop.tui.frame import alert, header, heights, machine_line, tiles
 from perftop.tui.frame.status import Status
-from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.canvas import PageWidget
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval

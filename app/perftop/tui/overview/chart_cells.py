@@ -1,29 +1,194 @@
-"""The cells of all charts of a small machine, from its past."""
+"""The charts of the overview, from the history to cells: the columns of time, the values of all
+units in them, the cells of their charts, and the axis below with round times and episodes.
+
+The newest column is at the right edge. Columns from before the history are blank and have no axis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from math import floor
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import ceil, floor
 
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.draw import areas, curves
-from perftop.draw.areas import Look
-from perftop.draw.charts import RATES, top
-from perftop.draw.kept import Columns, Kept, apart
-from perftop.draw.moving import Column, Row
+from perftop.draw import charts, theme
+from perftop.draw.charts import RATES, Look, rows_of, top
+from perftop.draw.strips import Run, joined
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
+from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_units import Unit, lost
-from perftop.tui.shared.column_ring import Lookup
+from perftop.tui.overview.chart_numbers import Unit, lost
+from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.row_episodes import loser
 from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
+
+STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+"""Distances of ticks, in seconds."""
+_APART = 2
+"""Minimum cells between two times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time of a chart: columns of equal length, the last of which holds the newest moment."""
+
+    end_ns: int
+    """Raw ns at which the last column would end; a multiple of the length of a bin."""
+    bin_ns: int
+    wide: int
+    """Columns in each bin."""
+    columns: int
+    known: int
+    """Columns, from the right, that are not from before the history."""
+    now_ns: int
+    """Raw ns of the newest moment."""
+    per: int = 1
+    """Columns in a cell of the axis."""
+
+    @property
+    def cells(self) -> int:
+        return self.columns // self.per
+
+    @property
+    def free(self) -> int:
+        """Cells at the left that are from before the history."""
+        return (self.columns - self.known) // self.per
+
+    @property
+    def bins(self) -> int:
+        """Bins of which something is known or may be."""
+        return self.columns // self.wide
+
+    @property
+    def start_ns(self) -> int:
+        return self.end_ns - self.bins * self.bin_ns
+
+    def column(self, time_ns: int) -> int:
+        """The column of a moment, which may be off the chart."""
+        before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before
+        return self.columns - (before + 1) * self.wide
+
+    def stretch(self, episode: Episode) -> tuple[range, bool] | None:
+        """The cells of an episode, and whether its start is seen; None if it is off the chart or
+        begins later."""
+        if episode.start_ns > self.now_ns:
+            return None
+        end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
+        first = self.column(episode.start_ns + 1)
+        last = max(first, self.column(end_ns)) + self.wide - 1
+        edge = self.columns - self.known
+        if last < edge or first >= self.columns:
+            return None
+        seen = first >= edge
+        first, last = max(edge, first), min(last, self.columns - 1)
+        return range(first // self.per, last // self.per + 1), seen
+
+
+# --- the values of columns
+
+MAX_COLUMNS_IN_BIN = 4
+"""Maximum columns in a bin while the history is short, so that it fills more of a chart."""
+_SHORTER = 0.6, 0.8
+"""Parts of the usual bin that are bins while the history is short."""
+_STEADY = 3
+"""Intervals of another length after which bins change theirs; a single one was only late."""
+
+
+class ColumnHistory:
+    """Series of columns by key, each for some CPUs or cores."""
+
+    def __init__(
+        self, session: Session, metrics: Sequence[str], rows: Sequence[int],
+        lookups: dict[str, Lookup],
+    ) -> None:  # fmt: skip
+        """`metrics` of CPUs, given by position, and what else is looked up, by key."""
+        self._session, self.metrics = session, metrics
+        self._keys = "cpus", *lookups
+        self._ring = Ring(
+            {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
+        )
+        self._found: dict[str, Floats] = {}
+        """(..., columns) by key."""
+        self._step_ns = 0
+        self._unusual = 0
+        self.span = Span(0, 1, 1, 0, 0, 0)
+
+    def read(self, interval: Interval, columns: int, window_s: float) -> None:
+        """Looks up `columns` up to the end of this interval. Bins are whole samples: as long as an
+        interval, or as the window needs, once there is enough history for it."""
+        now_ns, history = interval.time_ns, self._session.history
+        first_ns = None if history is None else history.first_ns
+        since_ns = now_ns if first_ns is None else min(first_ns - 1, now_ns - 1)
+        for bin_ns, wide in self._bins(self._step(interval), columns, window_s):
+            end_ns = -(-now_ns // bin_ns) * bin_ns
+            known = (end_ns - since_ns - 1) // bin_ns + 1
+            if known * wide <= columns:
+                break
+        known = min(known * wide, columns // wide * wide)
+        self.span = Span(end_ns, bin_ns, wide, columns, known, now_ns)
+        if history is not None:
+            self._ring.read(history, end_ns, bin_ns, self.span.bins, now_ns)
+            self._found = {key: self._columns(self._ring[key]) for key in self._keys}
+
+    def _bins(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
+        """Lengths of bins with their columns, from those that spread the history most."""
+        sample_ns = self._session.hello.sample_ns
+        usual = max(step_ns, _whole(window_s * 1e9 / columns, sample_ns))
+        shorter = [_whole(part * usual, sample_ns) for part in _SHORTER]
+        return [
+            *((usual, wide) for wide in range(MAX_COLUMNS_IN_BIN, 1, -1)),
+            *((bin_ns, 1) for bin_ns in shorter if bin_ns < usual),
+            (usual, 1),
+        ]
+
+    def _step(self, interval: Interval) -> int:
+        """Length of an interval, in whole samples."""
+        sample_ns = self._session.hello.sample_ns
+        step_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
+        self._unusual = 0 if step_ns == self._step_ns else self._unusual + 1
+        if not self._step_ns or self._unusual >= _STEADY:
+            self._step_ns, self._unusual = step_ns, 0
+        return self._step_ns
+
+    def of(self, key: str) -> Floats:
+        """(..., columns): the values of all columns; NaN where nothing is known."""
+        found = self._found.get(key)
+        return self.of_cpus[self.metrics.index(key)] if found is None else found
+
+    @property
+    def of_cpus(self) -> Floats:
+        """(metrics, CPUs, columns)."""
+        return self._found["cpus"]
+
+    def _columns(self, values: Floats) -> Floats:
+        """From the values of bins, (bins, ...)."""
+        known = values.transpose(*range(1, values.ndim), 0)
+        if self.span.wide == 1:
+            return known
+        known = known.repeat(self.span.wide, axis=-1)
+        missing = self.span.columns - known.shape[-1]
+        found = np.full((*known.shape[:-1], self.span.columns), np.nan)
+        found[..., missing:] = known
+        return found
+
+    @property
+    def dots(self) -> Span:
+        """The span of a chart of which a cell is two columns."""
+        return replace(self.span, per=2)
+
+
+def _whole(ns: float, sample_ns: int) -> int:
+    """At least this long, in whole samples."""
+    return max(1, ceil(ns / sample_ns)) * sample_ns
+
+
+# --- cells
 
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""
@@ -38,17 +203,17 @@ def _may_be_bounds(session: Session) -> bool:
 
 
 @dataclass(slots=True)
-class Drawn:
+class UnitCharts:
     """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
 
-    area: list[Row]
-    clock: list[Row]
-    rate: list[Row]
+    area: list[list[Run]]
+    clock: list[list[Run]]
+    rate: list[list[Run]]
     low_hz: float
 
 
-class Drawing:
-    """Charts of the same units, one moment after the other."""
+class ChartDrawer:
+    """Draws the charts of some units, one moment after the other."""
 
     def __init__(self, session: Session, units: Sequence[Unit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
@@ -69,19 +234,17 @@ class Drawing:
         if counted:  # where there are pairs, too
             lookups["cores"] = lambda history, at: history.cores(cores, at)
         self._bounded = _may_be_bounds(session)
-        self.past = Past(session, keys, rows, lookups)
+        self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
-        self._kept_states, self._kept_account = Kept(), Kept()
-        self._kept_clocks, self._kept_rates = Kept(2, joined=True), Kept(2)
 
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
-    ) -> list[Drawn]:
+    ) -> list[UnitCharts]:
         """The charts after `past.read`. `rate_rows`: lines of the charts of IPC; 0: none."""
-        drawn = [Drawn([], [], [], 0.0) for _ in self._units]
+        drawn = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lost(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.pair]
-        made: list[tuple[Sequence[int], list[list[Row]]]] = []
+        made: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs:
             made.append((self._pairs, self._states(rows, look)))
         if singles:
@@ -98,7 +261,7 @@ class Drawing:
 
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
-    ) -> list[list[Row]]:
+    ) -> list[list[list[Run]]]:
         """Where the time of CPUs goes. The account divides what is known to be busy, which is finer
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
@@ -108,13 +271,11 @@ class Drawing:
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
-        heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
-
-        draw = apart(partial(areas.account, rows=rows, look=look))
+        heat = self._marked(which, episodes, "steal", charts.OVER, charts.HOT)
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return self._kept_account.rows(draw, values, self.past.span.newest, (rows, look))
+        return [rows_of(charts.account(columns, rows, look)) for columns in values]
 
-    def _states(self, rows: int, look: Look) -> list[list[Row]]:
+    def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both, _ = self.past.of("cores")[self._pairs].swapaxes(0, 1)
         open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
@@ -127,10 +288,8 @@ class Drawing:
                 np.where(unknown, low[..., at], value)
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
-
-        draw = apart(partial(areas.states, rows=rows, look=look))
         values = _by_column(both, open_, lp0, lp1)
-        return self._kept_states.rows(draw, values, span.newest, (rows, look))
+        return [rows_of(charts.states(columns, rows, look)) for columns in values]
 
     def _marked(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -161,27 +320,22 @@ class Drawing:
         return dict(zip(keys, found, strict=True))
 
     def _clocks(
-        self, drawn: list[Drawn], busier: Mapping[str, Floats], episodes: Sequence[Episode],
+        self, drawn: list[UnitCharts], busier: Mapping[str, Floats], episodes: Sequence[Episode],
         rows: int, look: Look,
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
+        how = self._marked(every, episodes, "clock", charts.AWAKE, charts.LOST)
         asleep = ~(busier["util"] >= AWAKE)
-        how[asleep & (how != curves.LOST)] = curves.ASLEEP
+        how[asleep & (how != charts.LOST)] = charts.ASLEEP
         ceiling = self.past.of("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
-        ends = [*zip(low.tolist(), high.tolist(), strict=True)]
-
-        def draw(i: int, columns: Columns) -> list[Column]:
-            return curves.clock(columns, ends[i], rows, look)
-
-        # In ASCII the limit's dots stand in every second cell, so they do not move.
-        kept = Kept(2, joined=True) if look == "ascii" else self._kept_clocks
-        values, frame = _by_column(hz, ceiling, how), (rows, look, *ends)
-        found = kept.rows(draw, values, self.past.span.newest, frame)
-        for one, mine, (bottom, _) in zip(drawn, found, ends, strict=True):
-            one.clock, one.low_hz = mine, bottom
+        ends = zip(low.tolist(), high.tolist(), strict=True)
+        for one, columns, (floor_hz, top_hz) in zip(
+            drawn, _by_column(hz, ceiling, how), ends, strict=True
+        ):
+            one.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
+            one.low_hz = floor_hz
 
     def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """The ends of the scales, which units of one type share: the floor below the lowest clock
@@ -196,7 +350,12 @@ class Drawing:
         return low, high
 
     def _rates(
-        self, drawn: list[Drawn], values: Floats, episodes: Sequence[Episode], rows: int, look: Look
+        self,
+        drawn: list[UnitCharts],
+        values: Floats,
+        episodes: Sequence[Episode],
+        rows: int,
+        look: Look,
     ) -> None:
         """`values`: of the CPU that had more to do; a CPU that loses some takes its place."""
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
@@ -205,18 +364,83 @@ class Drawing:
                 values[i] = self.past.of("ipc")[self._of[i][at]]
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
-        high = self._top
-
-        def draw(_: int, columns: Columns) -> list[Column]:
-            return curves.rate(columns, high, rows, look)
-
-        columns = _by_column(values, how)
-        found = self._kept_rates.rows(draw, columns, self.past.span.newest, (rows, look, high))
-        for one, mine in zip(drawn, found, strict=True):
-            one.rate = mine
+        how = self._marked(every, episodes, "IPC", charts.AWAKE, charts.LOST)
+        for one, columns in zip(drawn, _by_column(values, how), strict=True):
+            one.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
 def _by_column(*kinds: Floats | Ints) -> Floats:
     """(charts, columns, kinds), from kinds of (charts, columns)."""
-    return np.array(kinds, float).transpose(1, 2, 0)
+    return np.stack(kinds, axis=2, dtype=float)
+
+
+# --- the axis
+
+
+def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
+    """Columns of round times and their names, from the left."""
+    first_ns = span.end_ns - span.known * span.bin_ns // span.wide
+    seen = takewhile(lambda one: one[0] <= span.now_ns, round_times(first_ns, step_s, unix))
+    return [(span.column(at_ns), text) for at_ns, text in seen]
+
+
+def in_cells(span: Span, columns: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The texts at these columns, by cells of the axis."""
+    found = ((column // span.per, text) for column, text in columns)
+    return [(cell, text) for cell, text in found if cell >= span.free]
+
+
+def step(span: Span, room: int) -> int:
+    """The smallest distance of ticks, in seconds, that gives each `room` cells."""
+    return next(
+        (s for s in STEPS_S if s * 10**9 * span.wide >= room * span.per * span.bin_ns), STEPS_S[-1]
+    )
+
+
+def rule(
+    span: Span, episodes: Iterable[Episode], marks: Iterable[tuple[int, str]], *, inside: bool
+) -> list[Run]:
+    """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
+    are in the line, except over signs and over running episodes."""
+    cells: list[Run] = [(" ", "text")] * span.free
+    cells += [(theme.RULE, "rule")] * (span.cells - span.free)
+    for cell, _ in marks:
+        if 0 <= cell < span.cells and not inside:
+            cells[cell] = (TICK, "faint")
+    strokes(cells, episodes, span.now_ns, span.stretch)
+    if inside:
+        _write(cells, marks, span)
+    return joined(cells)
+
+
+def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
+    """Writes the times into the line, over its rule and over strokes of what has ended."""
+    ended = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
+    bare = (theme.RULE, "rule"), (" ", "text"), *ended
+    firm = {at for at, run in enumerate(cells) if run not in bare}
+    free = span.free
+    for cell, text in marks:
+        first, last = _placed(cell, text, span.cells)
+        taken = range(max(0, first - 1), min(span.cells, last + 1))
+        if first < free or not firm.isdisjoint(taken):
+            continue
+        for near in taken:
+            cells[near] = (" ", "text")
+        cells[first:last] = [(sign, "dim") for sign in text]
+        free = last + _APART
+
+
+def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
+    """The line below the axis: each time centred under its tick."""
+    line, free = "", 0
+    for cell, text in marks:
+        first, last = _placed(cell, text, span.cells)
+        if first >= free:
+            line = line.ljust(first) + text
+            free = last + _APART
+    return [(line.ljust(span.cells), "dim")]
+
+
+def _placed(cell: int, text: str, cells: int) -> tuple[int, int]:
+    first = max(0, min(cell - len(text) // 2, cells - len(text)))
+    return first, first + len(text)

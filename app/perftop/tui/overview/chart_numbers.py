@@ -1,20 +1,228 @@
-"""Names and numbers beside and above the charts of the overview. Pure: values in, runs of an exact
-width out."""
+"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs. And
+the values of a unit in one interval, as numbers and as text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from dataclasses import dataclass
+from math import isfinite, isnan, nan
 
-from perfprobe.frozen import frozen
+import numpy as np
+
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.strips import Run, at_rest, doubted, fit, merged, width
+from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, merged, width
+from perftop.model.episode import Episode
+from perftop.model.numbers import INDEX
+from perftop.model.smt import STATES
+from perftop.session import values as columns
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels.tasks import runners
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.row_episodes import OF_CPU, loser, number
+from perftop.tui.shared.sheet import AWAKE, DROP
+
+_NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
+"""Numbers that have charts."""
+_KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
+_READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
+"""Numbers of CPUs that are read."""
+_AT = [INDEX[key] for key in _READ]
+
+
+def lost(episode: Episode) -> str:
+    """Name of the number that the episode makes worse; '' if no chart shows it."""
+    return _NAMES.get(number(episode), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A core or CPU with a chart of its own."""
+
+    at: int
+    """Index of its place."""
+    core: int
+    """Position of its core."""
+    rows: tuple[int, ...]
+    """Positions of its CPUs."""
+    cpus: tuple[int, ...]
+    package: int | None
+    type: str | None
+    ceiled: bool
+    """Whether the ceiling of its clock can be known."""
+    name: str
+
+    @property
+    def pair(self) -> bool:
+        return len(self.rows) > 1
+
+
+def units(
+    session: Session, places: Places, order: Sequence[int], *, counted: bool
+) -> list[Unit]:  # fmt: skip
+    """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
+    found, ceiled = [], session.reader.turbo.cpus
+    for at in order:
+        place = places.places[at]
+        whole = [(place.rows, place.cpus)]
+        each = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
+        for rows, cpus in whole if counted else each:
+            pair = len(rows) > 1
+            name = f"core {places.name(at, 'CPU number')}" if pair else f"CPU {cpus[0]}"
+            known = bool(ceiled[place.rows[0]])
+            found.append(Unit(at, place.at, rows, cpus, place.package, place.type, known, name))
+    return found
+
+
+class Moment:
+    """One interval, and what runs in it, for the units of a machine."""
+
+    def __init__(
+        self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
+    ) -> None:
+        self._session, self._interval, self._clock = session, interval, clock
+        self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
+        self._wide = [e for e in self._going if self._is_wide(e, units)]
+        self._tasks = self._by_cpu()
+        self._accounts = _accounts(session)
+        self._doubted = bool(np.count_nonzero(interval.doubts))
+        self._online = interval.online.tolist()
+        rows = [row for unit in units for row in unit.rows]
+        numbers = interval.values.all[_AT][:, rows].T.tolist()
+        self._numbers = dict(zip(rows, numbers, strict=True))
+        """By position of a CPU, those of _READ."""
+        self._busier = self._leads(units)
+        """By the first CPU of a unit the one that had more to do, both as positions."""
+
+    @staticmethod
+    def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
+        """Whether the episode affects most of a package and not single units: it is shown once."""
+        if episode.kind in OF_CPU:
+            return False
+        hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
+        mine = {unit.package for unit in hit}
+        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in mine for unit in units)
+
+    def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
+        found: dict[int, list[tuple[float, str]]] = {}
+        for one in runners(self._session, self._interval):
+            for cpu, share in one.shares.items():
+                found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
+        return found
+
+    def _leads(self, units: Sequence[Unit]) -> dict[int, int]:
+        found = {}
+        for unit in units:
+            ranks = [busy_rank(*self._seen(row)) for row in unit.rows]
+            found[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
+        return found
+
+    def _seen(self, row: int) -> Sequence[float]:
+        """Utilisation and clock of a CPU; NaN while it is offline."""
+        return self._numbers[row][:2] if self._online[row] else (nan, nan)
+
+    def going(self, unit: Unit) -> list[Episode]:
+        """Episodes that run on the unit, the worst first."""
+        return [e for e in self._going if not {*unit.cpus}.isdisjoint(e.cpus)]
+
+    def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
+        """Sign of the worst episode that runs on most of a package."""
+        cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
+        mine = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
+        return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
+                    (" ", "text"))  # fmt: skip
+
+    def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
+        interval, row = self._interval, self._busier[unit.rows[0]]
+        going = self.going(unit)
+        own = [e for e in going if e not in self._wide]
+        worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
+        shares = self._states(unit) if unit.pair else self._account(row)
+        ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.ceiled else nan
+        dropped = self._drops(unit, ceiling_hz) or "clock" in map(lost, going)
+        lowers = next((e for e in own if lost(e) == "IPC"), None)
+        lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
+        rated = row if lowered is None else unit.rows[lowered]
+        util, hz, _ = self._running(row)
+        *_, ipc = self._running(rated)
+        tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
+        return UnitValues(
+            unit.name, ",".join(map(str, unit.cpus)) if unit.pair else "",
+            shares, frozenset(filter(None, map(lost, own))), self._unsure(unit, shares),
+            _sign(worst), [name for _, name in tasks], hz, ceiling_hz,
+            (theme.DROPPED, "alarm") if dropped else (" ", "text"),
+            ipc, _sign(lowers), any(self._online[row] for row in unit.rows), self._off(unit),
+            util < AWAKE, chosen, self._clock,
+        )  # fmt: skip
+
+    def _running(self, row: int) -> tuple[float, float, float]:
+        """Utilisation of a CPU, and its clock and IPC unless it is at rest."""
+        util, hz, ipc, *_ = self._numbers[row]
+        return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
+
+    def _drops(self, unit: Unit, ceiling_hz: float) -> bool:
+        """Whether its clock is clearly below its ceiling, as `Sheet.dropped` has it."""
+        seen = [self._seen(row) for row in unit.rows]
+        _, hz = self._seen(self._busier[unit.rows[0]])
+        return hz < ceiling_hz * (1 - DROP) and any(util >= AWAKE for util, _ in seen)
+
+    def _off(self, unit: Unit) -> frozenset[str]:
+        """Names of the threads of a pair that are offline."""
+        gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
+        return frozenset(gone) if unit.pair else frozenset()
+
+    def _states(self, unit: Unit) -> Mapping[str, float]:
+        states = self._interval.split.states[unit.core].tolist()
+        known = dict(zip(STATES, states, strict=True))
+        return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
+
+    def _account(self, row: int) -> Mapping[str, float]:
+        known = dict(zip(_READ, self._numbers[row], strict=True))
+        found = {name: known[key] for name, key in self._accounts.items()}
+        steal = found.get("steal", 0.0)
+        rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
+        found["idle"] = known["idle"] if self._session.evaluator.chosen["idle"] else rest
+        return found
+
+    def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
+        if not self._doubted:  # mostly
+            return frozenset()
+        keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
+        return frozenset(
+            name for name, key in keys.items()
+            if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
+        )  # fmt: skip
+
+
+def busy_rank(util: float, hz: float) -> float:
+    """The highest is that of the busiest of some CPUs, as `sheet.busiest` has it of arrays."""
+    return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
+
+
+def _accounts(session: Session) -> Mapping[str, str]:
+    """Keys of the shares of a CPU's time, by name; only a guest has steal."""
+    chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
+    return {
+        name: key for name, key in _KEYS.items()
+        if name == "busy" or (chosen[key] and (steal or name != "steal"))
+    }  # fmt: skip
+
+
+def _sign(episode: Episode | None) -> Run:
+    if episode is None:
+        return " ", "text"
+    return episode_style.sign(episode), episode_style.severity(episode)
+
+
+# --- as text
 
 BLOCK = 17
 """Cells of names and numbers before a chart."""
 WIDE_BLOCK = 31
-"""The same where charts are two lines low."""
+"""Cells of them where charts are two lines high."""
 AXIS = 7
 """Cells of a scale before a chart, with its margin."""
 LOW = 0.05
@@ -23,9 +231,9 @@ BAR = "▌"
 """Marks the selected chart."""
 
 
-@frozen
-class Numbers:
-    """What is told of a CPU or a core in one interval; NaN where unknown."""
+@dataclass(frozen=True, slots=True)
+class UnitValues:
+    """Values of a CPU or a core over one interval; NaN where unknown."""
 
     name: str
     cpus: str
@@ -43,10 +251,10 @@ class Numbers:
     hz: float = nan
     ceiling_hz: float = nan
     dropped: Run = (" ", "text")
-    """Mark behind the clock."""
+    """Mark after the clock."""
     ipc: float = nan
     loser: Run = (" ", "text")
-    """Mark behind the IPC."""
+    """Mark after the IPC."""
     online: bool = True
     off: frozenset[str] = frozenset()
     """Names of numbers whose CPU is offline."""
@@ -68,11 +276,11 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lost else "dim" if value < LOW else "text"
-    told = f"{100 * value:>{size}.1f}", key
-    return doubted(told) if unsure else told
+    run = f"{100 * value:>{size}.1f}", key
+    return doubted(run) if unsure else run
 
 
-def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
+def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """The line above a chart: sign, name and numbers, a thin rule, and its tasks at the right. At
     most `size` cells."""
     left: list[Run] = [of.sign, (f"  {of.name:<8}", "bright")]
@@ -93,12 +301,12 @@ def title(of: Numbers, size: int, *, colour: bool) -> list[Run]:
     return [*left, *line, (" ", "text"), *tasks]
 
 
-def _bold(of: Numbers) -> Run:
+def _bold(of: UnitValues) -> Run:
     busy = of.shares.get("busy", nan)
     return ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
 
 
-def _piece(of: Numbers, name: str, *, colour: bool) -> list[Run]:
+def _piece(of: UnitValues, name: str, *, colour: bool) -> list[Run]:
     value = share(of.shares[name], 6, lost=name in of.lost, unsure=name in of.unsure)
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
@@ -114,15 +322,15 @@ def _tasks(names: Sequence[str], room: int) -> list[Run]:
     """As many tasks as fit, the first in the colour of text."""
     found: list[Run] = []
     for i, name in enumerate(names[:3]):
-        told = f"  {name}" if found else name
-        room -= len(told)
+        run = f"  {name}" if found else name
+        room -= len(run)
         if room < 0:
             break
-        found.append((told, "dim" if i else "text"))
+        found.append((run, "dim" if i else "text"))
     return found
 
 
-def block(of: Numbers, rows: int) -> list[list[Run]]:
+def block(of: UnitValues, rows: int) -> list[list[Run]]:
     """The lines before a chart, each BLOCK cells wide, or WIDE_BLOCK if there are only two."""
     if rows == 2:
         return _low_block(of)
@@ -136,7 +344,7 @@ def block(of: Numbers, rows: int) -> list[list[Run]]:
     return _framed(of, lines, rows, BLOCK)
 
 
-def _low_block(of: Numbers) -> list[list[Run]]:
+def _low_block(of: UnitValues) -> list[list[Run]]:
     """Two lines: the name with the first number, then the two that follow."""
     names = [*of.shares]
     half = (WIDE_BLOCK - 5) // 2
@@ -152,7 +360,7 @@ def _low_block(of: Numbers) -> list[list[Run]]:
     return _framed(of, [upper, lower], 2, WIDE_BLOCK)
 
 
-def _framed(of: Numbers, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
+def _framed(of: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
     """Lines with the margin before them: the bar of the selected one, and the sign."""
     found = []
     for at in range(rows):
@@ -166,12 +374,12 @@ def _framed(of: Numbers, lines: list[list[Run]], rows: int, size: int) -> list[l
     return found
 
 
-def _name(of: Numbers) -> list[Run]:
+def _name(of: UnitValues) -> list[Run]:
     what, _, number = of.name.partition(" ")
     return [(f"{what} ", "dim"), (number, "bright")]
 
 
-def _number(of: Numbers, name: str, size: int = BLOCK - 5) -> list[Run]:
+def _number(of: UnitValues, name: str, size: int = BLOCK - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in of.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
@@ -188,42 +396,42 @@ def scale(rows: int) -> list[str]:
     return [f"{mark:>{AXIS - 2}}" for mark in marks]
 
 
-def beside_clock(of: Numbers, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
-    """The lines behind the chart of the clock: its ceiling, the clock, the scale's floor; and IPC
+def beside_clock(of: UnitValues, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
+    """The lines to the right of the clock: its ceiling, the clock, the scale's floor; and IPC
     if that has no chart of its own. 9 cells wide."""
     unit = of.clock
     key = "dim" if of.asleep else "bright"
-    told = _told(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
-    now: list[Run] = [told, (" ", "text"), of.dropped]
-    rate: list[Run] = [_told(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
+    run = _number_run(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
+    now: list[Run] = [run, (" ", "text"), of.dropped]
+    rate: list[Run] = [_number_run(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
     if rows == 2:
         return [_sized(now), _sized(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    lines[0] = [_told(of.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[-1] = [_told(low_hz * unit.per_hz, unit.digits, "faint")]
+    lines[0] = [_number_run(of.ceiling_hz * unit.per_hz, unit.digits, "dim")]
+    lines[-1] = [_number_run(low_hz * unit.per_hz, unit.digits, "faint")]
     lines[max(1, rows // 2 - 1)] = now
     if ipc:
         lines[max(1, rows // 2 - 1) + 1] = rate
     return [_sized(line) for line in lines]
 
 
-def beside_rate(of: Numbers, rows: int) -> list[list[Run]]:
-    """The lines behind the chart of IPC, a cell narrower: they end the line."""
+def beside_rate(of: UnitValues, rows: int) -> list[list[Run]]:
+    """The lines to the right of the chart of IPC, a cell narrower: they end the line."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     lines[max(0, rows // 2 - 1)] = [
-        _told(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
+        _number_run(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
         (" ", "text"), of.loser,
     ]  # fmt: skip
     return [merged(line, RIGHT - 1) for line in lines]
 
 
 RIGHT = 9
-"""Cells behind a chart."""
+"""Cells of numbers to the right of a chart."""
 
 
-def _told(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
-    """A number left of the mark behind it; empty if unknown."""
+def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
+    """A number, followed by a mark; empty if unknown."""
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
@@ -235,6 +443,6 @@ def _sized(line: list[Run]) -> list[Run]:
     return merged(line, RIGHT)
 
 
-def over_rate(of: Numbers, size: int) -> list[Run]:
+def over_rate(of: UnitValues, size: int) -> list[Run]:
     """Tasks above the chart of IPC, the busiest first."""
     return merged(_tasks([fit(name, min(len(name), size)) for name in of.tasks], size), size)

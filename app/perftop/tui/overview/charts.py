@@ -6,25 +6,31 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
-from perfprobe.frozen import frozen
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.areas import Look
-from perftop.draw.moving import Moving
+from perftop.draw.charts import Look
 from perftop.draw.strips import Run, merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import chart_axis, chart_numbers
-from perftop.tui.overview.chart_axis import Span
-from perftop.tui.overview.chart_cells import Drawing, Drawn
-from perftop.tui.overview.chart_numbers import AXIS, BLOCK, RIGHT, WIDE_BLOCK, Numbers
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_plan import COUNTED, Plan, plan
-from perftop.tui.overview.chart_units import Moment, Unit, lost, units
+from perftop.tui.overview import chart_cells, chart_numbers
+from perftop.tui.overview.chart_cells import ChartDrawer, ColumnHistory, Span, UnitCharts
+from perftop.tui.overview.chart_numbers import (
+    AXIS,
+    BLOCK,
+    RIGHT,
+    WIDE_BLOCK,
+    Moment,
+    Unit,
+    UnitValues,
+    lost,
+    units,
+)
 from perftop.tui.shared.places import Places, package_name
 
 _GAP = 4
@@ -40,9 +46,9 @@ _STATES: tuple[Sequence[Run], ...] = (
 )  # fmt: skip
 
 
-@frozen
-class Wishes:
-    """What the user has chosen of the charts' look."""
+@dataclass(frozen=True, slots=True)
+class ChartOptions:
+    """The user's choices for the charts."""
 
     look: Look
     window_s: float
@@ -55,7 +61,7 @@ class Charts:
         self._session, self._places = session, places
         self.counted = bool(session.evaluator.chosen["busy_hz"])
         self._page: _Page | None = None
-        self._drawing: Drawing | None = None
+        self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
         self._units: list[Unit] = []
         self.lines: list[list[Run]] = []
@@ -81,30 +87,30 @@ class Charts:
         return self._page.plan.panels if self._page else 0
 
     def read(
-        self, session: Session, interval: Interval, order: Sequence[int], wishes: Wishes
+        self, session: Session, interval: Interval, order: Sequence[int], options: ChartOptions
     ) -> None:
         """Makes the lines of this interval; `order`: the places from the top."""
         page = self._page
         assert page is not None
-        if self._drawing is None or order != self._order:
+        if self._drawer is None or order != self._order:
             self._order = order
             self._units = units(session, self._places, order, counted=self.counted)
-            self._drawing = Drawing(session, self._units, counted=self.counted)
-        past = self._drawing.past
-        past.read(interval, page.columns, wishes.window_s)
+            self._drawer = ChartDrawer(session, self._units, counted=self.counted)
+        past = self._drawer.past
+        past.read(interval, page.columns, options.window_s)
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
-        drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, wishes.look)
-        moment = Moment(session, interval, self._units, wishes.clock)
+        drawn = self._drawer.draw(episodes, page.plan.rows, page.rate_rows, options.look)
+        moment = Moment(session, interval, self._units, options.clock)
         numbers = [
-            moment.numbers(unit, chosen=wishes.cpu in self._places.places[unit.at].cpus)
+            moment.numbers(unit, chosen=options.cpu in self._places.places[unit.at].cpus)
             for unit in self._units
         ]
-        picture = _Picture(page, past, episodes, session, wishes, moment, self._units)
+        picture = _Picture(page, past, episodes, session, options, moment, self._units)
         self.lines, self.rows = picture.made(drawn, numbers)
 
 
 class _Page:
-    """Where the charts stand."""
+    """The places of the charts on the screen."""
 
     def __init__(self, plan: Plan, width: int, *, counted: bool) -> None:
         self.plan, self.width, self.counted = plan, width, counted
@@ -129,32 +135,32 @@ class _Picture:
     """The lines of one moment."""
 
     def __init__(
-        self, page: _Page, past: Past, episodes: list[Episode], session: Session, wishes: Wishes,
-        moment: Moment, units: list[Unit],
+        self, page: _Page, past: ColumnHistory, episodes: list[Episode], session: Session,
+        options: ChartOptions, moment: Moment, units: list[Unit],
     ) -> None:  # fmt: skip
-        self.page, self.episodes, self.session, self.wishes = page, episodes, session, wishes
+        self.page, self.episodes, self.session, self.options = page, episodes, session, options
         self.moment, self.units = moment, units
         self.span = past.span
         self.dots = past.dots if page.counted else past.span
-        step = chart_axis.step(self.dots, _TICKS[page.counted])
-        ticks = chart_axis.ticks(self.span, step, session.unix)
-        self.marks = {it.per: chart_axis.in_cells(it, ticks) for it in (self.span, self.dots)}
+        step = chart_cells.step(self.dots, _TICKS[page.counted])
+        ticks = chart_cells.ticks(self.span, step, session.unix)
+        self.marks = {it.per: chart_cells.in_cells(it, ticks) for it in (self.span, self.dots)}
         """Round times of the axes, which lie beside and below each other."""
 
     def made(
-        self, drawn: list[Drawn], numbers: list[Numbers]
+        self, drawn: list[UnitCharts], numbers: list[UnitValues]
     ) -> tuple[list[list[Run]], list[int | None]]:
         """The lines, and the place that each belongs to."""
         plan = self.page.plan
         lines: list[list[Run]] = []
         rows: list[int | None] = []
         package: object = self
-        for i, (unit, one, told) in enumerate(zip(self.units, drawn, numbers, strict=True)):
+        for i, (unit, one, values) in enumerate(zip(self.units, drawn, numbers, strict=True)):
             if plan.headings and (i == 0 or (unit.package != package and self._grouped())):
                 lines.append(self._heading(unit.package, first=i == 0))
                 rows.append(None)
             package = unit.package
-            of = self._titled(told, one) if plan.kind == "titled" else self._beside(told, one)
+            of = self._titled(values, one) if plan.kind == "titled" else self._beside(values, one)
             last = i == len(self.units) - 1
             of += self._axes(unit, last=last)
             lines += of
@@ -165,32 +171,27 @@ class _Picture:
         return lines, rows
 
     def _grouped(self) -> bool:
-        """Whether the units stand package by package."""
+        """Whether the units are ordered by package."""
         packages = [unit.package for unit in self.units]
         changes = sum(a != b for a, b in pairwise(packages))
         return changes < len(set(packages))
 
-    def _titled(self, told: Numbers, one: Drawn) -> list[list[Run]]:
-        colour, page = self.wishes.look == "colour", self.page
-        bar: Run = (chart_numbers.BAR, "key") if told.chosen else (" ", "text")
+    def _titled(self, values: UnitValues, one: UnitCharts) -> list[list[Run]]:
+        colour, page = self.options.look == "colour", self.page
+        bar: Run = (chart_numbers.BAR, "key") if values.chosen else (" ", "text")
         return [
-            chart_numbers.title(told, page.width - 1, colour=colour),
-            *(
-                Moving((bar, mark), area, page.block)
-                for mark, area in zip(page.scale, one.area, strict=True)
-            ),
+            chart_numbers.title(values, page.width - 1, colour=colour),
+            *([bar, mark, *area] for mark, area in zip(page.scale, one.area, strict=True)),
         ]
 
-    def _beside(self, told: Numbers, one: Drawn) -> list[list[Run]]:
+    def _beside(self, values: UnitValues, one: UnitCharts) -> list[list[Run]]:
         page = self.page
         rows = page.plan.rows
-        left = chart_numbers.block(told, rows)
+        left = chart_numbers.block(values, rows)
         if not page.counted:
-            return [
-                Moving(mine, area, page.block) for mine, area in zip(left, one.area, strict=True)
-            ]
+            return [[*mine, *area] for mine, area in zip(left, one.area, strict=True)]
         gap: Run = (" " * _GAP, "text")
-        right = chart_numbers.beside_clock(told, one.low_hz, rows, ipc=not page.rates)
+        right = chart_numbers.beside_clock(values, one.low_hz, rows, ipc=not page.rates)
         lines = [
             [*mine, *area, gap, *clock, *numbers]
             for mine, area, clock, numbers in zip(left, one.area, one.clock, right, strict=True)
@@ -198,8 +199,8 @@ class _Picture:
         if page.rates:
             rate: list[list[Run]] = [*one.rate]
             if len(rate) < rows:
-                rate = [chart_numbers.over_rate(told, page.wide), *rate]
-            behind = chart_numbers.beside_rate(told, rows)
+                rate = [chart_numbers.over_rate(values, page.wide), *rate]
+            behind = chart_numbers.beside_rate(values, rows)
             for line, area, numbers in zip(lines, rate, behind, strict=True):
                 line += [(gap[0][1:], "text"), *area, *numbers]
         return lines
@@ -215,7 +216,7 @@ class _Picture:
             return [*left, *self._account_legend()]
         pair = any(unit.pair for unit in self.units)
         area = self._legend() if pair else self._account_legend()
-        unit = self.wishes.clock.name
+        unit = self.options.clock.name
         words = f"clock under its ceiling, {unit}"
         if len(words) > page.wide + RIGHT:
             words = f"clock, {unit}"
@@ -231,7 +232,7 @@ class _Picture:
         return next(([*wording] for wording in _STATES if width(wording) <= self.page.columns), [])
 
     def _account_legend(self) -> list[Run]:
-        signs = theme.USER, theme.USER if self.wishes.look == "colour" else theme.KERNEL
+        signs = theme.USER, theme.USER if self.options.look == "colour" else theme.KERNEL
         found: list[Run] = [(signs[0], "user-9"), (" user   ", "dim"),
                             (signs[1], "kernel-9"), (" kernel", "dim")]  # fmt: skip
         if self.session.hello.virtualisation is not None:
@@ -267,7 +268,85 @@ class _Picture:
                 runs.append((" " * gap, "text"))
             marks = self.marks[span.per]
             if episodes is None:
-                runs += chart_axis.times(span, marks)
+                runs += chart_cells.times(span, marks)
             else:
-                runs += chart_axis.rule(span, episodes, marks, inside=inside)
+                runs += chart_cells.rule(span, episodes, marks, inside=inside)
         return runs
+
+
+# --- which charts there are, and how tall
+
+
+MOST = 16
+"""Most charts; a machine with more has rows."""
+TITLED = 4
+"""Most charts with a title line each; more have their numbers beside them."""
+NARROWEST = 60
+"""Minimum width."""
+COUNTED = 112
+"""Minimum width for a chart of IPC beside that of the clock."""
+_ROOMY, _LOW = 28, 22
+"""Minimum heights: for gaps, and for times on a line of their own."""
+_CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MOST, 2))
+"""Most rows of a chart, by the most charts that may have them, on a screen of 50 lines."""
+_LOW_CAPS = ((1, 7), (2, 5), (4, 2))
+"""Most rows of a chart on a screen of 24 lines."""
+_TALL = 42
+"""Height beyond which charts grow with the screen."""
+_GROWTH = 0.75
+"""Their part of the lines beyond it; the rest is for the panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    charts: int
+    kind: Literal["titled", "beside"]
+    rows: int
+    """Lines of each chart."""
+    gap: int
+    """Blank lines between charts."""
+    axes: bool
+    """Whether each chart has an axis of its own, and not only the last one."""
+    times: bool
+    """Whether times have a line of their own; else they are in the axis."""
+    blank: int
+    """Blank lines before the panels."""
+    headings: int
+    """Lines with names of packages, and one with the legend."""
+    panels: int
+    """Lines of the panels."""
+
+
+def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -> Plan | None:
+    """The best picture of `charts` CPUs or cores; None if they do not fit. `beside`: they have
+    their numbers beside them, as cores with counters have, and an even number of rows."""
+    if not 0 < charts <= MOST or width < NARROWEST:
+        return None
+    beside = beside or charts > TITLED
+    for rows in range(_cap(charts, height), 1, -1):
+        if beside and rows % 2:
+            continue
+        for found in _styles(charts, rows, height, packages if beside else 0, beside=beside):
+            least = 8 if found.gap else 5 if found.times else 4
+            if found.panels >= least:
+                return found
+    return None
+
+
+def _cap(charts: int, height: int) -> int:
+    table = _LOW_CAPS if height < _LOW else _CAPS
+    cap = next((rows for most, rows in table if charts <= most), 0)
+    return cap + int(_GROWTH * max(0, height - _TALL)) // charts
+
+
+def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:
+    """The pictures to try, the roomiest first."""
+    kind: Literal["titled", "beside"] = "beside" if beside else "titled"
+    each = rows if beside else 1 + rows
+    for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
+                                    (0, False, False, 0)):  # fmt: skip
+        if height < (_ROOMY if gap else _LOW if times else 0):
+            continue
+        used = headings + charts * each + (charts - 1) * gap
+        used += (charts if axes else 1) + times + blank
+        yield Plan(charts, kind, rows, gap, axes, times, blank, headings, height - used)

@@ -1,37 +1,38 @@
-"""Which columns the overview has and how wide they are. Only what the source can measure and the
-width decide, so that nothing moves when values change."""
+"""The columns of the overview, and its lines: rows and packages, folded or not. Only the abilities
+of the source and the size decide, so that nothing moves when values change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from perfprobe.frozen import frozen, replace
 from perftop.base.format import GHZ, ClockUnit
-from perftop.draw import theme
+from perftop.draw.columns import Column, fitted, headings
 from perftop.draw.strips import Run
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
-from perftop.tui.shared.placed_column import Placed
-from perftop.tui.shared.places import Places, spans
+from perftop.tui.shared.places import Line, Places, spans
 from perftop.tui.shared.sheet import LEAD
 
 BEFORE = 2
 """Cells before the columns: the mark of the selected row, and the sign of an episode."""
 ROOMY = 140
-"""Width from which numbers stand further apart."""
+"""Width from which numbers are further apart."""
 MOST_THREADS = 4
-"""Maximum CPUs of a core whose numbers stand side by side; else only the busiest CPU has some."""
+"""Maximum CPUs of a core whose numbers are side by side; else only the busiest CPU has some."""
 MUST = 3
-"""Columns up to this rank are there at 80 columns, where they stand close together."""
+"""Columns up to this rank are shown at 80 columns, where they are close together."""
 SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Parts of the bar of issue slots; the back end has the rest."""
 SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
-"""The order of rows that a column stands for, where it is not its own key."""
+"""The order of rows by a column, where it is not the column's own key."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What a session can measure; a column without any source is left out."""
+    """The abilities of a session; a column without any source is left out."""
 
     metrics: frozenset[str]
     ceiling: bool
@@ -46,7 +47,7 @@ class Known:
     cpus_width: int
     clock: ClockUnit = GHZ
     slots: bool = False
-    """Where issue slots go is counted."""
+    """The uses of issue slots are counted."""
 
 
 def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
@@ -69,62 +70,39 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
     )
 
 
-@frozen
-class _Wish:
-    column: Placed
-    rank: int = 0
-    """The highest is dropped first, 0 never."""
-    most: int = 0
-    """Maximum width if there is room; 0: it does not grow."""
-    weight: int = 1
-    """Its part of the room that is left."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The values of a column."""
+
+    thread: int
+    """Index of the CPU within its core; LEAD: the busiest one."""
+    number: Any = None
+    """The number of a CPU or a core, as `BY_KEY` has it; None: something else."""
 
 
-def layout(known: Known, width: int) -> list[Placed]:
+def layout(known: Known, width: int) -> list[Column]:
     """The columns that fit, in their order; spare width goes to those that can grow."""
-    make = _core_wishes if known.pairs else _cpu_wishes
-    wishes = make(known, roomy=width >= ROOMY)
-    while sum(w.column.width for w in wishes) > width and any(w.rank for w in wishes):
-        highest = max(w.rank for w in wishes)
-        wishes = [w for w in wishes if w.rank != highest]
-    columns = _grown(wishes, max(0, width - sum(w.column.width for w in wishes)))
-    return [_scaled(column, known.clock) for column in columns]
+    make = _core_columns if known.pairs else _cpu_columns
+    found = fitted(make(known, roomy=width >= ROOMY), width)
+    return [_scaled(column, known.clock) for column in found]
 
 
-def _scaled(placed: Placed, clock: ClockUnit) -> Placed:
+def _scaled(column: Column, clock: ClockUnit) -> Column:
     """The column with the number that it shows, if it shows one."""
-    column = BY_KEY.get(placed.key)
-    if column is None:
-        return placed
-    scale, digits = column.scale(clock, brief=True)
-    return replace(placed, column=column, scale=scale, digits=digits)
+    number, thread = BY_KEY.get(column.key), column.shows or 0
+    scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
+    return replace(column, shows=Shown(thread, number), scale=scale, digits=digits)
 
 
-def _grown(wishes: Sequence[_Wish], spare: int) -> list[Placed]:
-    columns = [w.column for w in wishes]
-    while spare > 0:
-        left = [i for i, w in enumerate(wishes) if columns[i].width < w.most]
-        if not left:
-            break
-        whole, given = sum(wishes[i].weight for i in left), 0
-        for i in left:
-            more = min(max(1, spare * wishes[i].weight // whole), spare - given)
-            more = min(more, wishes[i].most - columns[i].width)
-            columns[i] = replace(columns[i], width=columns[i].width + more)
-            given += more
-        spare -= given
-    return columns
-
-
-def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
+def _core_columns(known: Known, *, roomy: bool) -> list[Column]:
     air = 1 if roomy else 0
     some = known.threads <= MOST_THREADS
-    caches = [_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []
+    caches = [Column("l3", "L3", 4, rank=9)] if known.caches else []
     return [
-        _Wish(Placed("core", "core", known.core_width)),
-        _Wish(Placed("cpus", "CPUs", max(5, known.cpus_width) + 2, left=True)),
+        Column("core", "core", known.core_width),
+        Column("cpus", "CPUs", max(5, known.cpus_width) + 2, left=True),
         *caches,
-        _Wish(Placed("bar", "SMT states", (20 if roomy else 10) + 2, left=True), 0, 24, 2),
+        Column("bar", "SMT states", (20 if roomy else 10) + 2, left=True, most=24, weight=2),
         *_each(known, "util", "lp{} %", 6 + air, 0),
         *(_work(roomy=roomy) if known.threads == 2 else []),
         *_slots(known, roomy=roomy),
@@ -139,48 +117,48 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     ]  # fmt: skip
 
 
-def _slots(known: Known, *, roomy: bool) -> list[_Wish]:
+def _slots(known: Known, *, roomy: bool) -> list[Column]:
     """The second bar: where the issue slots of the busiest CPU go."""
     if not (known.slots and roomy):
         return []
-    return [_Wish(Placed("slots", "issue slots", 12 + 2, left=True), 7, 24, 1)]
+    return [Column("slots", "issue slots", 12 + 2, left=True, rank=7, most=24, weight=1)]
 
 
-def _work(*, roomy: bool) -> list[_Wish]:
+def _work(*, roomy: bool) -> list[Column]:
     """The past of both siblings; the title is short where the column is."""
     title, width, gap = ("busy, lp0 over lp1", 24, 3) if roomy else ("busy", 10, 2)
-    return [_Wish(Placed("work", title, width + gap, left=True, gap=gap), 5, 60, 3)]
+    return [Column("work", title, width + gap, left=True, gap=gap, rank=5, most=60, weight=3)]
 
 
-def _lost(known: Known, air: int) -> list[_Wish]:
+def _lost(known: Known, air: int) -> list[Column]:
     """IPC, what was lost of anything, and the past of the IPC."""
     ipc = "ipc" in known.metrics
-    past = Placed("past ipc", "IPC of lp0", 10 + 2 + 3 * air, left=True, gap=2 + air)
+    past = Column("past ipc", "IPC of lp0", 12 + 3 * air, left=True, gap=2 + air, rank=6, most=30)
     can = ipc or known.ceiling or known.steal or "involuntary" in known.metrics
     return [
         *_each(known, "ipc", "lp{}", 5 + 2 * air, 1, first="IPC lp0", least=8 + air),
-        *([_Wish(Placed("lost", "lost", 6 + 2 * air))] if can else []),
-        *([_Wish(past, 6, 30, 1)] if ipc and known.threads == 2 else []),
+        *([Column("lost", "lost", 6 + 2 * air)] if can else []),
+        *([past] if ipc and known.threads == 2 else []),
     ]
 
 
 def _each(
     known: Known, key: str, title: str, width: int, rank: int, first: str = "", least: int = 0
-) -> list[_Wish]:
+) -> list[Column]:
     """Columns of a metric, one for each thread, or that of the busiest CPU."""
     if key not in known.metrics:
         return []
     if known.threads > MOST_THREADS:
         name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
-        return [_Wish(Placed(key, name, max(width, len(name) + 2), arg=LEAD), rank)]
+        return [Column(key, name, max(width, len(name) + 2), shows=LEAD, rank=rank)]
     gap = 2 if rank > MUST else 1
     names = [title.format(thread) for thread in range(known.threads)]
     names[0] = first or names[0]
     wide = [max(least if not i else 0, width, len(name) + gap) for i, name in enumerate(names)]
-    return [_Wish(Placed(key, name, wide[i], arg=i), rank) for i, name in enumerate(names)]
+    return [Column(key, name, wide[i], shows=i, rank=rank) for i, name in enumerate(names)]
 
 
-def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
+def _cpu_columns(known: Known, *, roomy: bool) -> list[Column]:
     """Columns where no core has siblings: a row is a CPU."""
     air = 1 if roomy else 0
     account = [
@@ -189,15 +167,15 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     ] if known.account else []  # fmt: skip
     can = known.ceiling or "involuntary" in known.metrics
     return [
-        _Wish(Placed("core", "CPU", known.core_width)),
-        *([_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []),
-        _Wish(Placed("util", "busy %", 8, arg=0)),
-        _Wish(Placed("use", "where time goes", 16 + 2, left=True), 0, 52, 2),
-        _Wish(Placed("work", "busy", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
+        Column("core", "CPU", known.core_width),
+        *([Column("l3", "L3", 4, rank=9)] if known.caches else []),
+        Column("util", "busy %", 8, shows=0),
+        Column("use", "where time goes", 16 + 2, left=True, most=52, weight=2),
+        Column("work", "busy", 12 + 2 + air, left=True, gap=2 + air, rank=5, most=90, weight=4),
         *_slots(known, roomy=roomy),
         *_number(known, "steal", 0),
         *_number(known, "ipc", 1),
-        *([_Wish(Placed("lost", "lost", 7 + air))] if can else []),
+        *([Column("lost", "lost", 7 + air)] if can else []),
         *_clock(known, air),
         *_number(known, "involuntary", 3),
         *_number(known, "idle", 6),
@@ -208,55 +186,110 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     ]
 
 
-def _number(known: Known, key: str, rank: int) -> list[_Wish]:
+def _number(known: Known, key: str, rank: int) -> list[Column]:
     """Column of a metric, that of the busiest CPU or the worst one; none if it is not known."""
     if key not in known.metrics:
         return []
     column = BY_KEY[key]
     title = column.label if column.unit == "Hz" else column.name(GHZ)
-    return [_Wish(Placed(key, title, max(4, len(title)) + 2, arg=LEAD), rank)]
+    return [Column(key, title, max(4, len(title)) + 2, shows=LEAD, rank=rank)]
 
 
-def _clock(known: Known, air: int) -> list[_Wish]:
+def _clock(known: Known, air: int) -> list[Column]:
     if "busy_hz" not in known.metrics:
         return []
     title = known.clock.name
-    ceiling = Placed("turbo_ceiling_hz", "ceiling", 9)
+    ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
     return [
-        _Wish(Placed("busy_hz", title, max(5, len(title)) + 1 + air, arg=LEAD)),
-        *([_Wish(ceiling, 8)] if known.ceiling and air else []),
+        Column("busy_hz", title, max(5, len(title)) + 1 + air, shows=LEAD),
+        *([ceiling] if known.ceiling and air else []),
     ]
 
 
-def _who(known: Known, *, roomy: bool) -> list[_Wish]:
+def _who(known: Known, *, roomy: bool) -> list[Column]:
     if not known.who:
         return []
     width, gap = (22, 4) if roomy else (12, 2)
-    return [_Wish(Placed("who", "who runs", width + gap, left=True, gap=gap), 2, 48, 2)]
+    return [Column("who", "who runs", width + gap, left=True, gap=gap, rank=2, most=48, weight=2)]
 
 
-def titles(columns: Iterable[Placed], order: str = "topology", *, reverse: bool = False
+def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
            ) -> list[Run]:  # fmt: skip
-    """Heading of the grid, each title above its values; an arrow marks the sorted column."""
-    columns = [*columns]
+    """Heading of the grid; an arrow marks the column by which rows are sorted."""
     keys = [SORTED.get(column.key, column.key) for column in columns]
-    at = keys.index(order) if order in keys and (order != "topology" or reverse) else None
-    rises = (order in {"topology", "CPU number", "task"}) != reverse
-    arrow = theme.RISING if rises else theme.FALLING
-    runs: list[Run] = []
-    for i, column in enumerate(columns):
-        title, key = (arrow + column.title, "bright") if i == at else (column.title, "dim")
-        told = replace(column, gap=column.gap - 1) if i == at else column
-        text = told.text(title).ljust(column.width)
-        runs.append((text if i else text.rjust(BEFORE + column.width), key))
-    return runs
+    shown = order in keys and (order != "topology" or reverse)
+    at = keys.index(order) if shown else -1
+    rising = (order in {"topology", "CPU number", "task"}) != reverse
+    if not columns:  # the view has no size yet
+        return []
+    placed = [replace(columns[0], width=BEFORE + columns[0].width), *columns[1:]]
+    marked = headings(placed[: at + 1], columns[at].key, rising=rising)
+    return marked + headings(placed[at + 1 :])  # other columns may have the same key
 
 
-def column_at(columns: Iterable[Placed], x: int) -> Placed | None:
-    """The column at cell `x` of a line; None if there is none."""
-    end = BEFORE
-    for column in columns:
-        if end <= x < end + column.width:
-            return column
-        end += column.width
-    return None
+# --- Which lines the overview has: those that scroll, and the packages' lines that stay in sight.
+
+Fold = Literal["needed", "never", "always"]
+FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
+MOST = 3
+"""At most one line in this many may be a package's that stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    above: Sequence[Line]
+    """Packages' lines that stay above the rows, and `below` them."""
+    lines: Sequence[Line]
+    below: Sequence[Line]
+    order: Sequence[int]
+    """All rows in their order, folded or not."""
+    grouped: bool = True
+    """Whether a line names the package of the rows below it."""
+
+
+def arrangement(
+    places: Places, room: int, fold: Fold, cpu: int | None, order: Sequence[int] | None,
+    *, bare: bool,
+) -> Arrangement:  # fmt: skip
+    """`order`: of the rows; None for the topology's. If `fold` is "needed" and the lines exceed
+    `room`, packages without `cpu` are folded, except those that still fit. `bare`: rows only."""
+    packages = list(dict.fromkeys(place.package for place in places.places))
+    every = _lines(places, ())
+    rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
+    plain = [Line("row", row) for row in rows]
+    named = [line for line in _lines(places, packages) if line.kind == "folded"]
+    if bare or not any(line.kind == "package" for line in every):
+        off = [line for line in every if line.kind == "off" and not bare]
+        return Arrangement([], [*plain, *off], [], rows)
+    if order is not None:
+        above = named if len(named) * MOST <= room else []
+        return Arrangement(above, plain, [], rows, grouped=False)
+    if fold != "always" and len(every) <= room:
+        return Arrangement([], every, [], rows)
+    if fold == "never" and len(named) * MOST <= room:
+        return Arrangement(named, plain, [], rows, grouped=False)
+    if fold == "never":
+        return Arrangement([], every, [], rows)
+    return _folded(places, packages, room, fold, cpu, rows)
+
+
+def _folded(
+    places: Places, packages: Sequence[int | None], room: int, fold: Fold, cpu: int | None,
+    rows: list[int],
+) -> Arrangement:  # fmt: skip
+    here = next((place.package for place in places.places if cpu in place.cpus), packages[0])
+    shut = [package for package in packages if package != here or fold == "always"]
+    for package in tuple(shut) if fold == "needed" else ():  # unfold what still fits
+        fewer = [other for other in shut if other != package]
+        if len(_lines(places, fewer)) <= room:
+            shut = fewer
+    lines = _lines(places, shut)
+    if len(lines) <= room or fold == "always" or len(packages) * MOST > room:
+        return Arrangement([], lines, [], rows)
+    inside = [i for i, line in enumerate(lines) if line.kind == "row"]
+    first, last = inside[0], inside[-1] + 1
+    return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
+
+
+def _lines(places: Places, fold: Sequence[int | None]) -> list[Line]:
+    return [line for line in places.lines(1, fold) if line.kind != "l3"]

@@ -1,19 +1,224 @@
-"""The overview: charts where the machine is small enough for the screen, else a row for each
-core."""
+"""The overview's grid: one line a core, grouped by package."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual import events
 from textual.geometry import Size
 
 from perftop.draw import strips
+from perftop.draw.columns import Column, column_at
+from perftop.draw.strips import text
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.charts import Charts, Wishes
-from perftop.tui.overview.core_grid import CoreGrid
-from perftop.tui.panels.row import PanelRow
+from perftop.session.values import BY_KEY
+from perftop.tui.overview import layout
+from perftop.tui.overview.charts import ChartOptions, Charts
+from perftop.tui.overview.layout import FOLDS, Arrangement, Fold, arrangement
+from perftop.tui.overview.recent import RowHistories, rule
+from perftop.tui.overview.rows import Picture, heading, marked, rows
+from perftop.tui.panels.panel import MIN_HEIGHT
+from perftop.tui.panels.row import Paneled, PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
+from perftop.tui.shared.places import Line
+from perftop.tui.shared.row_episodes import RowEpisodes
+from perftop.tui.shared.sheet import Reader
+
+_STEADY = frozenset({"topology", "CPU number"})
+"""Orders that no value changes."""
+
+
+class CoreGrid(Paneled, Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
+
+    _reader: Reader | None = None
+    """None: the next numbers make a new picture."""
+    _picture: Picture
+    _troubles: RowEpisodes
+    _fold: Fold = "needed"
+    _plan = Arrangement([], [], [], [])
+    _lines: Mapping[int, strips.Line] = {}
+    """Lines of rows in sight, by row, without the mark of the selected one."""
+    _top_ipc = 0.0
+    """Top of the scale of IPC so far, so that columns change only by what they show."""
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        fresh = self.settle(session, interval) or self._reader is None
+        if fresh or self._reader is None:
+            self._reader, self._troubles = Reader(session, self.places), RowEpisodes(session)
+            self._plan, self.count = Arrangement([], [], [], []), 0
+        sheet = self._reader.read(interval)
+        self._troubles.read(interval)
+        if fresh:
+            self._picture = Picture(self.places, sheet, [], self._troubles)
+            self.lay_out()
+            return
+        self._picture.sheet = sheet
+        if self.choice.order not in _STEADY:
+            self._arrange()
+        self._look()
+        self.paint()
+
+    def _sight(self) -> list[int]:
+        lines = self._plan.lines[self.top : self.top + self.height]
+        return [line.row for line in lines if line.kind == "row"]
+
+    def _look(self) -> None:
+        """Make the lines of the rows in sight, and the fixed lines."""
+        picture = self._picture
+        sight = self._sight()
+        if picture.recent is not None:
+            top_ipc = max(self._top_ipc, self._troubles.ipc_alone)
+            picture.recent.read(self.interval, sight, top_ipc)
+            self._top_ipc = picture.recent.top_ipc
+        self._lines = rows(picture, sight)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Make the fixed lines again."""
+        picture, plan, width = self._picture, self._plan, self.width
+        self.heads = [] if self.bare else [
+            layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
+            *(heading(picture, line, width) for line in plan.above),
+        ]  # fmt: skip
+        self.feet = [(heading(picture, line, width), "calm") for line in plan.below]
+        room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
+        if not self.bare and room > 0:
+            axis = rule(picture.columns, self.session, self.interval)
+            gap = int(
+                room > MIN_HEIGHT + 1 and bool(text(axis).strip())
+            )  # an empty axis is gap enough
+            self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
+
+    # --- lines
+
+    def build(self) -> None:
+        picture = self._picture
+        picture.clock = clock_of(self.session, self.choice.units, known=True)
+        known = layout.known(self.session, self.places, picture.clock)
+        picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
+        work, ipc = (
+            next((c.width - c.gap for c in picture.columns if c.key == key), 0)
+            for key in ("work", "past ipc")
+        )
+        picture.recent = None
+        if work or ipc:
+            places, ascii_ = self.places.places, self.choice.ascii
+            picture.recent = RowHistories(self.session, places, work, ipc, ascii_=ascii_)
+        self._arrange()
+        self._look()
+        self.redraw()
+        self.show_cursor()
+
+    def _arrange(self) -> None:
+        picture, choice = self._picture, self.choice
+        order = None
+        if choice.order != "topology" or choice.reverse:
+            order = arranged(self.places, choice, self.session, self.interval)
+        room = self.size.height - (not self.bare)
+        self._plan = arrangement(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
+        picture.order = choice.order if self._plan.grouped else "every package"
+        self.count = len(self._plan.lines)
+
+    def line(self, y: int) -> strips.Line:
+        picture, line = self._picture, self._plan.lines[y]
+        if line.kind == "row":
+            if line.row not in self._lines:  # it was scrolled into sight
+                self._lines = {**self._lines, **rows(picture, [line.row])}
+            made = self._lines[line.row]
+            chosen = self.places.places[line.row].cpus[0] == self.choice.cpu
+            return marked(made) if chosen else made
+        chosen = line.kind == "folded" and self.cpu(y) == self.choice.cpu
+        runs = heading(picture, line, self.width, chosen=chosen)
+        return runs, "chosen" if chosen else "calm"
+
+    # --- the cursor
+
+    def cpu(self, y: int) -> int | None:
+        """First CPU of the line's core; a folded package means the selected core if that is
+        in it, else for its first one. None for headings."""
+        line, places = self._plan.lines[y], self.places.places
+        if line.kind == "row":
+            return places[line.row].cpus[0]
+        if line.kind != "folded":
+            return None
+        cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)]
+        return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
+
+    def chosen(self) -> None:
+        """Arrange the lines again, as the cursor may have moved into a folded package."""
+        before = self._plan
+        self._arrange()
+        if (len(before.above), before.lines) == (len(self._plan.above), self._plan.lines):
+            self._look()
+            super().chosen()
+        else:
+            self.lay_out()
+
+    def _select(self, index: int) -> None:
+        """Select the row at this place of the order, whether its package is folded or not."""
+        order = self._plan.order
+        if order:
+            row = order[max(0, min(len(order) - 1, index))]
+            self.choice.cpu = self.places.places[row].cpus[0]
+            self.chosen()
+
+    def action_move(self, by: int) -> None:
+        """Move by rows; of packages that are all folded, by packages."""
+        if not self.count:  # nothing matches
+            return
+        places = self.places.places
+        at = {places[row].cpus[0]: i for i, row in enumerate(self._plan.order)}
+        if self._fold == "always" and any(line.kind == "folded" for line in self._plan.lines):
+            super().action_move(by)
+        else:
+            self._select(at.get(self.choice.cpu or 0, 0) + by)
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * max(1, self.height - 1))
+
+    def action_end(self, to: int) -> None:
+        if self.count:
+            self._select(0 if to < 0 else len(self._plan.order) - 1)
+
+    def action_fold(self) -> None:
+        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
+        self.lay_out()
+
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        """Sort by a clicked title; open a clicked package. Other clicks are the cursor's."""
+        below = event.y - len(self.heads) - self.height
+        fixed = event.y < len(self.heads) or 0 <= below < len(self._plan.below)
+        if self._reader is None or not fixed:
+            return
+        event.prevent_default()  # the lines may move
+        if event.y == 0 and self.heads:
+            await self._sort(column_at(self._picture.columns, event.x - layout.BEFORE))
+        elif 0 < event.y < len(self.heads):
+            self._open(self._plan.above[event.y - 1])
+        elif below >= 0:
+            self._open(self._plan.below[below])
+
+    def _open(self, line: Line) -> None:
+        if line.row >= 0:
+            self._select(self._plan.order.index(line.row))
+
+    async def _sort(self, column: Column | None) -> None:
+        if column is None or (column.key not in layout.SORTED and column.key not in BY_KEY):
+            return
+        order = layout.SORTED.get(column.key, column.key)
+        again = order == self.choice.order
+        await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")
+
+
+# --- The overview: charts where the machine is small enough for the screen, else a row for each
+# core.
 
 _THREE, _COUNTED_THREE = 200, 140
 """Widths from which there are three panels: on a machine without counters, and with them."""
@@ -60,14 +265,14 @@ class Overview(CoreGrid):
         self._fits = not self.bare and self._charts.fit(self._room.height, self._room.width)
 
     def _draw(self) -> bool:
-        """Makes the lines anew; returns whether there is another number of them."""
+        """Makes all lines; returns whether their number changed."""
         session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
-        self._reader = None  # the rows are made anew if they come back
+        self._reader = None  # if rows are shown again, they are new ones
         clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
-        wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)
-        charts.read(session, interval, order, wishes)
+        options = ChartOptions(self.look, self.choice.window_s, clock, self.choice.cpu)
+        charts.read(session, interval, order, options)
         before = self.count, len(self.feet)
         self.count, self.heads = len(charts.lines), []
         room = self._room.height - self.count
@@ -116,7 +321,7 @@ class Overview(CoreGrid):
         self._kind().action_end(self, to)
 
     def _kind(self) -> type[Cursor]:
-        """Who moves the cursor: with charts it only goes from line to line."""
+        """The class that moves the cursor: with charts it moves from line to line."""
         return Cursor if self._fits else CoreGrid
 
     def action_fold(self) -> None:

@@ -4,21 +4,19 @@ the right edge."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.base.format import time_of_day
-from perftop.draw import histories, theme
-from perftop.draw.moving import Row
+from perftop.draw import heat_ramp, theme
+from perftop.draw.columns import Column
 from perftop.draw.strips import Run, joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.column_ring import Ring
-from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import RowEpisode
 from perftop.tui.shared.time_axis import TICK, Axis
@@ -36,7 +34,7 @@ def axis(session: Session, interval: Interval, cells: int) -> Axis:
     return Axis(interval.time_ns, span_ns, cells, interval.time_ns)
 
 
-class Recent:
+class RowHistories:
     """Utilisation and IPC of rows in the last spans. It is kept from one interval to the next, as
     spans that are over are not looked up again."""
 
@@ -51,8 +49,6 @@ class Recent:
         self._ring = self._past(self._sight)
         self._interval: Interval
         self._work: dict[int, bytes] = {}
-        self._drawn: dict[int, histories.Past] = {}
-        """By row, its utilisation as it was drawn last."""
         self._ipc: dict[int, Codes] = {}
         self.top_ipc = 0.0
 
@@ -91,27 +87,22 @@ class Recent:
             self._work.update(zip(rows, self._shares(rows, past[-work:, 0]), strict=True))
         if ipc:
             util, of_first = past[-ipc:, 0, : len(rows)], past[-ipc:, 1, : len(rows)]
-            shown = np.where(util >= histories.QUIET, of_first, np.nan).T
+            shown = np.where(util >= heat_ramp.QUIET, of_first, np.nan).T
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _STEP * np.ceil(highest / _STEP), _STEP)
-            self._ipc.update(zip(rows, histories.heights(shown, self.top_ipc), strict=True))
+            self._ipc.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
 
     def _shares(self, rows: Sequence[int], util: Floats) -> list[bytes]:
-        steps = histories.steps(util.T)
+        steps = heat_ramp.steps(util.T)
         first, second = steps[: len(rows)], steps[len(rows) :]
         pairs = self._pairs[[*rows], None]
-        cells = np.where(pairs, histories.paired(first, second), first)
+        cells = np.where(pairs, heat_ramp.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
-    def work(self, row: int) -> Row:
+    def work(self, row: int) -> tuple[Run, ...]:
         if row not in self._work:
             self._add([row], self._past([row]))
-        drawn = self._drawn.get(row)
-        if drawn is None:
-            one = partial(histories.level, ascii_=self._ascii)
-            drawn = histories.Past(histories.half if self._pairs[row] else one)
-            self._drawn[row] = drawn
-        return drawn.row(self._work[row])
+        return heat_ramp.history(self._work[row], pair=bool(self._pairs[row]), ascii_=self._ascii)
 
     def ipc(self, row: int, trouble: RowEpisode | None) -> tuple[Run, ...]:
         """IPC of the first thread, red while an episode lowered it."""
@@ -121,11 +112,11 @@ class Recent:
         if trouble is not None and (self._places[row].rows[0], "ipc") in trouble.lost:
             along = axis(self._session, self._interval, self._ipc_cells)
             first = max(0, along.bin(trouble.episode.start_ns + 1))
-            cells = histories.lost(cells.copy(), first)
-        return histories.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+            cells = heat_ramp.lost(cells.copy(), first)
+        return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
-def rule(columns: Iterable[Placed], session: Session, interval: Interval) -> list[Run]:
+def rule(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:
     """The line below the rows: an axis below each column that shows the past."""
     runs: list[Run] = [(" " * BEFORE, "text")]
     for column in columns:

@@ -18,7 +18,7 @@ from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, place, when
 from perftop.draw import charts, theme
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS, Number
@@ -26,8 +26,8 @@ from perftop.output.compare.readings import Course
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
+from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import captions
-from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
 MIN_AXIS_S = 1.0

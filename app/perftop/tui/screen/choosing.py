@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from perftop.tui.screen.messages import Jumped, Sought, State
 from perftop.tui.shared.canvas import Abstract, Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
-from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
+from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:
     from perftop.tui.views.episodes import Episodes
 
 
-class Choosing(Direct, metaclass=Abstract):
+class Choosing(DirectScreen, metaclass=Abstract):
     choice: Choice
     view: Canvas
     """The visible view."""

@@ -16,7 +16,6 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from perftop.base.text import plain
-from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign, width
 from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
@@ -24,6 +23,7 @@ from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.tui.screen.legend import EPISODES, SHAPES
 from perftop.tui.shared import keys
+from perftop.tui.shared.paint import ink_of
 
 TWO = 110
 """Columns from which keys stand at the left and shapes at the right."""
@@ -66,7 +66,7 @@ class Help(Screen[None]):
             yield Static()
 
     def on_resize(self, event: events.Resize) -> None:
-        colors = ink(self.app).styles
+        colors = ink_of(self.app).styles
         text = Text()
         for line in page(self._session, self._shown, event.size.width - 2):
             for part, key in line:

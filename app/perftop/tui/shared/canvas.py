@@ -1,13 +1,14 @@
-"""A widget of lines by the Line API: fixed lines at its top and bottom, and between them lines that
-scroll.
+"""Widgets of lines by the Line API. A view provides lines as runs; strips are made of those that
+changed, and only these are painted.
 
-A view provides the lines as runs. The canvas makes strips of them, keeps each strip as long as its
-runs stay the same, and paints only the lines that changed.
+A `PageWidget` makes all its lines in one go. A `Canvas` is one of the views of the main screen:
+fixed lines at its top and bottom, and between them lines that scroll and can be clicked.
 """
 
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,23 +18,117 @@ from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, Ready, ink, line
-from perftop.draw.strips import Line, Run, foreign
+from perftop.draw.strips import BLANK, Line, Run, foreign, text
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
-from perftop.tui.shared.direct import repaint
+from perftop.tui.shared.paint import Ink, ink_of, ready_strip, repaint
 from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.draw.areas import Look
+    from perftop.draw.charts import Look
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):
     """The metaclass of widgets and screens with methods that a class made from them must have."""
+
+
+class StripCache:
+    """The strips of a widget's lines. A strip is kept as long as its line stays the same."""
+
+    def __init__(self, widget: Widget, *, ascii_: bool) -> None:
+        self._widget, self._ascii = widget, ascii_
+        self._made: dict[Hashable, tuple[Line, Strip]] = {}
+        self._painted: list[Strip] = []
+        """By height in the widget, the strips that were painted last."""
+        self._inks: dict[theme.Mood, Ink] = {}
+        """Inks by mood, looked up once a paint: the theme may change between two."""
+        self.built = 0
+        """Number of strips made so far, to measure the use of the cache."""
+
+    def clear(self) -> None:
+        self._made, self._painted, self._inks = {}, [], {}
+
+    def strip(self, key: Hashable, line: Line, size: int) -> Strip:
+        """The strip of a line; `key`: what stays the same of it while its text changes."""
+        held = self._made.get(key)
+        if held is not None and held[0] == line:
+            return held[1]
+        self.built += 1
+        runs, mood = line
+        ink = self._inks.get(mood)
+        if ink is None:
+            ink = self._inks[mood] = ink_of(self._widget.app, mood)
+        made = ready_strip(runs, ink, size, ascii_=self._ascii)
+        self._made[key] = line, made
+        return made
+
+    def cropped(self, key: Hashable, line: Line, size: int, crop: Region) -> Strip:
+        """The strip of a line, cut for Textual. It includes the background and needs no border or
+        filter, which would be most of the cost of a line."""
+        return self.strip(key, line, size).crop_extend(crop.x, crop.right, None)
+
+    def paint(self, lines: Sequence[tuple[Hashable, Line]], size: int, wide: int) -> None:
+        """Paints the lines of the whole widget, of `size` cells and `wide` visible ones, as far as
+        they changed."""
+        self._inks.clear()
+        strips = [self.strip(key, line, size) for key, line in lines]
+        before = self._painted
+        changed = {
+            y: strip for y, strip in enumerate(strips) if y >= len(before) or before[y] is not strip
+        }
+        self._painted = strips
+        self._made = {key: self._made[key] for key, _ in lines}
+        repaint(self._widget, changed, wide)
+
+
+class PageWidget(Widget, metaclass=Abstract):
+    def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._ascii = ascii_
+        self._lines: Sequence[Line] = []
+        self._strips = StripCache(self, ascii_=ascii_)
+
+    @abstractmethod
+    def page(self, width: int, height: int) -> Sequence[Line]:
+        """The lines of the whole widget, at this size; those that are lacking are blank."""
+
+    def update(self) -> None:
+        """Draws what is new."""
+        width, height = self.size
+        if width and height:
+            self._lines = self.page(width, height)
+            self._strips.paint([(y, self._line(y)) for y in range(height)], width, width)
+
+    def anew(self) -> None:
+        """Draws all lines."""
+        self._strips.clear()
+        self.update()
+
+    def text(self) -> list[str]:
+        return [text(runs).rstrip() for runs, _ in self._lines]
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        width = self.size.width
+        return [self._strips.cropped(y, self._line(y), width, crop) for y in crop.line_range]
+
+    def render_line(self, y: int) -> Strip:
+        return self._strips.strip(y, self._line(y), self.size.width)
+
+    def _line(self, y: int) -> Line:
+        return self._lines[y] if y < len(self._lines) else BLANK
+
+    def on_resize(self) -> None:
+        self.anew()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self.anew()
 
 
 class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=False):
@@ -48,7 +143,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @dataclass(eq=False)
     class Told(Message):
-        """An episode that is told below the lines was clicked."""
+        """An episode below the lines was clicked."""
 
         episode: Episode
 
@@ -64,21 +159,17 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Fixed lines above those that scroll."""
         self.feet: list[Line] = []
         """Fixed lines below those that scroll, at the bottom of the canvas."""
-        self._made: dict[int, tuple[Line, Strip]] = {}
-        self._head_strips: list[tuple[list[Run], Strip]] = []
-        self._foot_strips: list[tuple[Line, Strip]] = []
-        self._empty: Strip | None = None
-        self._inks: dict[theme.Mood, Ink] = {}
-        """Inks by mood, looked up once a paint: the theme may change between two."""
+        self._made = StripCache(self, ascii_=choice.ascii)
         self._area = Size(0, 0)
+        """Its size as of the last paint: Textual computes `size` at each access."""
+        self._theme = ""
+        """The name of the theme for which lines were made last."""
         self.places: Places
         self.session: Session
         self.interval: Interval
-        """What was last given to `settle`; there is none before the first numbers."""
+        """Last given to `settle`; there are none before the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
-        """What `places` were made from; None before the first numbers."""
-        self.built = 0
-        """Number of strips made so far, to measure the use of the cache."""
+        """The origin of `places`; None before the first numbers."""
         if choice.ascii:  # a scrollbar is drawn with blocks
             self.styles.scrollbar_size_vertical = 0
 
@@ -95,7 +186,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @abstractmethod
     def build(self) -> None:
-        """Makes all lines anew. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
+        """Makes all lines. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
         where there are numbers to show and room for them."""
 
     def chosen(self) -> None:
@@ -103,8 +194,8 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.paint()
 
     def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """What stands at column `x` of the line `y` from the last one of `feet`, which is 1: an
-        episode, or something on the CPU of this number."""
+        """The episode, or the number of the CPU, at column `x` of a line of `feet`. `y`: 1 for the
+        last of these lines, 2 for that above it."""
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -123,12 +214,13 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     # --- for the view to use
 
     def lay_out(self) -> None:
-        """Makes all lines anew for another width, order or machine."""
+        """Makes all lines for another width, order or machine."""
         if self._of is not None and self.size.width:
+            self._theme = self.app.current_theme.name
             self.build()
 
     def settle(self, session: Session, interval: Interval) -> bool:
-        """Takes up this interval. Makes `places` anew if the machine or the filter has changed;
+        """Takes over this interval. Makes `places` again if the machine or the filter has changed;
         returns whether it did."""
         self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
@@ -143,8 +235,8 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @property
     def look(self) -> Look:
-        """What areas are made of on this terminal."""
-        from perftop.draw.areas import look  # numpy is imported after the first picture
+        """The cells of areas on this terminal."""
+        from perftop.draw.charts import look  # numpy is imported after the first picture
 
         name = self.app.current_theme.name
         return look(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
@@ -165,35 +257,31 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         return len(self.heads) + len(self.feet)
 
     @property
-    def _first_foot(self) -> int:
-        """Height in the widget of the first of `feet`; where there is no room, the last are cut."""
-        return max(len(self.heads), self._area.height - len(self.feet))
-
-    @property
     def top(self) -> int:
         """Number of the first visible line of those that scroll."""
         return round(self.scroll_y)  # as in scroll_offset, which costs twice as much
 
+    @property
+    def built(self) -> int:
+        """Number of strips made so far."""
+        return self._made.built
+
     def redraw(self) -> None:
         """Drops all strips and paints the whole canvas."""
         self._made.clear()
-        self._inks.clear()
-        self._head_strips.clear()
-        self._foot_strips.clear()
-        self._empty = None
         self.paint()
         self.refresh()
 
     def paint(self) -> None:
         """Paints the lines whose runs have changed."""
-        wide, _ = self._area = self.size  # Textual computes `size` at each access
+        wide, _ = self._area = self.size
         if not wide:
             return
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual itself only does it when the size changes
-        repaint(self, self._changed(), size.width)
+        self._made.paint(self._visible_lines(), wide, size.width)
 
     def reveal(self, first: int, last: int) -> None:
         """Scrolls no more than needed to show lines `first` to `last`; if they do not all fit, the
@@ -210,9 +298,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         return found if scrolls and found < self.count else None
 
     def pick(self, event: events.Click) -> bool:
-        """Whether this is a click on a line of `feet`: it tells of the episode there, or selects
+        """Whether this is a click on a line of `feet`: it opens the episode there, or selects
         the CPU's core, and goes there if it is the second at once."""
-        if event.y < self._first_foot:
+        if event.y < max(len(self.heads), self._area.height - len(self.feet)):
             return False
         found = self.target(event.x, self.size.height - event.y)
         if isinstance(found, Episode):
@@ -228,85 +316,48 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     # --- the Line API
 
-    def _changed(self) -> dict[int, Strip]:
-        """Makes the strips of lines that changed; returns them by their heights in the widget."""
-        found: dict[int, Strip] = {}
-        for y, runs in enumerate(self.heads):
-            if y >= len(self._head_strips) or self._head_strips[y][0] != runs:
-                found[y] = self._strip(runs, "calm")
-                self._head_strips[y : y + 1] = [(runs, found[y])]
-        top, first = self.top, len(self.heads)
-        self._inks.clear()
-        made: dict[int, tuple[Line, Strip]] = {}
-        for y in range(top, min(top + self._area.height - self._fixed, self.count)):
-            fresh, held = self.line(y), self._made.get(y)
-            if held is not None and held[0] == fresh:
-                made[y] = held
-            else:
-                found[y - top + first] = strip = self._strip(*fresh)
-                made[y] = fresh, strip
-        feet, gone = self._changed_feet(), len(self._made) > len(made)
-        self._made = made
-        if gone or feet is None:
-            return {y: self.render_line(y) for y in range(self._area.height)}
-        return found | feet
+    def _visible_lines(self) -> list[tuple[Hashable, Line]]:
+        """The lines from the top of the widget, each with its place among heads, lines or feet."""
+        top, height = self.top, self._area.height
+        first_foot = max(len(self.heads), height - len(self.feet))  # without room, some are cut
+        room = first_foot - len(self.heads)
+        lines = [self.line(y) for y in range(top, min(top + room, self.count))]
+        if not self.count:
+            lines = [self._no_match()]
+        lines += [BLANK] * (room - len(lines))
+        found: list[tuple[Hashable, Line]] = [
+            *((("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)),
+            *((("line", top + y), line) for y, line in enumerate(lines)),
+            *((("foot", y), line) for y, line in enumerate(self.feet)),
+        ]
+        if self.choice.stale:
+            found = [(key, (runs, "stale")) for key, (runs, _) in found]
+        return found[:height]
 
-    def _changed_feet(self) -> dict[int, Strip] | None:
-        """As `_changed`, for the lines at the bottom; None: all lines are others, as there is
-        another number of these."""
-        held, begin, height = self._foot_strips, self._first_foot, self._area.height
-        if len(held) != len(self.feet):
-            self._foot_strips = [(foot, self._strip(*foot)) for foot in self.feet]
-            return None
-        changed = [y for y, foot in enumerate(self.feet) if held[y][0] != foot]
-        for y in changed:
-            held[y] = self.feet[y], self._strip(*self.feet[y])
-        return {begin + y: held[y][1] for y in changed if begin + y < height}
-
-    def _strip(self, runs: list[Run], mood: theme.Mood) -> Ready:
-        self.built += 1
-        mood = "stale" if self.choice.stale else mood
-        inked = self._inks.get(mood)
-        if inked is None:
-            inked = self._inks[mood] = ink(self.app, mood)
-        return line(runs, inked, self._area.width, ascii_=self.choice.ascii)
+    def _no_match(self) -> Line:
+        """The first line where there are none."""
+        if self.choice.filter is None:
+            return BLANK
+        return [(" no CPU matches ", "text"), (foreign(self.choice.filter.text), "bright")], "calm"
 
     def _go(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Returns the strips as they are. They include the background and need no border or filter,
-        which would be most of the cost of a line."""
-        lines = (self.render_line(y) for y in crop.line_range)
-        return [made.crop_extend(crop.x, crop.right, None) for made in lines]
+        self._area = self.size
+        lines = self._visible_lines()
+        lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
+        return [self._made.cropped(*lines[y], self._area.width, crop) for y in crop.line_range]
 
     def render_line(self, y: int) -> Strip:
-        if y < len(self.heads):
-            return self._head_strips[y][1] if y < len(self._head_strips) else self._blank()
-        if (foot := y - self._first_foot) >= 0:
-            return self._foot_strips[foot][1] if foot < len(self._foot_strips) else self._blank()
-        at = self.top + y - len(self.heads)
-        held = self._made.get(at)
-        if held is None:
-            if at >= self.count:
-                chosen = self.choice.filter if at == 0 else None
-                if chosen is None:
-                    return self._blank()
-                text = foreign(chosen.text)
-                return self._strip([(" no CPU matches ", "text"), (text, "bright")], "calm")
-            fresh = self.line(at)
-            held = self._made[at] = fresh, self._strip(*fresh)
-        return held[1]
-
-    def _blank(self) -> Strip:
-        if self._empty is None:
-            self._empty = self._strip([], "calm")
-        return self._empty
+        (strip,) = self.render_lines(Region(0, y, self._area.width, 1))
+        return strip
 
     def on_resize(self) -> None:
         self.lay_out()
 
     def notify_style_update(self) -> None:
+        """Lays out for another theme. A hidden view waits until it is shown."""
         super().notify_style_update()
-        if self.is_mounted:
+        if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
             self.lay_out()

@@ -1,4 +1,4 @@
-"""What pictures show of the past: a value for each of some bins of time, up to now. Bins that are
+"""The past in pictures: a value for each of some bins of time, up to now. Bins that are
 over do not change, so at each refresh only the newest are looked up."""
 
 from __future__ import annotations

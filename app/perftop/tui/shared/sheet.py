@@ -102,7 +102,7 @@ class Sheet:
         return [-(100 * round(bad, 1 if bad > 1 else 2) + round(load, 1)) for bad, load in both]
 
 
-class Sight:
+class VisibleRows:
     """Some rows of a sheet as plain numbers; lists have an entry per row, in the order of `rows`.
     Entries of CPUs that a core does not have are False or NaN."""
 
@@ -114,10 +114,6 @@ class Sight:
         self.online: list[list[bool]] = self._online.tolist()
         self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
         """By CPU, whether its numbers per running time are not shown."""
-        self.resters = [at for at, cpus in enumerate(self.resting) if True in cpus]
-        """Places in `rows` of those of which some CPU rests."""
-        self.partial = [at for at, cpus in enumerate(self.online) if False in cpus]
-        """The same for a CPU that is offline or not there."""
         self.lead: list[int] = busiest(util, self._values("busy_hz")).tolist()
         """Index of the busiest CPU."""
         self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
@@ -138,7 +134,7 @@ class Sight:
         return np.where(self._online, values, np.nan)
 
     def which(self, key: str) -> list[int]:
-        """Index of the CPU whose number stands for its row: the busiest, or that with the highest
+        """Index of the CPU whose number its row shows: the busiest, or that with the highest
         one of `_WORST`."""
         if key not in _WORST:
             return self.lead
@@ -178,8 +174,8 @@ class Reader:
         self.at = np.array([place.at for place in self._places], np.intp)
         """Positions of the rows' cores."""
         self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
-        told = session.reader.turbo.cpus
-        self._ceiled = np.array([told[place.rows[0]] for place in self._places], bool)
+        ceiled = session.reader.turbo.cpus
+        self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
         every = n == len(session.shown_cores())
@@ -249,7 +245,7 @@ def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> li
 
 
 def of_core(key: str, values: Floats, lead: Ints) -> Floats:
-    """What a core shows of its CPUs' values, which are along the last axis: the highest, or that of
+    """The value of a core from those of its CPUs, along the last axis: the highest, or that of
     the CPU with the index `lead`."""
     if key in _WORST:
         return np.asarray(np.fmax.reduce(values, axis=-1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import made
 import numpy as np
@@ -20,8 +19,8 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import layout, values
-from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.core_page import layout
+from perftop.tui.core_page.charts import Charts, CoreHistory
 from perftop.tui.shared import time_axis
 
 
@@ -67,7 +66,7 @@ def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}
     start = layout.LABEL
-    for y, runs in enumerate(of.panels()[: of.scene.page.panels[0].lines]):
+    for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
         cells = [(char, style) for text, style in runs for char in text][start:][: of.time.width]
         found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
     return found
@@ -83,7 +82,7 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
     of = charts(session, interval)
     assert _where(of, "clock")
     assert min(_where(of, "faint")) > max(_where(of, "clock"))
-    text = [strips.text(line) for line in of.panels()[: of.scene.page.panels[0].lines]]
+    text = [strips.text(line) for line in of.panels()[: of.moment.page.panels[0].lines]]
     assert text[-1].split()[:2] == ["<", "2.75"]
 
 
@@ -196,7 +195,7 @@ def test_what_is_kept_of_a_track_is_what_history_says(
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
-        fresh = values.Track(session, of.scene.place)
+        fresh = CoreHistory(session, of.moment.place)
         for track in (of.track, fresh):
             track.look(time)
         for key in ("util", "ipc"):
@@ -246,28 +245,3 @@ def test_the_ipc_of_a_core_is_that_of_the_thread_that_loses() -> None:
     session.detector.running.append(loss)
     of = charts(session, interval)
     assert np.nanmin(of._one("ipc")) == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize("ascii_", [False, True])
-def test_charts_that_are_kept_are_those_drawn_anew(ascii_: bool) -> None:
-    """What the core does changes with each refresh; now and then it climbs, or an alarm ends."""
-    machine, rng = Turning(cores=2), random.Random(3)
-    session, seq, scales = Session(machine.hello, History(machine.hello)), 0, Scales()
-    climb = Episode("ramp", [0, 1], 0, 0, evidence={"t90_s": 0.3, "t99_s": 0.5})
-    steal = Episode("turbo-drop", [0, 1], SECOND, None, 0.7e9, "power-pl1")
-    for refresh in range(30):
-        for _ in range(rng.randint(1, 4)):
-            for cpu in range(4):
-                machine.does[cpu] = Does(rng.choice([0.0, 0.3, 1.0]), rng.choice([2e8, 2.4e9, 3e9]))
-            for _ in session.play([machine.frame(seq)]):
-                pass
-            seq += 1
-        climb.start_ns, climb.end_ns = session.now_ns - SECOND, session.now_ns
-        session.ended[:] = [climb] if refresh % 8 > 4 else []
-        session.detector.running[:] = [steal] if refresh % 10 < 5 else []
-        of = charts(session, session.take(), ascii_=ascii_, size=(100, 30))
-        fresh = dataclasses.replace(of, scales=Scales(scales.clock, dict(scales.tops)))
-        anew = [strips.joined(line) for line in fresh.panels()]
-        kept = dataclasses.replace(of, scales=scales).panels()
-        assert [strips.joined(line) for line in kept] == anew
-    assert {*scales.kept} > {"clock", "smt"}

@@ -38,7 +38,7 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
     def shape(machine: Machine) -> list[str]:
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
-        names = layout.LABEL + of.scene.page.columns + 1
+        names = layout.LABEL + of.moment.page.columns + 1
         found = text(session, interval, size=size, exact=False)
         assert max(map(len, found)) == size[0]
         return [text[: layout.LABEL] + text[names : names + layout.NAME] for text in found[1:-5]]

@@ -16,7 +16,7 @@ EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
 """One more than there are counters for; page-faults need none."""
 
 
-def beside(key: str) -> tuple[numbers.Scene, list[Run]]:
+def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     """The first number of a panel of core 0."""
     hello, messages = simulated.lasting("sim:memory,cpus=2", 12, events=EVENTS)
     session = played(Session(hello, History(hello)), messages)
@@ -24,28 +24,28 @@ def beside(key: str) -> tuple[numbers.Scene, list[Run]]:
     assert interval is not None
     place = Places(session).places[0]
     made = page(core_page.known(session, place, who=False), 160, 40)
-    scene = numbers.scene(session, interval, place, made, "GHz", 0)
-    return scene, numbers.beside(scene, Panel(key, 1, 3))[0]
+    moment = numbers.moment(session, interval, place, made, "GHz", 0)
+    return moment, numbers.beside(moment, Panel(key, 1, 3))[0]
 
 
 def test_an_event_that_took_turns_has_its_share_and_the_sign_of_an_estimate() -> None:
-    scene, runs = beside("e.branches")
-    share = scene.interval.shares["e.branches"][0]
+    moment, runs = beside("e.branches")
+    share = moment.interval.shares["e.branches"][0]
     assert share < 0.99
     assert f" {100 * share:.0f}%" in text(runs)
     assert "≈" in text(runs)
-    assert width(runs) == scene.size
+    assert width(runs) == moment.size
 
 
 def test_one_that_was_counted_all_the_time_has_neither() -> None:
-    scene, runs = beside("e.page-faults")
+    moment, runs = beside("e.page-faults")
     assert "≈" not in text(runs)
     assert "%" not in text(runs)
-    assert width(runs) == scene.size
+    assert width(runs) == moment.size
 
 
 def test_traffic_is_that_of_the_package() -> None:
-    scene, runs = beside(TRAFFIC)
-    moved = sum(float(scene.interval.packages[f"memory_{what}_bytes_per_s"][0])
+    moment, runs = beside(TRAFFIC)
+    moved = sum(float(moment.interval.packages[f"memory_{what}_bytes_per_s"][0])
                 for what in ("read", "write"))  # fmt: skip
     assert f"{moved / 1e9:.1f}" in text(runs)

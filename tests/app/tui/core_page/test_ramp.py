@@ -9,12 +9,12 @@ from turning import Turning
 
 from perftop.draw import charts as cells
 from perftop.draw import strips
-from perftop.draw.moving import rows_of
+from perftop.draw.charts import rows_of
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import layout
-from perftop.tui.core_page.ramp import columns
+from perftop.tui.core_page.charts import ramp_columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
 """90 % after 0.4 s, 99 % after 0.6 s, then too much, and steady after 0.9 s."""
@@ -64,9 +64,9 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
 
 def test_what_is_not_seen_any_more_is_not_drawn() -> None:
     of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
-    (ramp,) = (e for e in of.scene.episodes if e.kind == "ramp")
-    assert list(columns(of.time, ramp).values()) == ["99 %", "steady"]
-    assert columns(of.time, Episode("ramp", [0], -9, -8)) == {}
+    (ramp,) = (e for e in of.moment.episodes if e.kind == "ramp")
+    assert list(ramp_columns(of.time, ramp).values()) == ["99 %", "steady"]
+    assert ramp_columns(of.time, Episode("ramp", [0], -9, -8)) == {}
 
 
 def test_rules_and_words_leave_the_line_alone() -> None:

@@ -17,11 +17,9 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_axis import Span, in_cells, rule, step, ticks, times
-from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
-from perftop.tui.overview.chart_units import Moment, busy_rank, units
-from perftop.tui.overview.charts import Charts, Wishes
+from perftop.tui.overview.chart_cells import ColumnHistory, Span, in_cells, rule, step, ticks, times
+from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
+from perftop.tui.overview.charts import NARROWEST, ChartOptions, Charts, Plan, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
 
@@ -43,7 +41,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
     if not made.fit(height, width):
         return None
     order = [*range(len(places.places))]
-    wish = Wishes("colour", 60.0, cpu=0)
+    wish = ChartOptions("colour", 60.0, cpu=0)
     made.read(session, interval, order, wish)
     return made
 
@@ -59,7 +57,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     places = Places(session)
     made = Charts(session, places)
     assert made.fit(41, 160)
-    wish = Wishes("colour", 60.0, cpu=0)
+    wish = ChartOptions("colour", 60.0, cpu=0)
     made.read(session, interval, [0, 1], wish)
     calibration.strange, calibration.chosen = 1e9, None
     assert calibration.state == "refused"
@@ -162,7 +160,7 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
             for _ in session.play([machine.frame(seq) for seq in seqs]):
                 pass
             interval = session.take()
-        past = Past(session, ["util"], [0], {})
+        past = ColumnHistory(session, ["util"], [0], {})
         past.read(interval, 57, 60.0)
         assert past.span.known >= 0.6 * 57, samples
         assert past.span.bin_ns % session.hello.sample_ns == 0

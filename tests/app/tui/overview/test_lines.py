@@ -12,13 +12,13 @@ from simulated import messages
 
 from perftop.base.text import plain
 from perftop.draw import strips, theme
+from perftop.draw.columns import column_at
 from perftop.model.episode import Episode
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
-from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture, marked, rows, start
+from perftop.tui.overview.rows import Picture, heading, marked, rows, start
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
@@ -108,9 +108,13 @@ def test_titles_stand_over_their_columns(width: int) -> None:
     at = layout.BEFORE
     for column in p.columns:
         part = title[at : at + column.width]
-        assert part.strip() == column.title.strip()
-        assert layout.column_at(p.columns, at) == column
+        assert part.strip() == column.heading.strip()
+        assert column_at(p.columns, at - layout.BEFORE) == column
         at += column.width
+
+
+def test_a_view_without_a_size_has_no_titles() -> None:
+    assert layout.titles([], "task") == []
 
 
 def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
@@ -267,9 +271,9 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
 
 def test_more_than_two_threads_tell_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
-    assert [c.title for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
+    assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
-    assert [c.title for c in p.columns if c.key == "util"] == ["busy % max"]
+    assert [c.heading for c in p.columns if c.key == "util"] == ["busy % max"]
     assert "50.0" in lines(p)[0]
 
 

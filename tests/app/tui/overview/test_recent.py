@@ -8,7 +8,7 @@ from painted import messages
 from perfprobe.wire import Hello
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.tui.overview.recent import Recent
+from perftop.tui.overview.recent import RowHistories
 from perftop.tui.shared.places import Places
 
 BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
@@ -22,11 +22,11 @@ def test_a_past_that_has_moved_on_is_as_if_looked_up_anew(scenario: str) -> None
     session = Session(hello, History(hello))
     places = Places(session).places
     sight = [*range(len(places))]
-    kept = Recent(session, places, 20, 12, ascii_=False)
+    kept = RowHistories(session, places, 20, 12, ascii_=False)
     for batch in BATCHES:
         for message in [feed.pop(0) for _ in range(batch)]:
             session.apply(message)
-        interval, anew = session.take(), Recent(session, places, 20, 12, ascii_=False)
+        interval, anew = session.take(), RowHistories(session, places, 20, 12, ascii_=False)
         kept.read(interval, sight, 0.0)
         anew.read(interval, [], kept.top_ipc)
         for row in sight:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import Machine
 from playing import Run, running
 from textual.strip import Strip
@@ -65,6 +66,17 @@ async def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
         lines = [line.text.rstrip() for line in shown(run)]
         heads = len(grid.heads)
         assert lines[heads:] == [f"foot {i}" for i in range(len(lines) - heads)]
+
+
+async def test_a_view_that_is_hidden_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(Machine(cores=29, threads=1)) as run:
+        await run.pilot.press("2", "1")
+        hidden = run.app.screen.query_one("#heat")
+        built = []
+        monkeypatch.setattr(type(hidden), "build", lambda view: built.append((view, view.display)))
+        await run.pilot.press("2", "1", "2", "1")
+        assert built
+        assert {display for _, display in built} == {True}
 
 
 def shown(run: Run) -> list[Strip]:

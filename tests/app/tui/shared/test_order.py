@@ -14,8 +14,7 @@ from perftop.draw.strips import text
 from perftop.model.episode import Episode
 from perftop.session.filter import parse
 from perftop.tui.overview import layout
-from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture
+from perftop.tui.overview.rows import Picture, heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import Line, Places

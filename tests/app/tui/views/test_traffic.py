@@ -21,7 +21,7 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
 from perftop.tui.core_page import core_page, layout
-from perftop.tui.core_page.values import Track
+from perftop.tui.core_page.charts import CoreHistory
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
 from perftop.tui.views.timeline import Timeline
@@ -90,7 +90,7 @@ def test_a_core_has_the_past_of_its_package() -> None:
     places = Places(session).places
     known = core_page.known(session, places[-1], who=False)
     assert known.shared == (layout.TRAFFIC,)
-    track = Track(session, places[-1])
+    track = CoreHistory(session, places[-1])
     track.look(axis := time_axis.fitted(session.now_ns, 5, 20))
     past = session.history
     assert past is not None

@@ -1,4 +1,4 @@
-"""Finished lines against the ordinary way of drawing them."""
+"""Ready strips against the ordinary way of drawing them, and what is written of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.style import Style
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, _ink, line
 from perftop.draw.strips import Run
+from perftop.tui.shared.paint import Ink, LineUpdate, _ink, ready_strip
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CHOSEN = Ink(theme.styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)
@@ -54,14 +54,14 @@ def plain(strip: Strip) -> Strip:
 
 @given(RUNS, st.sampled_from([INK, CHOSEN]), st.integers(1, 60))
 def test_the_terminal_shows_the_same(runs: list[Run], ink: Ink, size: int) -> None:
-    ready = line(runs, ink, size, ascii_=False)
+    ready = ready_strip(runs, ink, size, ascii_=False)
     assert cells(ready.render(CONSOLE)) == cells(plain(ready).render(CONSOLE))
     assert ready.cell_length == size == len(ready.text)
 
 
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
 def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
-    ready = line(runs, INK, 40, ascii_=False)
+    ready = ready_strip(runs, INK, 40, ascii_=False)
     at = sorted(cuts)
     for mine, other in zip(ready.divide(at), plain(ready).divide(at), strict=True):
         assert mine.text == other.text
@@ -71,7 +71,7 @@ def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
 
 @given(RUNS, st.integers(0, 39), st.integers(1, 40))
 def test_cropped_like_any_strip(runs: list[Run], start: int, length: int) -> None:
-    ready, end = line(runs, INK, 40, ascii_=False), min(40, start + length)
+    ready, end = ready_strip(runs, INK, 40, ascii_=False), min(40, start + length)
     assert ready.crop(start, end).text == plain(ready).crop(start, end).text
     assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
 
@@ -84,11 +84,12 @@ def test_a_line_in_place_of_another_looks_as_if_drawn_anew(
     first, last = sorted((first, last))
     others = [("?" * len(text), key) for text, _ in runs[first:last]]
     before, after = (
-        line(it, INK, 40, ascii_=False) for it in (runs, [*runs[:first], *others, *runs[last:]])
+        ready_strip(it, INK, 40, ascii_=False)
+        for it in (runs, [*runs[:first], *others, *runs[last:]])
     )
     terminal, meant = Cells(), Cells()
     whole = [f"\x1b[1;1H{it.render(CONSOLE)}" for it in (before, after)]
-    replaced = after.moved(before, 0, 0, CONSOLE)
+    replaced = after.difference(before, 0, 0, CONSOLE)
     assert replaced is not None
     assert len(replaced) < len(whole[1])
     terminal.write(whole[0] + replaced, 40)
@@ -98,21 +99,21 @@ def test_a_line_in_place_of_another_looks_as_if_drawn_anew(
 
 def test_of_a_line_only_what_differs_is_written() -> None:
     before, after, longer = (
-        line([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
+        ready_strip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
         for number in ("12", "13", "100")
     )
-    written = after.moved(before, 2, 3, CONSOLE)
+    written = after.difference(before, 2, 3, CONSOLE)
     assert written is not None
     assert written.startswith("\x1b[4;8H")
     assert "13" in written
     assert "core" not in written
     assert "who" not in written
-    assert after.moved(after, 2, 3, CONSOLE) == ""
-    assert longer.moved(before, 2, 3, CONSOLE) is None
+    assert after.difference(after, 2, 3, CONSOLE) == ""
+    assert longer.difference(before, 2, 3, CONSOLE) is None
 
 
 def test_whole_lines_are_not_copied() -> None:
-    ready = line([("abc", "text")], INK, 10, ascii_=False)
+    ready = ready_strip([("abc", "text")], INK, 10, ascii_=False)
     assert ready.divide([10])[0] is ready
     assert ready.crop(0, 10) is ready
     assert ready.crop_extend(0, 10, None) is ready
@@ -122,7 +123,7 @@ def test_another_terminal_gets_its_own_colours() -> None:
     """A line that was made for 24-bit colours and is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     ink = Ink({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
-    assert "38;2" not in line([("abc", "text")], ink, 3, ascii_=False).render(console)
+    assert "38;2" not in ready_strip([("abc", "text")], ink, 3, ascii_=False).render(console)
 
 
 def test_a_terminal_of_256_colours_gets_those_that_all_have() -> None:
@@ -133,11 +134,13 @@ def test_a_terminal_of_256_colours_gets_those_that_all_have() -> None:
 
 
 def test_ascii() -> None:
-    assert line([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
+    assert ready_strip([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
 
 
 def test_only_the_colour_of_letters_is_switched_on_one_ground() -> None:
-    text = line([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(CONSOLE)
+    text = ready_strip([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(
+        CONSOLE
+    )
     assert text.count("48;2") == 2  # at the start, and where it gets bold
 
 
@@ -145,3 +148,14 @@ def test_without_colour_what_is_lost_is_as_bright_as_the_words_around_it() -> No
     styles = _ink("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
     assert styles["alarm"] == styles["bright"]
     assert styles["alarm"] != styles["text"]
+
+
+def test_what_a_scrollbar_covers_is_not_written() -> None:
+    before, after = (
+        ready_strip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
+    )
+    for visible, written in ((4, True), (3, False)):
+        text = LineUpdate({(0, 0): (after, visible)}, {(0, 0): (before, visible)}).render_segments(
+            CONSOLE
+        )
+        assert text.removesuffix("\x1b[0m").endswith("5") == written

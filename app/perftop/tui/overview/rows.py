@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
@@ -11,21 +11,27 @@ import numpy as np
 
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
-from perftop.draw import bars, theme
-from perftop.draw.moving import Moving
-from perftop.draw.strips import QUIET, Line, Run, at_rest, doubted, fit, foreign
-from perftop.model.numbers import METRICS
+from perftop.base.text import ranges
+from perftop.draw import bars, strips, theme
+from perftop.draw.columns import Column
+from perftop.draw.strips import QUIET, Run, fit, foreign, width
+from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
+from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import BOUNDS, SINGLE
+from perftop.output.sentences import depth
 from perftop.session.interval import Tasks
+from perftop.session.values import mean_ceiling
 from perftop.tui.overview.layout import BEFORE, SLOTS
-from perftop.tui.overview.recent import Recent
-from perftop.tui.shared.placed_column import Placed
-from perftop.tui.shared.places import Places
-from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
-from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, Sight
+from perftop.tui.overview.recent import RowHistories
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.places import Line, Places, package_name
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, number
+from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
 Found = Mapping[int, RowEpisode]
-"""What runs on some rows, by their places among the lines."""
+"""Episodes that run on some rows, by their places among the lines."""
 _BLANK: Run = (" ", "text")
 
 
@@ -35,17 +41,17 @@ class Picture:
 
     places: Places
     sheet: Sheet
-    columns: Sequence[Placed]
+    columns: Sequence[Column]
     troubles: RowEpisodes
-    recent: Recent | None = None
+    recent: RowHistories | None = None
     """The past of the rows in sight; None if no column shows it."""
     order: str = "topology"
     clock: ClockUnit = GHZ
     _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
-    """The tasks by row, as far as they were asked for; they are told anew once a second."""
+    """The tasks by row, as far as they were needed; they change once a second."""
     _of: Tasks | None = None
-    """What these names are from."""
+    """The task records that these names are from."""
 
     def tasks(self, rows: Sequence[int]) -> list[list[str]]:
         """Names and pids of the tasks on the CPUs of these rows."""
@@ -72,7 +78,7 @@ class Picture:
         return self._groups[package]
 
 
-def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, Line]:
+def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, strips.Line]:
     """The lines of cores or CPUs by row, and how each is drawn, with a blank for the mark of the
     selected one. They are made together: each column draws its cells in all lines."""
     there = picture.sheet.online[[*wanted]].tolist()
@@ -81,32 +87,32 @@ def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, Line]:
     return {i: made.get(i) or _off(picture, i) for i in wanted}
 
 
-def _drawn(picture: Picture, on: Sequence[int]) -> list[Line]:
+def _drawn(picture: Picture, on: Sequence[int]) -> list[strips.Line]:
     places, troubles = picture.places.places, picture.troubles
     rows = enumerate(places[i].rows for i in on) if troubles else ()
     found = {at: it for at, mine in rows if (it := troubles.of(mine)) is not None}
     lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in on]
     for at, trouble in found.items():
         lines[at][1] = trouble.sign, trouble.key
-    sight = Sight(picture.sheet, on)
+    sight = VisibleRows(picture.sheet, on)
     for column in picture.columns:
         _DRAW.get(column.key, _number)(picture, sight, column, found, lines)
     victims = {at for at, trouble in found.items() if trouble.victim}
     return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
 
 
-def marked(line: Line) -> Line:
+def marked(line: strips.Line) -> strips.Line:
     """The line of the selected row."""
     runs, mood = line
     mark: Run = (theme.CHOSEN, "mark")
     return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
 
 
-def _off(picture: Picture, i: int) -> Line:
+def _off(picture: Picture, i: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
     for column in picture.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, Sight(picture.sheet, [i]), column, {}, [runs])
+            _DRAW[column.key](picture, VisibleRows(picture.sheet, [i]), column, {}, [runs])
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
@@ -114,7 +120,7 @@ def _off(picture: Picture, i: int) -> Line:
     return runs, "calm"
 
 
-def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _core(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     names, width = p.places.names(p.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append((names[i].rjust(width), "faint" if idle else "text"))
@@ -123,20 +129,20 @@ def _core(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[R
             lines[at][-1] = lines[at][-1][0], "bright"
 
 
-def _cpus(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _cpus(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     cpus, width = p.places.cpus, column.width - 2
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _cache(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _cache(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     places, width = p.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         l3 = places[i].l3
         runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
-def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _bar(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
@@ -153,7 +159,7 @@ def _bar(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]])
             runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, s: Sight, column: Placed, __: Found, lines: list[list[Run]]) -> None:
+def _use(_: Picture, s: VisibleRows, column: Column, __: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     account = (s.numbers(key) for key in ("util", "system", "steal"))
     for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
@@ -167,7 +173,7 @@ def _use(_: Picture, s: Sight, column: Placed, __: Found, lines: list[list[Run]]
         runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]]) -> None:
+def _slots(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
     width = column.width - 2
     parts = [p.sheet.interval.values[key] for key in SLOTS]
     for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
@@ -182,42 +188,33 @@ def _slots(p: Picture, s: Sight, column: Placed, _: Found, lines: list[list[Run]
             runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(p: Picture, s: Sight, slot: Placed, found: Found, lines: list[list[Run]]) -> None:
-    key, width, scale, spec = slot.key, slot.width, slot.scale, f"%{slot.width}.{slot.digits}f"
-    threads = _which(p, s, key, found) if slot.arg == LEAD else [slot.arg] * len(lines)
+def _number(
+    p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]
+) -> None:
+    key, number, thread = column.key, column.shows.number, column.shows.thread
+    threads = _which(p, s, key, found) if thread == LEAD else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
-    styles = _styles(slot, s.idle, values)
+    styles = _styles(column, s.idle, values)
+    places = [p.places.places[row].rows for row in s.rows]
     for at, trouble in found.items():
-        rows = p.places.places[s.rows[at]].rows[threads[at] :]  # some cores have fewer threads
+        rows = places[at][threads[at] :]  # some cores have fewer threads
         if rows and (rows[0], key) in trouble.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in trouble.shared:
-            styles[at] = "text"  # the line of the package says it for all
-    unknown: Run = f"{MISSING:>{width}}", "faint"
-    for runs, value, style in zip(lines, values, styles, strict=True):
-        runs.append(unknown if isnan(value) else (spec % (value * scale), style))
-    _except(p, s, slot, threads, lines)
+            styles[at] = "text"  # the line of the package shows it for all
+    doubts, running = s.doubted(key), number is not None and number.of_running
+    for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
+        text, style = column.cell(
+            values[at], styles[at], online=s.online[at][thread],
+            resting=running and s.resting[at][thread],
+            doubted=doubts is not None and doubts[at][thread],
+        )  # fmt: skip
+        there = thread < len(places[at])
+        runs.append((column.place(text), style) if there else (" " * column.width, "text"))
 
 
-def _except(
-    p: Picture, s: Sight, slot: Placed, threads: Sequence[int], lines: list[list[Run]]
-) -> None:
-    """Marks the last numbers of lines that are doubted, and replaces those that are not shown."""
-    width, column, rest = slot.width, slot.column, at_rest(slot.width)
-    for at, doubts in enumerate(s.doubted(slot.key) or ()):
-        if doubts[threads[at]]:
-            lines[at][-1] = doubted(lines[at][-1])
-    for at in s.resters if column is not None and column.of_running else ():
-        if s.resting[at][threads[at]]:
-            lines[at][-1] = rest
-    for at in s.partial:
-        if not s.online[at][threads[at]]:
-            there = threads[at] < len(p.places.places[s.rows[at]].rows)
-            lines[at][-1] = (f"{'off':>{width}}", "dim") if there else (" " * width, "text")
-
-
-def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
-    """Index of the CPU whose number stands for its core: one that loses, else the usual one."""
+def _which(p: Picture, s: VisibleRows, key: str, found: Found) -> list[int]:
+    """Index of the CPU whose number its core shows: one that loses, else the usual one."""
     threads = [*s.which(key)]
     for at, trouble in found.items():
         rows = p.places.places[s.rows[at]].rows
@@ -226,42 +223,41 @@ def _which(p: Picture, s: Sight, key: str, found: Found) -> list[int]:
     return threads
 
 
-def _styles(slot: Placed, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
+def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Styles of the numbers, but for episodes: faint in idle rows, elsewhere by their size if it is
     their size that matters."""
-    key, column = slot.key, slot.column
-    if column is None or key not in METRICS or key == "net_hz":
+    key, number = slot.key, slot.shows.number
+    if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]
-    if column.of_running or column.unit == "Hz":
+    if number.of_running or number.unit == "Hz":
         return ["faint" if rests else "text" for rests in idle]
-    much = column.stands_out
+    much = number.stands_out
     return [
         "faint" if rests else "warn" if value >= much else "dim" if value < QUIET else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
 
 
-def _lost(p: Picture, _: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _lost(p: Picture, _: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     blank: Run = " " * column.width, "text"
     for at, runs in enumerate(lines):
         text = p.troubles.lost(found[at]) if at in found else ""
         runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
 
 
-def _past(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _past(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     gap: Run = " " * column.gap, "text"
-    wide, size = start(p, column.key), BEFORE + sum([other.width for other in p.columns])
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
         if p.recent is None:
             runs.append((" " * (column.width - column.gap), "text"))
         elif column.key == "work":
-            lines[at] = Moving(runs, p.recent.work(i), wide, size)
+            runs.extend(p.recent.work(i))
         else:
             runs.extend(p.recent.ipc(i, found.get(at)))
 
 
-def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Run]]) -> None:
+def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
     """The tasks of each core; or the one that loses, and its taker."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
@@ -277,12 +273,12 @@ def _who(p: Picture, s: Sight, column: Placed, found: Found, lines: list[list[Ru
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        runs.extend((gap, (_told(tuple(at_work), room), "dim" if idle else "text")))
+        runs.extend((gap, (_names(tuple(at_work), room), "dim" if idle else "text")))
 
 
 @lru_cache(maxsize=4096)
-def _told(names: tuple[str, ...], room: int) -> str:
-    """Each name once. Kept, as the names are told anew once a second."""
+def _names(names: tuple[str, ...], room: int) -> str:
+    """Each name once. Cached, as the names change once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
@@ -294,7 +290,7 @@ def _losing(p: Picture, trouble: RowEpisode, tasks: dict[int, str], room: int) -
 
 
 def _taken(loser: str, taker: str, room: int) -> list[Run]:
-    """Who loses and who takes, without their numbers where those do not fit."""
+    """The losing and the taking task, without their pids where those do not fit."""
     sign = f" {theme.TAKEN_BY} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
@@ -321,10 +317,141 @@ def start(picture: Picture, key: str) -> int:
     return 0
 
 
-_Draw = Callable[[Picture, Sight, Placed, Found, list[list[Run]]], None]
+_Draw = Callable[[Picture, VisibleRows, Column, Found, list[list[Run]]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
     "slots": _slots, "work": _past, "past ipc": _past, "who": _who,
 }  # fmt: skip
-"""What draws the cells of a column, by its key: it appends them to the lines. `_number` draws all
+"""Functions that append the cells of a column to the lines, by its key. `_number` draws all
 other columns."""
+
+
+# --- lines of packages
+
+GAP = 3
+"""Cells between two numbers, where there is room."""
+LEAST = 16
+"""Minimum room for a bar, in cells; a narrower one cannot be read."""
+
+
+def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) -> list[Run]:
+    """The line of a package, or of CPUs that are offline."""
+    if line.kind == "off":
+        return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]
+    package = picture.places.places[line.row].package
+    every, wide = picture.troubles.on(package)
+    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+    sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
+    filling = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
+    util, hz = _over(picture, package)
+    if not isnan(util):
+        busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
+        filling.place(busy, start(picture, "bar"))
+    filling.place(_clock(picture, package, hz, wide))
+    cpu = picture.places.places[line.row].cpus[0]
+    losses = _losses(picture, package, wide, filling.room - GAP - 1)
+    left = width(losses) + 2 * GAP
+    power = _power(picture, cpu)
+    if width(power) + left <= filling.room or not losses:
+        filling.place(power, start(picture, "work"))
+    memory = _memory(picture, cpu)
+    if width(memory) + left <= filling.room:
+        filling.place(memory)
+    filling.place(losses)
+    room = max(0, filling.room - 2)
+    bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
+    return [*filling.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
+
+
+class _Filling:
+    """A line of `size` cells that is filled from its left."""
+
+    def __init__(self, runs: list[Run], size: int) -> None:
+        self.runs, self._size = runs, size
+        self.room = size - width(runs)
+        """Cells that are left."""
+
+    def place(self, piece: list[Run], column: int = 0) -> None:
+        """Append a piece if it fits with a cell after it, at this column if that is further
+        right."""
+        wide, most = width(piece), self.room - 1
+        gap = min(GAP, max(1, most - wide))
+        ahead = column - (self._size - self.room)
+        if ahead > gap and ahead + wide <= most:
+            gap = ahead
+        if piece and gap + wide <= most:
+            self.runs += [(" " * gap, "text"), *piece]
+            self.room -= gap + wide
+
+
+def _over(picture: Picture, package: int | None) -> tuple[float, float]:
+    """Utilisation and clock of all CPUs of a package that the user asked for."""
+    values, cpus = picture.sheet.interval.values, picture.cpus(package)
+    util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
+    return util, hz
+
+
+def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
+    """Clock of the package's CPUs while they ran, red if the whole package lost some."""
+    if isnan(hz):
+        return []
+    unit, per_hz, digits = picture.clock
+    red = any(number(episode) == "busy_hz" for episode in wide)
+    runs: list[Run] = [("clock ", "dim")]
+    runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
+    rows, sheet = picture.rows(package), picture.sheet
+    ceiling = mean_ceiling(sheet.ceiling[rows, None], sheet.util[rows])
+    if not isnan(ceiling):
+        runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
+    return [*runs, (f" {unit}", "dim")]
+
+
+def _power(picture: Picture, cpu: int) -> list[Run]:
+    sheet = picture.sheet
+    keys = "power_w", "power_limit_w", "power_dram_w"
+    power, limit, dram = of_package(sheet.reader.session, sheet.interval, cpu, *keys)
+    if isnan(power):
+        return []
+    of = "" if isnan(limit) else f" of {limit:.0f}"
+    more: list[Run] = (
+        [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
+    )
+    return [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
+
+
+def _memory(picture: Picture, cpu: int) -> list[Run]:
+    """Traffic to memory, and its share of the best that this run has seen."""
+    sheet = picture.sheet
+    *rates, share = of_package(sheet.reader.session, sheet.interval, cpu, *MEMORY, OF_BEST)
+    rate = sum(rates)
+    if isnan(rate):
+        return []
+    of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
+    return [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
+
+
+def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
+    """The loss of the whole package; else how many of its cores lose something."""
+    worst = next(iter(wide), None)
+    if worst is not None:
+        return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
+    rows = picture.rows(package)
+    places = picture.places.places
+    counts = picture.troubles.count(places[row].rows for row in rows.tolist())
+    if not counts:
+        return []
+    name, count = max(counts.items(), key=lambda item: item[1])
+    what = ("core" if picture.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
+    loses = "loses" if count == 1 else "lose"
+    text = f"{count} of {len(rows)} {what} {loses}"
+    long = f"{text} {(KINDS | NEIGHBOURS).get(name, OTHER).loss}".rstrip()
+    return [(long if room >= len(long) else text, "text")]
+
+
+def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
+    """Bar of SMT states, averaged over these rows."""
+    states = picture.sheet.states(rows)
+    known = states[~np.isnan(states[:, 3])]
+    if not len(known) or width < LEAST:
+        return []
+    return [("  ", "text"), *bars.smt(known.mean(axis=0).tolist(), width - 2)]
