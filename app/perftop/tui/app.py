@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, work
 from textual.binding import BindingType
@@ -26,15 +26,16 @@ from perftop.session import episode_navigation, marks
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui import first_run
+from perftop.tui import first_picture
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
-from perftop.tui.playhead import Playhead
-from perftop.tui.screen.messages import Jumped, Marked, Said, Sought, State
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.monitor import Monitor, State
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.terminal_app import TerminalApp, show
+
+if TYPE_CHECKING:
+    from perftop.base.arrays import Ints
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -44,6 +45,54 @@ WATCH_S = 0.9
 """Least seconds between two looks at what no message tells, while messages come."""
 SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
+
+
+class Playhead:
+    """The shown moment: the newest, or one in the history to which the user has gone back. Sampling
+    continues meanwhile."""
+
+    def __init__(self) -> None:
+        self.shown: Interval | None = None
+        """It stays while paused, even if the history no longer has it."""
+        self.paused = False
+        self.newest: Interval | None = None
+        self.session: Session | None = None
+        """Where moments are taken from."""
+
+    def arrived(self, session: Session, interval: Interval) -> None:
+        """Takes up a newer interval, and shows it unless paused."""
+        self.session, self.newest = session, interval
+        if not self.paused:
+            self.shown = interval
+
+    def resume(self) -> None:
+        self.shown, self.paused = self.newest, False
+
+    def go(self, time_ns: int, span_ns: int) -> None:
+        """Pauses at this moment, or at the nearest one in the history."""
+        times = self._times()
+        if self.session is None or times is None or not len(times):
+            return
+        near = max(int(times[0]), min(int(times[-1]), time_ns))
+        interval = self.session.at(near, span_ns)
+        if interval is not None:
+            self.shown, self.paused = interval, True
+
+    def step(self, by: int, span_ns: int) -> None:
+        """Goes this many samples on, or back if negative, and pauses there."""
+        times = self._times()
+        if self.shown is not None and times is not None and len(times):
+            at = int(times.searchsorted(self.shown.time_ns)) + by
+            self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
+
+    def leap(self, seconds: float, span_ns: int) -> None:
+        if self.shown is not None:
+            self.go(self.shown.time_ns + round(seconds * 1e9), span_ns)
+
+    def _times(self) -> Ints | None:
+        """Raw ns of the samples in the history."""
+        history = self.session and self.session.history
+        return history.times() if history else None
 
 
 class PerfTopApp(TerminalApp):
@@ -84,7 +133,7 @@ class PerfTopApp(TerminalApp):
     def get_default_screen(self) -> Screen[Any]:
         config = self._config
         self._choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
-        return Monitor(self._choice, config.keys)
+        return Monitor(self._choice, config.keys, self)
 
     @property
     def interval(self) -> Interval | None:
@@ -121,7 +170,7 @@ class PerfTopApp(TerminalApp):
             self.playhead = Playhead()
             self.status = replace(self.status, paused=None)
             text = f"{hello.host} was restarted: its past before that is gone"
-            self._say(f"{text} · {said}" if said else text)
+            self.say(f"{text} · {said}" if said else text)
         self._session = Session(hello, History(hello))
         self._deck = Deck(self._session)
 
@@ -157,7 +206,7 @@ class PerfTopApp(TerminalApp):
         if news:
             self.status = replace(self.status, own=self._cost.share(session))
             if self._greeting:
-                self._say(self._greeting)
+                self.say(self._greeting)
                 self._greeting = ""
         if self._heard - self._watched >= WATCH_S:
             self._look_now()
@@ -211,7 +260,7 @@ class PerfTopApp(TerminalApp):
         way = None if link is None else link.way()
         return replace(status, silent_s=told, recording=recording, notice=notice, way=way)
 
-    def _say(self, notice: str) -> None:
+    def say(self, notice: str) -> None:
         """Shows a message, until a key is pressed or some seconds have passed."""
         self._said, self._until_s = notice, self._clock() + NEWS_S
         self.status = replace(self.status, notice=notice)
@@ -226,9 +275,6 @@ class PerfTopApp(TerminalApp):
             self.status = replace(self.status, notice="")
             self._tell()
 
-    def on_said(self, message: Said) -> None:
-        self._say(message.text)
-
     def _end(self, failed: Failed) -> None:
         """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
         self.failure = failed
@@ -241,9 +287,19 @@ class PerfTopApp(TerminalApp):
     def _tell(self) -> None:
         """Shows the state on the lowest screen, which others may cover. It is called, not sent a
         message, which would take a twentieth of a refresh. Until it is there, `on_ready` waits."""
+        if (monitor := self._monitor) is not None:
+            monitor.tell(State(self._session, self.interval, self.status))
+
+    @property
+    def _monitor(self) -> Monitor | None:
+        """The lowest screen; None while it is not there."""
         screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
-        if isinstance(screen, Monitor) and screen.is_mounted:
-            screen.tell(State(self._session, self.interval, self.status))
+        return screen if isinstance(screen, Monitor) and screen.is_mounted else None
+
+    def show_again(self) -> None:
+        """Shows the view anew, as history reaches further back than it did."""
+        if (monitor := self._monitor) is not None:
+            monitor.again()
 
     def _looked(self) -> None:
         """Updates the status after the user has gone to another moment."""
@@ -267,17 +323,17 @@ class PerfTopApp(TerminalApp):
         self.playhead.leap(seconds, self.status.interval_ns)
         self._looked()
 
-    def on_jumped(self, message: Jumped) -> None:
-        self.playhead.go(message.time_ns, self.status.interval_ns)
+    def go(self, time_ns: int) -> None:
+        self.playhead.go(time_ns, self.status.interval_ns)
         self._looked()
 
-    def on_sought(self, message: Sought) -> None:
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         session, at = self._session, self.interval
         if session is not None and at is not None:
-            episodes = episode_navigation.reachable(session, message.cpus)
-            time_ns = episode_navigation.beside(session, at, episodes, message.by)
+            episodes = episode_navigation.reachable(session, cpus)
+            time_ns = episode_navigation.beside(session, at, episodes, by)
             if time_ns is None:
-                self._say(f"no {'later' if message.by > 0 else 'earlier'} episode")
+                self.say(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
                 self.playhead.go(time_ns, self.status.interval_ns)
                 self._looked()
@@ -303,13 +359,13 @@ class PerfTopApp(TerminalApp):
             self._deck.turn(self._clock())
             self._watch()
 
-    def on_marked(self, message: Marked) -> None:
+    def mark(self, time_ns: int, label: str) -> None:
         if self._session is not None:
-            label = message.label or marks.numbered(self._session.marks)
-            note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
+            label = label or marks.numbered(self._session.marks)
+            note = wire.Note("mark", time_ns, "recorder", {"label": label})
             self._apply(self._session, note)
-            at = when(self._session.unix(message.time_ns))
-            self._say(f'marked "{marks.shortened(label)}" at {at}')
+            at = when(self._session.unix(time_ns))
+            self.say(f'marked "{marks.shortened(label)}" at {at}')
             if self.playhead.paused:  # else it appears with the next numbers
                 self.action_step(0)
 
@@ -325,7 +381,7 @@ class PerfTopApp(TerminalApp):
 
 def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
-    greeting = first_run.hint(keys.captions(config.keys))
+    greeting = first_picture.hint(keys.captions(config.keys))
     app = PerfTopApp(
         lambda: attached(probe, anew=True), interval_ns, config, pace=probe.pace,
         link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,

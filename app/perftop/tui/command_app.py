@@ -31,7 +31,6 @@ from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.status import Status
-from perftop.tui.screen.messages import Printed
 from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # numpy comes with it
@@ -83,7 +82,7 @@ class AroundApp(PerfTopApp):
 
     def on_ready(self) -> None:
         self.tty.follow(self._printed)
-        self._look()
+        self._watch()
 
     # --- the stream
 
@@ -153,7 +152,7 @@ class AroundApp(PerfTopApp):
         if (run := self.ran) is not None and run.failed is not None:
             self.exit()
         if run is not None and self.status.job_status is None:
-            self._look()
+            self._watch()
 
     async def see_out(self) -> None:
         """Called after the screen has closed. Lets the command run to its end, even if the app
@@ -210,14 +209,12 @@ class AroundApp(PerfTopApp):
             loop = asyncio.get_running_loop()
             self._due = loop.call_later(LOOK_S, self.call_later, self._look)
 
-    def _look(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        if self._unseen and self.is_running:
+    async def _look(self) -> None:
+        self._due = None
+        if self._unseen and (monitor := self._monitor) is not None:
             self._unseen = b""
             self._printout.settle()
-            self.screen_stack[0].post_message(Printed(self._printout))
+            await monitor.show_output(self._printout)
         self._watch()
 
     def _seen(self) -> Status:

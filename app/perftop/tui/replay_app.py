@@ -36,7 +36,6 @@ from perftop.session.session import MOST_TOGETHER
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Replay
-from perftop.tui.screen.messages import Deepened, Jumped, Marked, Sought
 from perftop.tui.shared import keys
 from perftop.tui.terminal_app import show
 
@@ -96,9 +95,9 @@ class ReplayApp(PerfTopApp):
                 async for _ in news:
                     self._tell()
             if found.left_out:
-                self._say(f"{found.left_out} more episodes of the file are not listed")
+                self.say(f"{found.left_out} more episodes of the file are not listed")
         except (Failed, OSError) as error:
-            self._say(str(error))
+            self.say(str(error))
         self._looking = False
         self._looked()
 
@@ -112,9 +111,9 @@ class ReplayApp(PerfTopApp):
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
             self._damage = damage
-            self._say(f"the recording is {damage}")
+            self.say(f"the recording is {damage}")
         elif self._remarks:
-            self._say(f"the recording is {self._remarks.pop()}")
+            self.say(f"the recording is {self._remarks.pop()}")
         elif self.status.notice and self._clock() >= self._until_s:
             self.status = replace(self.status, notice="")
             self._tell()
@@ -185,7 +184,7 @@ class ReplayApp(PerfTopApp):
             self._stay()
             self.playhead.paused = True
         elif self._over:
-            self._say("there is nothing after this moment")
+            self.say("there is nothing after this moment")
         elif (at := self.interval) is not None:
             self._playing.set()
             self._pace.begin(at.time_ns, self._clock())
@@ -223,15 +222,13 @@ class ReplayApp(PerfTopApp):
     def action_finish(self) -> None:
         self._head_for(self._reach_ns[1])
 
-    def on_jumped(self, message: Jumped) -> None:
-        message.prevent_default()  # the base class would stay within the history
+    def go(self, time_ns: int) -> None:
         self._playing.clear()
-        self._head_for(message.time_ns)
+        self._head_for(time_ns)
 
-    def on_sought(self, message: Sought) -> None:
-        message.prevent_default()  # the base class would stay within the history
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         self._playing.clear()
-        self._seek(partial(self._find, message.by, message.cpus))
+        self._seek(partial(self._find, by, cpus))
 
     def _head_for(self, time_ns: int) -> None:
         """Goes to this moment: at once if it is in the history, else by a seek."""
@@ -244,15 +241,14 @@ class ReplayApp(PerfTopApp):
         else:
             self._seek(partial(self._go, time_ns))
 
-    def on_marked(self, message: Marked) -> None:
-        message.prevent_default()
+    def mark(self, time_ns: int, label: str) -> None:
         if self._passage is None:
             return
         self._named += 1
-        label = marks.shortened(message.label or f"mark {self._named}")
-        self._found.name(marks.mark(message.time_ns, label))
-        at = when(self._passage.session.unix(message.time_ns))
-        self._say(f'marked "{label}" at {at} until you leave; the file does not change')
+        label = marks.shortened(label or f"mark {self._named}")
+        self._found.name(marks.mark(time_ns, label))
+        at = when(self._passage.session.unix(time_ns))
+        self.say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.playhead.paused:
             self.playhead.step(0, self.status.interval_ns)
             self._looked()
@@ -294,7 +290,7 @@ class ReplayApp(PerfTopApp):
         if way is not None:
             self._enter(*way)
         else:
-            self._say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
+            self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
     def _search(self) -> Search:
         return Search(self._recording, self._found, self._clock, self._come)
@@ -333,7 +329,7 @@ class ReplayApp(PerfTopApp):
         search = Search(self._recording, self._found, self._clock, lambda _: None)
         await search.deepen(passage, since_ns)
         if passage is self._passage:
-            self.screen_stack[0].post_message(Deepened())
+            self.show_again()
 
     def _stand(self, time_ns: int) -> None:
         """Shows this moment; playing goes on from there."""

@@ -22,10 +22,8 @@ from perftop.base.times import length
 from perftop.process.job_terminal import Console
 from perftop.tui.command_app import AroundApp
 from perftop.tui.frame.command_output import Output
-from perftop.tui.frame.heights import AIRY
-from perftop.tui.frame.top import Top
-from perftop.tui.screen.messages import State
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.frame.top import AIRY, Top
+from perftop.tui.screen.monitor import Monitor, State
 
 SIZES = (160, 50), (80, 24), (80, 11)
 

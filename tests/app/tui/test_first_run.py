@@ -10,7 +10,7 @@ from playing import running
 from waiting import until
 
 from perftop.base.user_directory import user_directory
-from perftop.tui import first_run
+from perftop.tui import first_picture as first_run
 from perftop.tui.shared import keys
 
 CAPTIONS = keys.captions({})

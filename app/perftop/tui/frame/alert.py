@@ -30,7 +30,7 @@ WIDE = 120
 """Columns from which an episode that is over is told in a whole sentence."""
 
 
-class Told(NamedTuple):
+class AlertLine(NamedTuple):
     """The line, and how it is drawn: an episode that costs has a ground of its own."""
 
     runs: list[Run]
@@ -40,10 +40,10 @@ class Told(NamedTuple):
 def line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
     episodes: str = "5",
-) -> Told:  # fmt: skip
+) -> AlertLine:  # fmt: skip
     """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
-        return Told(_failed(status, interval, size))
+        return AlertLine(_failed(status, interval, size))
     if status.way is not None and status.way.down:
         way = status.way
         when = f"next try in {way.next_s:.0f} s" if way.next_s else "trying again"
@@ -52,7 +52,7 @@ def line(
         text, stopped = foreign(f" {status.notice}"), status.recording == ""
         return _one(text, "alarm" if stopped else "text", size)
     if session is None:
-        return Told([])
+        return AlertLine([])
     replay = status.replay
     if replay is not None and replay.over and replay.damage is not None:
         return _one(f" {theme.DROPPED} the recording is {foreign(replay.damage)}", "alarm", size)
@@ -63,18 +63,18 @@ def line(
     wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
     if wrong:
         tasks = interval.tasks if interval is not None else {}
-        return Told(_running(session, wrong, tasks, shown_ns, size), "victim")
+        return AlertLine(_running(session, wrong, tasks, shown_ns, size), "victim")
     if warned := _warning(session, now_ns):
         return _one(warned, "warn", size)
     if groups and groups[0][0].kind == "suspect":
-        return Told(_quiet(session, groups[0], shown_ns, size))
+        return AlertLine(_quiet(session, groups[0], shown_ns, size))
     if (over := _last(session, now_ns)) is not None:
-        return Told(_over(session, over, now_ns, size, episodes))
-    return Told(_quiet(session, groups[0], shown_ns, size) if groups else [])
+        return AlertLine(_over(session, over, now_ns, size, episodes))
+    return AlertLine(_quiet(session, groups[0], shown_ns, size) if groups else [])
 
 
-def _one(text: str, key: str, size: int) -> Told:
-    return Told([(fit(text, min(len(text), size)), key)])
+def _one(text: str, key: str, size: int) -> AlertLine:
+    return AlertLine([(fit(text, min(len(text), size)), key)])
 
 
 def going_on(session: Session, interval: Interval | None, status: Status) -> list[Episode]:

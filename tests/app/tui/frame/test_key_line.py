@@ -11,7 +11,7 @@ from playing import BIG, Run, running
 from waiting import until
 
 from perftop.tui.frame.key_line import KeyLine, Piece, keyline
-from perftop.tui.screen.views import view
+from perftop.tui.screen.monitor import view
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 

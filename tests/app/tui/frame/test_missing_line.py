@@ -9,8 +9,8 @@ from fakes import Machine, guest, seen
 from playing import running
 
 from perftop.draw import strips
-from perftop.tui.frame import missing_line
-from perftop.tui.frame.missing_line import MissingLine
+from perftop.tui.frame import key_line as missing_line
+from perftop.tui.frame.key_line import MissingLine
 
 FIX = "ask for a vPMU, or use a metal instance"
 
@@ -25,16 +25,16 @@ def test_what_is_missing_is_told_whole_at_any_width(width: int, end: str) -> Non
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
     session, _ = seen(machine)
-    assert strips.text(missing_line.line(session, width)).endswith(end)
+    assert strips.text(missing_line.missing_runs(session, width)).endswith(end)
     for size in range(20, 300):
-        runs = missing_line.line(session, size)
+        runs = missing_line.missing_runs(session, size)
         assert strips.width(runs) <= size
         assert "perftop doctor" in strips.text(runs) or size < 45
         assert {key for _, key in runs} <= {"dim", "faint", "key"}
 
 
 def test_where_nothing_is_missing_nothing_is_said() -> None:
-    assert missing_line.line(seen(Machine(ceiling_hz=3.0e9))[0], 160) == []
+    assert missing_line.missing_runs(seen(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])

@@ -12,7 +12,7 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import parse
 from perftop.tui.frame.prompt import Prompt
-from perftop.tui.screen.narrowing import Narrowing
+from perftop.tui.screen.monitor import Narrowing
 from perftop.tui.shared.choice import Choice
 
 # --- the line itself
@@ -312,15 +312,15 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
     for counting in (steady, moving):
         choice.filter = counting  # type: ignore[assignment]
         for _ in range(3):
-            narrowing.sift(session, interval)
+            narrowing.update_mask(session, interval)
     assert (steady.asked, moving.asked) == (1, 3)
     choice.filter = steady  # type: ignore[assignment]
-    narrowing.sift(session, interval)
+    narrowing.update_mask(session, interval)
     session.topology[2] = type(session.topology[2])(cpu=2, online=True, package=0, core=1)
-    narrowing.sift(session, interval)
+    narrowing.update_mask(session, interval)
     assert steady.asked == 3
     assert choice.mask == frozenset({1, 2, 5})
-    assert narrowing.told(session) == "core:1 · 3 of 8 CPUs"
+    assert narrowing.summary(session) == "core:1 · 3 of 8 CPUs"
 
 
 # --- times

@@ -9,9 +9,9 @@ from fakes import Does, Machine, guest
 from playing import Run, running
 from waiting import until
 
-from perftop.tui.playhead import Playhead
-from perftop.tui.screen import views
-from perftop.tui.screen.messages import State
+from perftop.tui.app import Playhead
+from perftop.tui.screen import monitor as views
+from perftop.tui.screen.monitor import State
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 
