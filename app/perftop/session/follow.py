@@ -1,0 +1,151 @@
+"""The one loop over a stream of messages, live, far away or from a file.
+
+Whoever reads a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
+draws. A file is read by `take(source.messages())` after its hello, a live stream by `consume`; when
+nothing more comes, whoever runs the loop calls `on_end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable
+from itertools import chain
+
+from perfprobe import wire
+from perftop.model.episode import Episode
+from perftop.session.beginnings import Beginnings
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+
+class Follower:
+    """Feeds a session, cuts it into intervals, and calls the hooks as things happen."""
+
+    def __init__(
+        self, interval_ns: int | None = None, *, duration_ns: int | None = None,
+        count: int | None = None, early: bool = False,
+    ) -> None:  # fmt: skip
+        """`interval_ns`: length of an interval; None: none is cut. `duration_ns` and `count`: how
+        long the stream is read, and how many intervals of it. `early`: the first interval ends
+        after one sample."""
+        self.interval_ns, self.duration_ns, self.count = interval_ns, duration_ns, count
+        self._early = early
+        self._session: Session | None = None
+
+    # --- hooks, in the order in which they are called for a message
+
+    def on_hello(self, hello: wire.Hello) -> Session | None:
+        """Called for a hello, also for a second one after a restart. Returns the session that takes
+        all that follows; None: messages only go to `on_message`."""
+        return Session(hello)
+
+    def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
+        """Called before the session takes a message. False: it is left out."""
+        return True
+
+    def on_episode(self, episode: Episode) -> None:
+        """Called when an episode has ended. Those that still run at the end of the stream are in
+        `session.running`."""
+
+    def on_beginning(self, episode: Episode) -> None:
+        """Called when an episode has begun and runs."""
+
+    def on_warning(self, text: str) -> None:
+        """Called when the probe has something to say."""
+
+    def on_interval(self, interval: Interval) -> None:
+        """Called when an interval is complete."""
+
+    def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
+        """Called when all else was called for a message. True: it was the last one wanted."""
+        return False
+
+    def on_end(self) -> None:
+        """Called once, however the stream ended; perhaps it had not begun."""
+
+    # --- the loop
+
+    async def consume(self, stream: AsyncIterable[list[wire.Message]]) -> None:
+        """Reads a live stream until its end, or until nothing more of it is wanted."""
+        async for messages in stream:
+            if self.take(messages):
+                return
+
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        """Takes messages in their order; a hello is the first that is given at once. Returns
+        whether the last one wanted was among them."""
+        ahead = iter(messages)
+        first = next(ahead, None)
+        if isinstance(first, wire.Hello):
+            self._begin(first)
+        elif first is not None:
+            ahead = chain([first], ahead)
+        wanted = filter(self.admits, ahead)
+        for message in wanted if self._session is None else self._session.play(wanted):
+            if self._took(message):
+                return True
+        return False
+
+    @property
+    def session(self) -> Session:
+        """The session of the newest hello."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
+
+    def cut(self) -> None:
+        """Ends the interval that runs, with a length of its own, unless it has hardly begun."""
+        if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
+            self._interval()
+
+    def _begin(self, hello: wire.Hello) -> None:
+        self._slack_ns = hello.sample_ns // 2
+        """A frame that comes so little before a boundary counts as on it."""
+        self.first_ns: int | None = None
+        """Raw time of the first frame."""
+        self.intervals = 0
+        self._cursor, self._beginnings = 0, Beginnings()
+        self._warnings: list[str] = []
+        self._session = self.on_hello(hello)
+
+    def _took(self, message: wire.Message) -> bool:
+        if self._session is not None:
+            self._report(self._session)
+        last = False
+        if isinstance(message, wire.Frame):
+            if self.first_ns is None:
+                self.first_ns = message.time_ns
+            if self._session is not None and self._due(self._session):
+                self._interval()
+            elapsed_ns = message.time_ns - self.first_ns
+            last = self.duration_ns is not None and elapsed_ns >= self.duration_ns - self._slack_ns
+        last = self.on_message(message) or last
+        if last and self._session is not None:
+            self.cut()
+        return last or (self.count is not None and self.intervals >= self.count)
+
+    def _report(self, session: Session) -> None:
+        ended, self._cursor = session.episodes_since(self._cursor)
+        for episode in ended:
+            self.on_episode(episode)
+        for episode in self._beginnings.of(session.running):
+            self.on_beginning(episode)
+        if session.warnings is not self._warnings:  # it is another list with each warning
+            self._warnings = session.warnings
+            if self._warnings:
+                self.on_warning(self._warnings[-1])
+
+    def _due(self, session: Session) -> bool:
+        if self.interval_ns is None:
+            return False
+        wanted_ns = self.interval_ns
+        if self._early and not self.intervals:
+            wanted_ns = session.hello.sample_ns
+        return session.span_ns >= wanted_ns - self._slack_ns
+
+    def _interval(self) -> None:
+        self.intervals += 1
+        self.on_interval(self.session.take())

@@ -1,0 +1,125 @@
+"""The loop over a stream: which hooks are called, in which order, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import made
+import pytest
+from simulated import messages
+
+from perfprobe import wire
+from perftop.model.episode import Episode
+from perftop.session.follow import Follower
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+HELLO = made.hello([made.REF])
+MS = 1_000_000
+
+
+class Log(Follower):
+    """Writes down what it is told."""
+
+    last_seq = -1
+    """The frame after which no more is wanted."""
+    follows = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.lines: list[str] = []
+
+    def on_hello(self, hello: wire.Hello) -> Session | None:
+        self.lines.append("hello")
+        return Session(hello) if self.follows else None
+
+    def admits(self, message: wire.Message) -> bool:
+        return not isinstance(message, wire.Note) or message.kind != "left-out"
+
+    def on_episode(self, episode: Episode) -> None:
+        self.lines.append(f"ended {episode.kind}")
+
+    def on_beginning(self, episode: Episode) -> None:
+        self.lines.append(f"begun {episode.kind}")
+
+    def on_warning(self, text: str) -> None:
+        self.lines.append(text)
+
+    def on_interval(self, interval: Interval) -> None:
+        self.lines.append(f"interval {interval.elapsed_s * 1000:.0f}")
+
+    def on_message(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Frame):
+            self.lines.append(f"frame {message.seq}")
+            return message.seq == self.last_seq
+        return False
+
+
+def frames(*times_ms: float) -> Iterator[wire.Frame]:
+    for seq, ms in enumerate(times_ms):
+        blocks = made.frame(HELLO, seq, {"ref": [seq, seq]}).blocks
+        yield wire.Frame(seq, round(ms * MS), blocks)
+
+
+@pytest.mark.parametrize(
+    ("options", "intervals", "last"),
+    [
+        ({}, [], 5),
+        ({"interval_ns": 200 * MS}, [200, 200], 5),
+        ({"interval_ns": 200 * MS, "early": True}, [100, 200, 200], 5),
+        ({"interval_ns": 200 * MS, "count": 1}, [200], 2),
+        ({"duration_ns": 300 * MS}, [], 3),
+        ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),
+    ],
+)
+def test_intervals_and_the_end(options: dict[str, Any], intervals: list[int], last: int) -> None:
+    """Samples of 100 ms; each second one comes 1 us early, and counts as on time."""
+    log = Log(**options)
+    over = log.take([HELLO, *frames(50, 149.999, 250, 349.999, 450, 549.999)])
+    assert [int(x.split()[1]) for x in log.lines if x.startswith("interval")] == intervals
+    assert max(int(x.split()[1]) for x in log.lines if x.startswith("frame")) == last
+    assert over is (last < 5)
+
+
+def test_hooks_of_a_message_are_called_in_their_order() -> None:
+    log = Log(100 * MS)
+    first, second = frames(50, 150)
+    odd = [wire.Note(kind, 60 * MS, data={"text": "hot"}) for kind in ("warning", "left-out")]
+    log.take([HELLO, first, *odd])
+    log.take([second])
+    assert log.lines == ["hello", "frame 0", "hot", "interval 100", "frame 1"]
+    log.take([HELLO])
+    assert (log.lines[-1], log.first_ns, log.session.frames) == ("hello", None, 0)
+
+
+def test_episodes_begin_and_end_once() -> None:
+    hello, found = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 190)
+    log = Log()
+    log.take([hello, *found])
+    told = [line for line in log.lines if not line.startswith(("frame", "hello"))]
+    assert told[:1] == ["begun turbo-drop"]
+    assert told.count("begun turbo-drop") == told.count("ended turbo-drop") == 1
+
+
+def test_the_last_one_wanted_ends_a_live_stream() -> None:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [HELLO]
+        for frame in frames(50, 150, 250):
+            yield [frame]
+        raise AssertionError("it was not enough")
+
+    log = Log(1000 * MS)
+    log.last_seq = 2
+    asyncio.run(log.consume(stream()))
+    assert log.lines[-2:] == ["frame 2", "interval 200"]
+
+
+def test_without_a_session_messages_are_handed_on() -> None:
+    log = Log(100 * MS, duration_ns=100 * MS)
+    log.follows = False
+    assert not log.started
+    assert log.take([HELLO, *frames(50, 150, 250)])
+    assert log.lines == ["hello", "frame 0", "frame 1"]
+    assert not log.started
