@@ -2,19 +2,21 @@
 
 Whoever reads a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
 draws. A file is read by `take(source.messages())` after its hello, a live stream by `consume`; when
-nothing more comes, whoever runs the loop calls `on_end`.
+nothing more comes, whoever runs the loop calls `on_end`. Quick to import: `perftop --help` loads
+all verbs, but neither numpy nor the wire.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from perfprobe import wire
-from perftop.model.episode import Episode
-from perftop.session.beginnings import Beginnings
-from perftop.session.interval import Interval
-from perftop.session.session import Session
+if TYPE_CHECKING:
+    from perfprobe import wire
+    from perftop.model.episode import Episode
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 class Follower:
@@ -30,12 +32,18 @@ class Follower:
         self.interval_ns, self.duration_ns, self.count = interval_ns, duration_ns, count
         self._early = early
         self._session: Session | None = None
+        self.first_ns: int | None = None
+        """Raw time of the first frame."""
+        self.intervals = 0
+        """How many are complete."""
 
     # --- hooks, in the order in which they are called for a message
 
     def on_hello(self, hello: wire.Hello) -> Session | None:
         """Called for a hello, also for a second one after a restart. Returns the session that takes
         all that follows; None: messages only go to `on_message`."""
+        from perftop.session.session import Session
+
         return Session(hello)
 
     def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
@@ -73,6 +81,8 @@ class Follower:
     def take(self, messages: Iterable[wire.Message]) -> bool:
         """Takes messages in their order; a hello is the first that is given at once. Returns
         whether the last one wanted was among them."""
+        from perfprobe import wire
+
         ahead = iter(messages)
         first = next(ahead, None)
         if isinstance(first, wire.Hello):
@@ -81,7 +91,13 @@ class Follower:
             ahead = chain([first], ahead)
         wanted = filter(self.admits, ahead)
         for message in wanted if self._session is None else self._session.play(wanted):
-            if self._took(message):
+            if self._session is not None:
+                self._report(self._session)
+            over = isinstance(message, wire.Frame) and self._timed(message)
+            over = self.on_message(message) or over
+            if over and self._session is not None:
+                self.cut()
+            if over or (self.count is not None and self.intervals >= self.count):
                 return True
         return False
 
@@ -104,47 +120,38 @@ class Follower:
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
         """A frame that comes so little before a boundary counts as on it."""
-        self.first_ns: int | None = None
-        """Raw time of the first frame."""
-        self.intervals = 0
-        self._cursor, self._beginnings = 0, Beginnings()
+        self.first_ns, self.intervals = None, 0
+        self._cursor = 0
+        self._running: dict[int, Episode] = {}
+        """Episodes that run, by identity, which holds as long as they are kept here."""
         self._warnings: list[str] = []
         self._session = self.on_hello(hello)
-
-    def _took(self, message: wire.Message) -> bool:
-        if self._session is not None:
-            self._report(self._session)
-        last = False
-        if isinstance(message, wire.Frame):
-            if self.first_ns is None:
-                self.first_ns = message.time_ns
-            if self._session is not None and self._due(self._session):
-                self._interval()
-            elapsed_ns = message.time_ns - self.first_ns
-            last = self.duration_ns is not None and elapsed_ns >= self.duration_ns - self._slack_ns
-        last = self.on_message(message) or last
-        if last and self._session is not None:
-            self.cut()
-        return last or (self.count is not None and self.intervals >= self.count)
 
     def _report(self, session: Session) -> None:
         ended, self._cursor = session.episodes_since(self._cursor)
         for episode in ended:
             self.on_episode(episode)
-        for episode in self._beginnings.of(session.running):
-            self.on_beginning(episode)
+        before, self._running = self._running, {id(one): one for one in session.running}
+        for key, episode in self._running.items():
+            if key not in before:
+                self.on_beginning(episode)
         if session.warnings is not self._warnings:  # it is another list with each warning
             self._warnings = session.warnings
             if self._warnings:
                 self.on_warning(self._warnings[-1])
 
-    def _due(self, session: Session) -> bool:
-        if self.interval_ns is None:
+    def _timed(self, frame: wire.Frame) -> bool:
+        """Ends the interval if it is complete; returns whether the time is up."""
+        if self.first_ns is None:
+            self.first_ns = frame.time_ns
+        if self._session is not None and self.interval_ns is not None:
+            early = self._early and not self.intervals
+            due_ns = self._session.hello.sample_ns if early else self.interval_ns
+            if self._session.span_ns >= due_ns - self._slack_ns:
+                self._interval()
+        if self.duration_ns is None:
             return False
-        wanted_ns = self.interval_ns
-        if self._early and not self.intervals:
-            wanted_ns = session.hello.sample_ns
-        return session.span_ns >= wanted_ns - self._slack_ns
+        return frame.time_ns - self.first_ns >= self.duration_ns - self._slack_ns
 
     def _interval(self) -> None:
         self.intervals += 1
