@@ -115,7 +115,7 @@ def _live(options: argparse.Namespace) -> int:
         launch.launched(stream_of(options, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():
-            from perftop.tui import command_app
+            from perftop.tui import around as command_app
 
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
 
@@ -146,7 +146,8 @@ def _replay(options: argparse.Namespace) -> int:
         moment = Alignment(*(options.align or ("start", "")))
         return pair_app.run(files, moment, settings, mouse=not options.no_mouse)
     with lean():
-        from perftop.tui import config, replay_app
+        from perftop.tui import config
+        from perftop.tui import replay as replay_app
 
     settings = config.load(options.config)
     return replay_app.run(options.files[0], options.interval, settings, mouse=not options.no_mouse)

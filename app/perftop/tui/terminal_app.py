@@ -105,6 +105,10 @@ class TerminalApp(App[None]):
             self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
 
+    def crash(self, error: Exception) -> None:
+        """Handles a bug in a task that is not one of the app's workers."""
+        self._handle_exception(error)
+
     def ended_recording(self) -> str:
         """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
         return ""

@@ -149,7 +149,7 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
     async with running(Machine(), pace=asked.append) as run:
         assert asked == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
-        run.app._set_pace(run.app._session)  # type: ignore[arg-type]
+        run.app.source.pace()
         await run.pilot.press("+", "+")
         assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 

@@ -262,11 +262,12 @@ class Monitor(Direct):
 
     # --- the output of a command, below the view or in its place
 
-    async def show_output(self, printout: Printout) -> None:
-        """Shows what the command has printed; the pane comes with the first of it."""
+    async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
+        """Shows what the command has printed; the pane comes with the first of it. `resize`: is
+        called with the pane's size, in columns and lines of output."""
         if self.output is None:
             caption = self._captions["output"]
-            self.output = Output(printout, caption, ascii_=self.choice.ascii)
+            self.output = Output(printout, caption, resize, ascii_=self.choice.ascii)
             await self.mount(self.output, after=self.view)
             self.again()
         self.output.show()

@@ -130,7 +130,7 @@ async def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
 async def test_keys_before_there_is_anything() -> None:
     async with running(Machine()) as run:
         run.app.playhead = Playhead()
-        run.app._session = None
+        run.app.source._session = None
         keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
         await run.pilot.press(*keys)
         assert run.app.is_running
@@ -175,7 +175,7 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
 async def test_a_probe_that_hangs_is_told() -> None:
     async with running(Machine()) as run:
         now_s = 100.0
-        run.app._clock = lambda: now_s
+        run.app.clock = lambda: now_s
         await run.intervals(1)
         assert not run.has("NO DATA")
         now_s += 7.4
