@@ -1,0 +1,287 @@
+"""The kinds of episodes and their causes: how each is drawn, named and explained.
+
+A new loss needs one entry here and a file in `detect/`. Signs, names, remedies and sentences are
+chosen from these tables everywhere: on the screen, in `why`, `summary`, `diff`, the exporter and
+help.
+
+A sentence is data: braces name a field that the sentence engine fills in (`clocks` is "2.78 of 3.40
+GHz"), a verb is written `present|past`. Of several sentences the
+first is used whose fields are all known and that fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from perftop.model.episode import Episode
+
+Depth = Literal["share", "hz", "gain", "count", ""]
+"""What an episode's depth is: a share of the time or of the work, a clock that is missing or was
+gained, a number of events, or nothing."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of episode; of neighbours, each cause is one."""
+
+    key: str
+    sign: str
+    """One character, the same in all views."""
+    meaning: str
+    """For the legend and the glossary."""
+    depth: Depth = "share"
+    wrong: bool = True
+    """Something is wrong while it runs: drawn as an alarm."""
+    lowers: str = ""
+    """Key of the number that it makes worse."""
+    loss: str = ""
+    """What cores lose: "time to heat"."""
+    of_cycles: bool = False
+    """It costs cycles; other kinds cost time."""
+    of_cpu: bool = False
+    """Each CPU suffers by itself; other kinds can affect a whole package."""
+    rows: tuple[str, ...] = ()
+    """Keys of the numbers of a run that it explains."""
+    sentences: tuple[str, ...] = ()
+
+
+_LOW = (
+    "{cause} keeps|kept {where} at {clocks}",
+    "{cause} keeps|kept {where} {lost} below {its} ceiling",
+    "{cause} keeps|kept {where} below {its} ceiling",
+)
+_STOLEN = (
+    "The hypervisor takes|took {lost} of {where} from {loser}",
+    "The hypervisor takes|took {lost} of {where}",
+    "The hypervisor takes|took time of {where}",
+)
+_NEIGHBOUR = "neighbour: a CPU loses to another task, to its sibling or to another VM"
+
+KINDS: dict[str, Kind] = {
+    kind.key: kind
+    for kind in (
+        Kind(
+            "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
+            lowers="busy_hz", loss="clock", of_cycles=True,
+            rows=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW,
+        ),
+        Kind(
+            "throttle", "■", "throttle: heat slows a package",
+            lowers="involuntary", loss="time to heat", rows=("involuntary", "lost_ratio"),
+            sentences=(
+                "{cause} stops|stopped {where} for {lost} of the time",
+                "{cause} throttles|throttled {where} {nothing}",
+                "{cause} throttles|throttled {where}",
+            ),
+        ),
+        Kind(
+            "involuntary-halt", "║", "involuntary halt: the core stood still although it had work",
+            lowers="involuntary", loss="time in halts", rows=("involuntary", "lost_ratio"),
+            sentences=(
+                "{cause} halts|halted {where} for {lost} of the time",
+                "{cause} halts|halted {where}",
+            ),
+        ),
+        Kind(
+            "neighbour", "◐", _NEIGHBOUR, of_cpu=True, rows=("waited_s", "ipc", "lost_ratio"),
+        ),
+        Kind(
+            "steal", "╳", "steal: the hypervisor took time from this VM",
+            lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
+            sentences=_STOLEN,
+        ),
+        Kind(
+            "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
+            lowers="busy_hz", loss="clock", of_cycles=True,
+            rows=("busy_hz", "below_ceiling", "lost_ratio"),
+            sentences=(
+                "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
+                "Wide SIMD code (level {level}) keeps|kept {where} {lost} below {its} ceiling",
+                "Wide SIMD code runs|ran on {where} at level {level}",
+            ),
+        ),
+        Kind(
+            "smi", "!", "SMI: firmware stopped all CPUs", "count", loss="time to firmware",
+            sentences=(
+                "The firmware stops|stopped {where} {lost} by SMI",
+                "The firmware stops|stopped {where} by SMI",
+            ),
+        ),
+        Kind(
+            "ramp", "╱", "ramp: a clock climbed from idle to where it stays", "gain", wrong=False,
+            of_cycles=True,
+            sentences=(
+                "{where} took {climb} to climb from {first} to {steady}",
+                "{where} climbed",
+            ),
+        ),
+        Kind(
+            "suspect", "≁", "suspect: counters that cannot be true", "", wrong=False,
+            sentences=(
+                "perftop does|did not trust {counters} of {where}",
+                "perftop does|did not trust counters of {where}",
+            ),
+        ),
+        Kind(
+            "offline", "○", "a CPU went offline", "", wrong=False,
+            sentences=("{where} {is} offline",),
+        ),
+        Kind(
+            "online", "•", "a CPU came back", "", wrong=False, sentences=("{where} came online",),
+        ),
+    )
+}  # fmt: skip
+"""Kinds by key, the worst first."""
+OTHER = Kind(
+    "other", "│", "an episode of a newer perftop", wrong=False, sentences=("{kind} on {where}",)
+)
+MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sentences=("{label}",))
+
+
+def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
+    return Kind(
+        cause, KINDS["neighbour"].sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
+        rows=KINDS["neighbour"].rows, sentences=sentences,
+    )  # fmt: skip
+
+
+NEIGHBOURS: dict[str, Kind] = {
+    kind.key: kind
+    for kind in (
+        _neighbour(
+            "sibling", "ipc", "to a sibling",
+            "{who} takes|took {lost} of {loser}'s IPC on {where}",
+            "{who} takes|took {lost} of {loser}'s IPC",
+            "{who} takes|took {lost} of the IPC of {where}",
+            "{own} takes|took {lost} of its own IPC on {where}",
+            "A sibling takes|took {lost} of {loser}'s IPC on {where}",
+            "A sibling takes|took {lost} of the IPC of {where}",
+            "A sibling slows|slowed {where}",
+        ),
+        _neighbour(
+            "scheduler", "runs", "time in the queue",
+            "{loser} waits|waited {lost} of its time for {who} on {where}",
+            "{loser} waits|waited {lost} of its time for {who}",
+            "{who} takes|took {lost} of the job's time on {where}",
+            "Threads of {own} wait|waited {lost} of their time for each other on {where}",
+            "Threads of {own} wait|waited {lost} of their time for each other",
+            "{loser} waits|waited {lost} of its time for {where}",
+            "The job waits|waited {lost} of its time for {where}",
+            "The job waits|waited for {where}",
+        ),
+        _neighbour(
+            "package", "busy_hz", "clock to their package",
+            "{who} takes|took {lost} of {loser}'s clock on {where}",
+            "{who} takes|took {lost} of {loser}'s clock",
+            "{who} takes|took {lost} of the clock of {where}",
+            "Other tasks take|took {lost} of {loser}'s clock on {where}",
+            "Other tasks take|took {lost} of the clock of {where}",
+            "Other tasks slow|slowed {where}",
+        ),
+        _neighbour(
+            "memory", "ipc", "to saturated memory",
+            "{who} saturates|saturated memory bandwidth: {loser} loses|lost {lost} of its IPC"
+            " on {where}",
+            "{who} saturates|saturated memory bandwidth: {lost} of the IPC is|was lost on {where}",
+            "Others saturate|saturated memory bandwidth: {loser} loses|lost {lost} of its IPC"
+            " on {where}",
+            "Others saturate|saturated memory bandwidth: {lost} of the IPC is|was lost on {where}",
+            "Memory bandwidth is|was saturated: {lost} of the IPC lost on {where}",
+        ),
+        _neighbour("hypervisor", "steal", "to the hypervisor", *_STOLEN),
+    )
+}  # fmt: skip
+"""Neighbours by cause: each has its own number and sentences."""
+
+
+def kind_of(episode: Episode) -> Kind:
+    """The kind of an episode; of a neighbour, that of its cause."""
+    found = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
+    return found or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
+
+
+@dataclass(frozen=True)
+class Cause:
+    key: str
+    name: str
+    """In a list: "power limit PL1"."""
+    subject: str = ""
+    """At the start of a sentence; singular. Empty: causes that never are one."""
+    short: str = ""
+    """For narrow columns: "PL1"."""
+    remedy: str = ""
+    """What to try; empty where we know nothing better."""
+    states: tuple[str, ...] = ()
+    """States of the machine, as recorded, that can be behind it."""
+
+
+_CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
+
+CAUSES: dict[str, Cause] = {
+    cause.key: cause
+    for cause in (
+        Cause("power-pl1", "power limit PL1", "Power limit PL1", "PL1", _CAP, ("power_limit_w",)),
+        Cause("power-pl2", "power limit PL2", "Power limit PL2", "PL2", _CAP, ("power_limit2_w",)),
+        Cause("current", "current limit", "The current limit", "current"),
+        Cause(
+            "thermal", "thermal", "Thermal throttling", "heat",
+            "cooling: fans, air flow, dust; or fewer busy cores",
+        ),
+        Cause(
+            "prochot", "PROCHOT", "The PROCHOT signal", "PROCHOT",
+            "the power supply and the BMC, which can pull PROCHOT",
+        ),
+        Cause("vr", "voltage regulator", "The voltage regulator", "VR"),
+        Cause(
+            "hwp", "HWP", "The power-saving setting (HWP)", "HWP",
+            "cpupower frequency-set -g performance",
+            ("governor", "energy_performance_preference", "hwp_epp"),
+        ),
+        Cause(
+            "policy", "policy", "A clock limit of the system", "policy", "cpupower frequency-info",
+            ("turbo", "max_perf_pct", "max_hz", "governor"),
+        ),
+        Cause(
+            "license", "SIMD license", "Wide SIMD code", "SIMD",
+            "-mprefer-vector-width=256, if a compiler made that code",
+        ),
+        Cause("level", "SIMD level", "", "SIMD"),
+        Cause("simd", "SIMD", "A changing SIMD level", "SIMD"),
+        Cause(
+            "hypervisor", "hypervisor", "The hypervisor", "steal",
+            "another host or instance size; nothing in here helps",
+        ),
+        Cause("modulation", "clock modulation", "Clock modulation", "duty"),
+        Cause("hdc", "HDC", "Hardware duty cycling", "HDC"),
+        Cause(
+            "smm", "SMM", "The firmware (SMM)", "SMI",
+            "the setup of the firmware: USB legacy, power management",
+        ),
+        Cause(
+            "clock-change", "clock changes", "A changing clock", "clock",
+            "cpupower frequency-set -g performance",
+        ),
+        Cause("sibling", "sibling", "", "sibling"),
+        Cause("scheduler", "scheduler", "", "waits"),
+        Cause("package", "package", "", "others"),
+        Cause("memory", "memory", "", "memory"),
+        Cause("unknown", "cause unknown", "An unknown cause"),
+        Cause("-", ""),
+    )
+}  # fmt: skip
+CAPS: dict[str, tuple[str, str]] = {
+    "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
+    "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),
+    "turbo off, config-TDP": ("Disabled turbo (config-TDP)", ""),
+    "max_perf_pct": (
+        "The limit max_perf_pct", "100 into /sys/devices/system/cpu/*pstate/max_perf_pct"
+    ),
+}  # fmt: skip
+"""Clock limits that somebody set, by name: the subject of a sentence, and what to try."""
+
+
+def cause_of(key: str) -> Cause:
+    """The cause with this key; one that this version does not know has its key as its name."""
+    return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)

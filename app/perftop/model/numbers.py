@@ -1,0 +1,481 @@
+"""All numbers that perftop shows: each is declared here, once.
+
+Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help are choices of
+keys from this table; headings, units, digits and the better direction are read from it. What a
+stream alone knows (its chosen events) is added by `model/registry.py`.
+
+How a metric of a CPU is computed stands beside it, as variants for different counters: see
+`model/metrics.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Literal
+
+from perftop.base.format import MISSING, ClockUnit, prefixed
+
+if TYPE_CHECKING:
+    from perftop.base.arrays import Floats
+    from perftop.model.metrics import Quantities
+
+Scope = Literal["cpu", "core", "l3", "package", "machine", "run"]
+Formula = Callable[["Quantities"], "Floats"]
+
+
+@dataclass(frozen=True)
+class Number:
+    key: str
+    label: str
+    """Short name, used as a heading."""
+    unit: str
+    """"ratio" (shown in %), "Hz", "1", "s", "W", "J", "°C", "B", "B/s", a rate such as "1/s" or
+    "Joules/s", or "" for text."""
+    help: str
+    _: KW_ONLY
+    scope: Scope = "cpu"
+    title: str = ""
+    """Longer name, used where there is room."""
+    digits: int = 1
+    """Decimals shown; of ratios those of the percentage. Clocks have those of their unit."""
+    better: int = 0
+    """1: more is better; -1: less is better; 0: neither."""
+    export: str = ""
+    """Name of its column in exports and, after `perftop_`, in OpenMetrics; empty: see `column`."""
+    coarse: bool = False
+    """The kernel samples it once a tick, so it is shown without decimals where room is scarce."""
+    small: bool = False
+    """A share for which a few per cent are a lot."""
+    stands_out: float = inf
+    """Value from which on it is highlighted."""
+    of_running: bool = False
+    """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
+    added: bool = False
+    """Several CPUs together have the sum, not the mean."""
+    grows: bool = False
+    """It grows with the length of a run, so it can have any size; `digits` are significant ones."""
+
+    @property
+    def rate(self) -> bool:
+        """It has no upper bound, and is shown with a prefix such as k or M."""
+        return self.unit.endswith("/s")
+
+    @property
+    def words(self) -> str:
+        return self.title or self.label
+
+    @property
+    def column(self) -> str:
+        """Name in exports, where units stand in names."""
+        if self.export:
+            return self.export
+        ratio = self.unit == "ratio" and not self.key.endswith("_ratio")
+        return f"{self.key}_ratio" if ratio else self.key
+
+    def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
+        """Factor and decimals with which its values are shown; `brief`: room is scarce."""
+        if self.unit == "Hz":
+            return clock.per_hz, clock.digits
+        digits = 0 if brief and self.coarse else self.digits
+        return _SCALES.get(self.unit, 1.0), digits
+
+    def unit_name(self, clock: ClockUnit) -> str:
+        """The unit after a value; rates carry it in their heading."""
+        if self.rate and self.unit not in _SHOWN_UNITS:
+            return ""
+        return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
+
+    def name(self, clock: ClockUnit) -> str:
+        """The label with its unit, as a heading."""
+        if self.rate and self.unit not in _SHOWN_UNITS:
+            return f"{self.label}{self.unit.removeprefix('1')}"
+        return f"{self.label} {self.unit_name(clock)}".rstrip()
+
+    def text(self, value: float, clock: ClockUnit) -> str:
+        """A value with its digits and without its unit; `n/a` where it is unknown."""
+        if not isfinite(value):
+            return MISSING
+        if self.rate and self.unit not in _SHOWN_UNITS:
+            return prefixed(value)
+        factor, digits = self.scale(clock)
+        if not self.grows:
+            return f"{value * factor:.{digits}f}"
+        return significant(value * factor, digits)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to compute a metric: the counters it needs, and a ratio of two sums."""
+
+    needs: tuple[str, ...]
+    origin: str
+    numerator: Formula | None = None
+    denominator: Formula | None = None
+    """None: the metric is made of others."""
+    needs_tsc: bool = False
+
+
+@dataclass(frozen=True)
+class Metric(Number):
+    """A number of a CPU that is a ratio of two sums.
+
+    Both sums are kept apart, so that one formula serves a sample, an interval, a core, a package
+    and the machine: add the numerators, add the denominators, divide once. So all denominators of a
+    metric are in one unit, seconds where they are time. Each CPU uses the first variant whose
+    counters it has; this is decided once, from hello, and does not change during a stream.
+    """
+
+    variants: tuple[Variant, ...]
+    made_of: tuple[str, ...] = ()
+    """Metrics from which, with the ceilings, `model/lost.py` makes this one; its variants only say
+    which CPUs have it."""
+    low: float = 0.0
+    high: float = inf
+    """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
+
+
+_SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3}
+_SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
+
+
+def significant(value: float, digits: int) -> str:
+    """A number of any size, with so many significant digits but at most four decimals."""
+    before = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return f"{value:.{max(0, min(4, digits - before))}f}"
+
+
+METRICS: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        Metric(
+            "util", "busy", "ratio",
+            "Share of elapsed time in which the CPU was not halted. Without a reference counter: "
+            "not idle by the operating system's account, and not taken by the hypervisor.",
+            (
+                Variant(("ref",), "ref / tsc", lambda q: q.ref_s, lambda q: q.tsc_s, True),
+                Variant(
+                    ("busy_s", "stat_steal_s"), "not idle - steal",
+                    lambda q: q["busy_s"] - q.share("stat_steal_s") * q.seconds("busy_s"),
+                    lambda q: q.seconds("busy_s"),
+                ),
+                Variant(
+                    ("idle_s", "poll_s", "stat_steal_s"), "1 - cpuidle - steal",
+                    lambda q: q.seconds("idle_s")
+                    * (1 - q.share("stat_steal_s")) - q["idle_s"] - q["poll_s"],
+                    lambda q: q.seconds("idle_s"),
+                ),
+                Variant(
+                    ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no state that polls
+                    lambda q: q.seconds("idle_s")
+                    * (1 - q.share("stat_steal_s")) - q["idle_s"],
+                    lambda q: q.seconds("idle_s"),
+                ),
+                Variant(
+                    ("stat_idle_s", "stat_iowait_s", "stat_steal_s"), "1 - /proc/stat idle - steal",
+                    lambda q: q.seconds("stat_idle_s") - q["stat_idle_s"] - q["stat_iowait_s"]
+                    - q["stat_steal_s"],
+                    lambda q: q.seconds("stat_idle_s"),
+                ),
+            ),
+            title="busy time", high=1.0,
+        ),
+        Metric(
+            "busy_hz", "clock", "Hz",
+            "Clock while not halted: what the core really ran at, averaged over its running time.",
+            (
+                Variant(("cycles", "ref"), "cycles / ref * tsc_hz",
+                        lambda q: q["cycles"], lambda q: q.ref_s, True),
+                Variant(("aperf", "mperf"), "aperf / mperf * base_hz",
+                        lambda q: q["aperf"], lambda q: q["mperf"] / q.base_hz),
+            ),
+            of_running=True, better=1,
+        ),
+        Metric(
+            "net_hz", "net", "Hz",
+            "Cycles per elapsed second: clock times busy time.",
+            (Variant(("cycles",), "cycles / tsc * tsc_hz",
+                     lambda q: q["cycles"], lambda q: q.tsc_s, True),),
+            title="net clock",
+        ),
+        Metric(
+            "halt", "halt", "ratio",
+            "Share of elapsed time in which the CPU was halted, wanted or not.",
+            (Variant(("ref",), "1 - ref / tsc",
+                     lambda q: q.tsc_s - q.ref_s, lambda q: q.tsc_s, True),),
+            title="halted", high=1.0,
+        ),
+        Metric(
+            "idle", "idle", "ratio",
+            "Share of elapsed time that the operating system chose to be idle; polling excluded "
+            "where the kernel tells it apart.",
+            (
+                Variant(("busy_s", "poll_s"), "1 - not idle - cpuidle's polling",
+                        lambda q: q.seconds("busy_s") - q["busy_s"] - q["poll_s"],
+                        lambda q: q.seconds("busy_s")),
+                Variant(("busy_s",), "1 - not idle", lambda q: q.seconds("busy_s") - q["busy_s"],
+                        lambda q: q.seconds("busy_s")),
+                Variant(("idle_s",), "cpuidle", lambda q: q["idle_s"],
+                        lambda q: q.seconds("idle_s")),
+                Variant(("stat_idle_s", "stat_iowait_s"), "/proc/stat idle + iowait",
+                        lambda q: q["stat_idle_s"] + q["stat_iowait_s"],
+                        lambda q: q.seconds("stat_idle_s")),
+            ),
+            high=1.0,
+        ),
+        Metric(
+            "poll", "poll", "ratio",
+            "Share of elapsed time idle but polling: idle to the system, running to the core.",
+            (Variant(("poll_s",), "cpuidle", lambda q: q["poll_s"],
+                     lambda q: q.seconds("poll_s")),),
+            title="polling idle", small=True, high=1.0,
+        ),
+        Metric(
+            "involuntary", "invol", "ratio",
+            "Halted although the operating system had work: clock changes, SIMD power-up, SMM, "
+            "clock modulation. Halt less idle less steal; the error is that of idle.",
+            (
+                Variant(("ref", "busy_s", "stat_steal_s"), "not idle - ref / tsc - steal",
+                        lambda q: (q.share("busy_s") - q.share("stat_steal_s")) * q.tsc_s
+                        - q.ref_s,
+                        lambda q: q.tsc_s, True),
+                Variant(("ref", "idle_s", "stat_steal_s"), "1 - ref / tsc - cpuidle - steal",
+                        lambda q: (1 - q.share("idle_s") - q.share("stat_steal_s")) * q.tsc_s
+                        - q.ref_s,
+                        lambda q: q.tsc_s, True),
+            ),
+            title="involuntary halts", digits=2, small=True, stands_out=0.005,
+            high=1.0, better=-1,
+        ),
+        Metric(
+            "steal", "steal", "ratio",
+            "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
+            (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
+                     lambda q: q.seconds("stat_steal_s")),),
+            small=True, stands_out=0.01, high=1.0, better=-1,
+        ),
+        Metric(
+            "user", "user", "ratio",
+            "Share of elapsed time in user space, niced or not, by the system's account: it looks "
+            "once a tick, good for a bar and not for a decimal.",
+            (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
+                     lambda q: q["stat_user_s"] + q["stat_nice_s"],
+                     lambda q: q.seconds("stat_user_s")),),
+            coarse=True, high=1.0,
+        ),
+        Metric(
+            "system", "kernel", "ratio",
+            "Share of elapsed time in the kernel, interrupts included, by the system's account.",
+            (Variant(("stat_system_s", "stat_irq_s", "stat_softirq_s"),
+                     "/proc/stat system + irq + softirq",
+                     lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
+                     lambda q: q.seconds("stat_system_s")),),
+            coarse=True, high=1.0,
+        ),
+        Metric(
+            "iowait", "iowait", "ratio",
+            "Share of elapsed time idle with a task of this CPU waiting for a disk: part of idle.",
+            (Variant(("stat_iowait_s",), "/proc/stat", lambda q: q["stat_iowait_s"],
+                     lambda q: q.seconds("stat_iowait_s")),),
+            small=True, coarse=True, high=1.0,
+        ),
+        Metric(
+            "ipc", "IPC", "1",
+            "Instructions retired per cycle while not halted.",
+            (Variant(("instructions", "cycles"), "instructions / cycles",
+                     lambda q: q["instructions"], lambda q: q["cycles"]),),
+            digits=2, of_running=True, better=1,
+        ),
+        Metric(
+            "kernel_cycles", "krn", "ratio",
+            "Share of the cycles that were spent in the kernel.",
+            (Variant(("kernel_cycles", "cycles"), "kernel cycles / cycles",
+                     lambda q: q["kernel_cycles"], lambda q: q["cycles"]),),
+            title="kernel cycles", of_running=True, high=1.0,
+        ),
+        Metric(
+            "kernel_instructions", "krn ins", "ratio",
+            "Share of the instructions that were retired in the kernel.",
+            (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
+                     lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
+            title="kernel instructions", of_running=True, high=1.0,
+        ),
+        Metric(
+            "lost_ratio", "lost time", "ratio",
+            "Share of its time that a working CPU did not get: steal, involuntary halts, and a "
+            "clock below the ceiling, as far as they are known. No moment counts twice.",
+            tuple(Variant((needed,), "steal, halts, clock below ceiling")
+                  for needed in ("busy_s", "idle_s", "stat_idle_s")),
+            stands_out=0.05, high=1.0,
+            better=-1,
+            made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
+        ),
+    )
+}  # fmt: skip
+INDEX = {key: i for i, key in enumerate(METRICS)}
+"""Position of a metric; the same in every stream."""
+COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
+"""Counters that are also exported as raw counts."""
+
+
+def _slots(key: str, label: str, text: str) -> Metric:
+    return Metric(
+        f"{key}_ratio", label, "ratio", text,
+        (Variant((key, "slots"), f"{key} / slots", lambda q: q[key], lambda q: q["slots"]),),
+        of_running=True, high=1.0,
+    )  # fmt: skip
+
+
+RARE: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        _slots("topdown_retiring", "retiring",
+               "Share of issue slots whose work was of use. Fields of 8 bits: right to 0.4 %."),
+        _slots("topdown_bad_speculation", "bad spec",
+               "Share of issue slots lost to work that was thrown away."),
+        _slots("topdown_frontend", "front end",
+               "Share of issue slots for which no instruction was there."),
+        _slots("topdown_backend", "back end",
+               "Share of issue slots lost because memory or units were not ready."),
+        _slots("topdown_heavy_operations", "heavy ops",
+               "Share of issue slots that retired parts of long instructions."),
+        _slots("topdown_branch_mispredicts", "mispredict",
+               "Share of issue slots lost to branches that were predicted wrongly."),
+        _slots("topdown_fetch_latency", "fetch lat",
+               "Share of issue slots that waited for a fetch of instructions."),
+        _slots("topdown_memory_bound", "mem bound",
+               "Share of issue slots that waited for memory."),
+        Metric(
+            "smt_contention_ratio", "to sibling", "ratio",
+            "Share of dispatch slots that went to the sibling while this thread had work for them.",
+            (Variant(("smt_contention", "cycles"), "slots given to the sibling / slots of cycles",
+                     lambda q: q["smt_contention"], lambda q: q["cycles"]),),
+            title="slots to sibling", of_running=True, high=1.0,
+        ),
+    )
+}  # fmt: skip
+"""Metrics that few CPUs can tell; a stream without their counters does not have them."""
+
+
+def _of(scope: Scope, *numbers: Number) -> dict[str, Number]:
+    return {number.key: replace(number, scope=scope) for number in numbers}
+
+
+CORE = _of(
+    "core",
+    Number("both", "both", "ratio", "Both threads of its core were active.", title="both active",
+           export="smt_both_ratio"),
+    Number("lp0", "lp0 only", "ratio", "Only the first thread of its core was active.",
+           export="smt_lp0_ratio"),
+    Number("lp1", "lp1 only", "ratio", "Only the second thread of its core was active.",
+           export="smt_lp1_ratio"),
+    Number("neither", "neither", "ratio", "No thread of its core was active.",
+           export="smt_neither_ratio"),
+    Number("active_threads", "threads", "1",
+           "Mean number of threads of its core that were not halted.", digits=2),
+    Number("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.",
+           title="turbo ceiling"),
+    Number("turbo_ceiling_low_hz", "ceil min", "Hz",
+           "The least that its core is allowed to run at."),
+    Number("turbo_ceiling_high_hz", "ceil max", "Hz",
+           "The most that its core is allowed to run at."),
+    Number("core_power_w", "core power", "W", "Power of its core, where the CPU reports it."),
+)  # fmt: skip
+"""Numbers that the siblings of a core share."""
+CPU = _of(
+    "cpu",
+    Number("smi", "SMI", "1/s", "System management interrupts per second."),
+    Number("task", "task", "", "Which task used the CPU most."),
+    Number("runs", "runs", "ratio", "Share of the time that its first task ran."),
+    Number("ipc_alone", "IPC alone", "1",
+           "IPC of its task while the sibling was idle, learnt from this run.", digits=2),
+)  # fmt: skip
+"""Numbers of a CPU that are no metrics."""
+_POWER = (
+    Number("power_w", "power", "W", "Power of all packages."),
+    Number("power_limit_w", "limit", "W", "What the power of all packages is limited to.",
+           title="power limit"),
+    Number("power_dram_w", "dram", "W", "Power of the memory of all packages.",
+           title="memory power"),
+    Number("memory_read_bytes_per_s", "mem rd", "B/s", "What all packages read from memory.",
+           title="memory reads", digits=2),
+    Number("memory_write_bytes_per_s", "mem wr", "B/s", "What all packages wrote to memory.",
+           title="memory writes", digits=2),
+    Number("memory_of_best", "mem", "ratio",
+           "Traffic to memory as a share of the most in any second of this run.",
+           title="memory traffic", export="memory_of_best_ratio"),
+    Number("temperature_c", "temp", "°C", "Temperature of the hottest package.",
+           title="temperature", digits=0),
+)  # fmt: skip
+_PRESSURE = "Share of the time in which some task had to wait"
+MACHINE = _of(
+    "machine",
+    *_POWER,
+    Number("pressure_cpu", "p cpu", "ratio", f"{_PRESSURE} for a CPU.", title="waits for a CPU"),
+    Number("pressure_memory", "p mem", "ratio", f"{_PRESSURE} for memory.",
+           title="waits for memory"),
+    Number("pressure_io", "p io", "ratio", f"{_PRESSURE} for a disk.", title="waits for a disk"),
+    Number("interrupts_hz", "intr", "1/s", "Interrupts of all CPUs, per second.",
+           title="interrupts"),
+    Number("context_switches_hz", "ctxt", "1/s", "Context switches of all CPUs, per second.",
+           title="switches"),
+    Number("load_1", "load 1", "1", "Load average of 1 minute, from the kernel.", title="load",
+           digits=2),
+    Number("load_5", "load 5", "1", "Load average of 5 minutes.", digits=2),
+    Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2),
+)  # fmt: skip
+"""Numbers that only the machine has; keys as in the object `machine` of a line of JSON."""
+
+
+def _of_package(number: Number) -> Number:
+    """The same number of one package: its key as in exports, its own help."""
+    text = number.help.replace("of all packages", "of its package")
+    text = text.replace("all packages", "its package").replace("the hottest package", "its package")
+    text = text.replace("Traffic to memory", "Traffic of its package")
+    export = f"package_{number.export}" if number.export else ""
+    return replace(number, key=f"package_{number.key}", label=f"p {number.label}", help=text,
+                   export=export, title=number.words)  # fmt: skip
+
+
+PACKAGE = _of("package", *map(_of_package, _POWER))
+L3 = _of(
+    "l3",
+    Number("l3_memory_bytes_per_s", "L3 mem", "B/s",
+           "What its L3 moved from and to memory, where resctrl is mounted.", digits=2),
+    Number("l3_local_bytes_per_s", "L3 local", "B/s",
+           "The part of it with memory of its own node.", digits=2),
+    Number("l3_occupancy_bytes", "L3 used", "B", "How much of its L3 was in use."),
+)  # fmt: skip
+RUN = _of(
+    "run",
+    Number("length_s", "length", "s", "How long the phase lasted.", digits=4, grows=True),
+    Number("run_s", "run time", "s", "How long the command ran.", digits=4, better=-1, grows=True),
+    Number("cpu_s", "CPU time", "s", "User and system time of the command.", digits=4, better=-1,
+           grows=True),
+    Number("waited_s", "waits for CPU", "s", "How long its tasks waited for a CPU.", digits=3,
+           better=-1, grows=True),
+    Number("disk_s", "waits for disk", "s", "How long its tasks waited for a disk.", digits=3,
+           better=-1, grows=True),
+    Number("others_cpus", "others", "CPUs", "CPUs that others kept busy, at least.", digits=2,
+           better=-1),
+    Number("below_ceiling", "below ceiling", "ratio",
+           "Share of the working time with a clock below its ceiling.", better=-1),
+    Number("instructions", "instructions", "G", "Instructions retired.", digits=4, grows=True),
+    Number("energy_j", "energy", "J", "Energy of all packages.", digits=3, better=-1, grows=True),
+)  # fmt: skip
+"""Numbers of a whole run or phase."""
+NUMBERS: dict[str, Number] = METRICS | RARE | CORE | CPU | MACHINE | PACKAGE | L3 | RUN
+"""All numbers by key."""
+EVENT = "e."
+"""Start of the keys of chosen events."""
+PER_KI = "/ki"
+"""End of the keys of events per thousand instructions."""
+
+
+def suggestion(key: str, known: Iterable[str]) -> str:
+    """ "did you mean busy_hz?" for a mistyped key, or the keys there are."""
+    names = [*dict.fromkeys(known)]
+    near = difflib.get_close_matches(key, names, 3, 0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

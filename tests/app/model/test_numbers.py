@@ -1,0 +1,61 @@
+"""The table of numbers: names that other programs rely on, and how values are printed."""
+
+from __future__ import annotations
+
+from math import nan
+
+import pytest
+
+from perftop.base.format import GHZ, MISSING
+from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, significant, suggestion
+
+
+def test_no_two_numbers_share_a_name_in_exports() -> None:
+    columns = [
+        number.column for number in NUMBERS.values() if number.scope not in {"machine", "run"}
+    ]
+    assert len(columns) == len(set(columns))
+
+
+def test_every_number_has_a_heading_and_an_explanation() -> None:
+    for key, number in NUMBERS.items():
+        assert number.key == key
+        assert number.label
+        assert number.help.endswith("."), key
+
+
+def test_a_package_has_the_numbers_of_the_machine_under_its_own_names() -> None:
+    assert PACKAGE["package_power_w"].help == "Power of its package."
+    assert PACKAGE["package_memory_of_best"].column == "package_memory_of_best_ratio"
+    assert {key.removeprefix("package_") for key in PACKAGE} < set(MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "heading", "text"),
+    [
+        ("util", 0.4567, "busy %", "45.7"),
+        ("busy_hz", 3.456e9, "clock GHz", "3.46"),
+        ("ipc", 1.0, "IPC", "1.00"),
+        ("smi", 12_345.0, "SMI/s", "12.3k"),
+        ("power_w", 150.24, "power W", "150.2"),
+        ("memory_read_bytes_per_s", 25.2e9, "mem rd GB/s", "25.20"),
+        ("run_s", 12.3456, "run time s", "12.35"),
+        ("involuntary", nan, "invol %", MISSING),
+    ],
+)
+def test_heading_and_text_of_a_value(key: str, value: float, heading: str, text: str) -> None:
+    number = NUMBERS[key]
+    assert (number.name(GHZ), number.text(value, GHZ)) == (heading, text)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50")],
+)
+def test_significant_digits(value: float, digits: int, text: str) -> None:
+    assert significant(value, digits) == text
+
+
+def test_a_mistyped_key_gets_the_nearest_one() -> None:
+    assert suggestion("busi_hz", METRICS) == "did you mean busy_hz?"
+    assert suggestion("xyzzy", ["util", "ipc"]) == "known: util, ipc"
