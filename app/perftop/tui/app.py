@@ -25,6 +25,7 @@ from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.probe_stream import Stream, attached
 from perftop.recording.background import Deck
+from perftop.recording.player import END_NS
 from perftop.session import episode_navigation, marks
 from perftop.session.follow import Follower
 from perftop.session.history import History
@@ -89,10 +90,6 @@ class Playhead:
             at = int(times.searchsorted(self.shown.time_ns)) + by
             self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
 
-    def leap(self, seconds: float, span_ns: int) -> None:
-        if self.shown is not None:
-            self.go(self.shown.time_ns + round(seconds * 1e9), span_ns)
-
     def _times(self) -> Ints | None:
         """Raw ns of the samples in the history."""
         history = self.session and self.session.history
@@ -155,11 +152,12 @@ class Source(Follower, ABC):
         """Shows the moment so many samples on."""
 
     @abstractmethod
-    def leap(self, seconds: float) -> None: ...
+    def head_for(self, time_ns: int) -> None:
+        """Shows this moment, or the nearest one that there is."""
 
-    @abstractmethod
     def go(self, time_ns: int) -> None:
-        """Shows this moment."""
+        """The same, and stops there."""
+        self.head_for(time_ns)
 
     @abstractmethod
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
@@ -187,9 +185,6 @@ class Source(Follower, ABC):
 
     def speed(self, by: int) -> None:
         """Plays faster or slower."""
-
-    def to_end(self, by: int) -> None:
-        """Goes to the first (-1) or the last moment (1)."""
 
     # --- the end
 
@@ -280,11 +275,7 @@ class Live(Source):
         self.app.playhead.step(by, self.app.status.interval_ns)
         self.app.moved()
 
-    def leap(self, seconds: float) -> None:
-        self.app.playhead.leap(seconds, self.app.status.interval_ns)
-        self.app.moved()
-
-    def go(self, time_ns: int) -> None:
+    def head_for(self, time_ns: int) -> None:
         self.app.playhead.go(time_ns, self.app.status.interval_ns)
         self.app.moved()
 
@@ -296,7 +287,7 @@ class Live(Source):
             if time_ns is None:
                 self.say(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
-                self.go(time_ns)
+                self.head_for(time_ns)
 
     def mark(self, time_ns: int, label: str) -> None:
         label = label or marks.numbered(self.session.marks)
@@ -479,13 +470,14 @@ class PerfTopApp(TerminalApp):
         self.source.step(by)
 
     def action_leap(self, seconds: float) -> None:
-        self.source.leap(seconds)
+        if self.interval is not None:
+            self.source.head_for(self.interval.time_ns + round(seconds * 1e9))
 
     def action_begin(self) -> None:
-        self.source.to_end(-1)
+        self.source.head_for(0)
 
     def action_finish(self) -> None:
-        self.source.to_end(1)
+        self.source.head_for(END_NS)
 
     def action_speed(self, by: int) -> None:
         self.source.speed(by)

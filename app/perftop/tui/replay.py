@@ -175,7 +175,7 @@ class Recorded(Source):
             self._playing.set()
             self._pace.begin(shown.time_ns, self.app.clock())
             if (ends_ns := self.ends_ns) is not None and shown.time_ns < ends_ns[0]:
-                self._head_for(shown.time_ns)  # a search has read on and dropped it
+                self.head_for(shown.time_ns)  # a search has read on and dropped it
         self.app.moved()
 
     def speed(self, by: int) -> None:
@@ -194,21 +194,25 @@ class Recorded(Source):
         if by > 0 and shown.time_ns >= ends_ns[1]:
             passage.sample()
         if by < 0 and shown.time_ns <= ends_ns[0]:
-            self._head_for(shown.time_ns - 1)
+            self.head_for(shown.time_ns - 1)
         else:
             self.app.playhead.step(by, self.app.status.interval_ns)
             self.app.moved()
 
-    def leap(self, seconds: float) -> None:
-        if (shown := self.app.interval) is not None:
-            self._head_for(shown.time_ns + round(seconds * 1e9))
-
-    def to_end(self, by: int) -> None:
-        self._head_for(self.reach_ns[0] if by < 0 else self.reach_ns[1])
+    def head_for(self, time_ns: int) -> None:
+        """Goes to this moment: at once if it is in the history, else by a seek."""
+        first_ns, last_ns = self.reach_ns
+        time_ns = max(first_ns, min(last_ns, time_ns))
+        ends_ns = self.ends_ns
+        if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
+            self._cancel_seek()
+            self._show(time_ns)
+        else:
+            self.start_seek(partial(self._go, time_ns))
 
     def go(self, time_ns: int) -> None:
         self._playing.clear()
-        self._head_for(time_ns)
+        self.head_for(time_ns)
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         self._playing.clear()
@@ -223,17 +227,6 @@ class Recorded(Source):
         if self.app.playhead.paused:
             self.app.playhead.step(0, self.app.status.interval_ns)
             self.app.moved()
-
-    def _head_for(self, time_ns: int) -> None:
-        """Goes to this moment: at once if it is in the history, else by a seek."""
-        first_ns, last_ns = self.reach_ns
-        time_ns = max(first_ns, min(last_ns, time_ns))
-        ends_ns = self.ends_ns
-        if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
-            self._cancel_seek()
-            self._show(time_ns)
-        else:
-            self.start_seek(partial(self._go, time_ns))
 
     def start_seek(self, way: Callable[[], Coroutine[None, None, None]]) -> None:
         """Starts a seek; it replaces one that is under way."""

@@ -19,7 +19,8 @@ from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign, width
-from perftop.model.metrics import METRICS
+from perftop.model.kinds import KINDS
+from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
@@ -78,7 +79,7 @@ class Help(Screen[None]):
 def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
     """All lines, none wider than `size`."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left, right = _keys(bindings), [SHAPES_AND_COLOURS, KINDS, FILTERS]
+    left, right = _keys(bindings), [SHAPES_AND_COLOURS, EPISODES, FILTERS]
     if size >= MIN_TWO_COLUMNS:
         half = (size - GAP) // 2
         lines = [
@@ -157,25 +158,10 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([(theme.MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
-_EPISODES = {
-    "turbo-drop": "turbo-drop: the clock is below what turbo allows",
-    "throttle": "throttle: heat slows a package",
-    "involuntary-halt": "involuntary halt: the core stood still although it had work",
-    "neighbour": "neighbour: a CPU loses to another task, to its sibling or to another guest",
-    "steal": "steal: the hypervisor took time from this guest",
-    "license": "license: wide SIMD code asks for a lower clock",
-    "smi": "SMI: firmware stopped all CPUs",
-    "ramp": "ramp: a clock climbed from idle to where it stays",
-    "suspect": "suspect: counters that cannot be true",
-    "offline": "a CPU went offline",
-    "online": "a CPU came back",
-}
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in _SHAPES])
-KINDS = Section(
-    "episodes",
-    [Entry([(sign, "text")], _EPISODES[kind]) for kind, sign in theme.EPISODES.items()],
+EPISODES = Section(
+    "episodes", [Entry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
 )
-"""Sign and meaning of each kind, the worst first."""
 FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
 
 
