@@ -21,10 +21,10 @@ from perftop.base.text import plain
 from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
-LONGEST = 400
+MAX_LENGTH = 400
 """Characters accepted; pasted text may be of any length."""
-ROOMY = 110
-"""Columns from which the words fit beside the text; on narrower screens they stand below it."""
+MIN_BESIDE = 110
+"""Columns from which the words fit beside the text; on narrower screens they are below it."""
 
 
 class Prompt(Widget):
@@ -94,11 +94,11 @@ class Prompt(Widget):
         self._wrong = _Wrong()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLine(
-            highlighter=self._wrong, max_length=LONGEST, select_on_focus=False, compact=True
+            highlighter=self._wrong, max_length=MAX_LENGTH, select_on_focus=False, compact=True
         )
         self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
-        self._told: tuple[str, int | None] = "", None
+        self._explained: tuple[str, int | None] = "", None
         self.asked = ""
         """Purpose of the current or last use."""
 
@@ -114,7 +114,7 @@ class Prompt(Widget):
         self._input.value = text
         self._input.cursor_position = len(text)
         self._input.placeholder = plain(hint) if self._ascii else hint
-        self.tell("")
+        self.explain("")
         self.display = True
         self._input.focus()
 
@@ -126,11 +126,11 @@ class Prompt(Widget):
     def wrong(self) -> bool:
         return self._wrong.at is not None
 
-    def tell(self, words: str, wrong_at: int | None = None) -> None:
+    def explain(self, words: str, wrong_at: int | None = None) -> None:
         """Shows the text's result, or its error and the character at which the error begins."""
-        if (words, wrong_at) == self._told:
+        if (words, wrong_at) == self._explained:
             return
-        self._told = words, wrong_at
+        self._explained = words, wrong_at
         shown = foreign(words)
         self._words.update(plain(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
@@ -141,7 +141,7 @@ class Prompt(Widget):
         self.display = False
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width < ROOMY, "-narrow")
+        self.set_class(event.size.width < MIN_BESIDE, "-narrow")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

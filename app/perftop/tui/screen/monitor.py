@@ -192,7 +192,7 @@ class Monitor(Direct):
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
-            self._prompt.tell(self._narrowing.matches(self.last.session))
+            self._prompt.explain(self._narrowing.matches(self.last.session))
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
         if self.choice.filter is not None:
             labels["clear"] = f"all · {self._narrowing.summary(self.last.session)}"
@@ -453,9 +453,9 @@ class Monitor(Direct):
         assert self._prompt is not None
         assert self._question is not None
         try:
-            self._prompt.tell(self._question.preview(text))
+            self._prompt.explain(self._question.preview(text))
         except ValueError as error:
-            self._prompt.tell(str(error) if text else "", getattr(error, "at", 0))
+            self._prompt.explain(str(error) if text else "", getattr(error, "at", 0))
             return False
         return True
 

@@ -78,7 +78,7 @@ async def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> 
     async with app.run_test(size=(width, 6)) as pilot:
         prompt = app.query_one(Prompt)
         prompt.ask("filter", "util>")
-        prompt.tell("a number is missing: util>80 and more words to be read", 5)
+        prompt.explain("a number is missing: util>80 and more words to be read", 5)
         await pilot.pause()
         words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
         assert (words.region.y > text.region.y) == below
@@ -110,11 +110,11 @@ async def test_what_cannot_be_read_is_underlined() -> None:
             strip = prompt.query_one(Input).render_line(0)
             return "".join(s.text for s in strip if s.style and s.style.underline)
 
-        prompt.tell("no metric utl", 4)
+        prompt.explain("no metric utl", 4)
         await pilot.pause()
         assert underlined() == "utl>8"
         assert prompt.wrong
-        prompt.tell("12 of 256 CPUs")
+        prompt.explain("12 of 256 CPUs")
         await pilot.pause()
         assert underlined() == ""
         assert not prompt.wrong
@@ -138,7 +138,7 @@ async def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.query_one(Prompt)
         prompt.ask("filter", "", "a · b")
-        prompt.tell("ends in …\n", 0)
+        prompt.explain("ends in …\n", 0)
         await pilot.pause()
         assert prompt.query_one(Input).placeholder == "a . b"
         assert str(prompt.query_one("#prompt-words", Static).content).isascii()
