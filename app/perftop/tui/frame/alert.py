@@ -12,7 +12,7 @@ from perftop.draw.strips import Run, fit, foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.episode_costs import cost, grouped
-from perftop.output.episode_words import cause, pieces, where_briefly
+from perftop.output.episode_words import pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style, past_sentences
 
@@ -26,6 +26,8 @@ WARNING_NS = 10_000_000_000
 """How long a warning is shown."""
 LAST_NS = 60_000_000_000
 """How long the last episode is shown after its end."""
+MIN_SENTENCE = 12
+"""Characters that a sentence on it needs."""
 
 
 class AlertLine(NamedTuple):
@@ -160,19 +162,18 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
 def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
     """The last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
-    lasted = length(end_ns - last.start_ns)
-    parts = past_sentences.over(session, [last])
-    did = foreign(sentences.text(parts))
-    if parts[0].role == "text" and not did[1:2].isupper():  # no name, and no abbreviation
-        did = did[0].lower() + did[1:]
-    place = where_briefly(session.topology, last.cpus, last.cpus[0] if last.cpus else None)
-    why = foreign(cause(last.kind, last.cause))
-    texts = f"{did} for {lasted}", f"{place} for {lasted}, {why}", f"{place} for {lasted}", place
-    start = f" {episode_style.sign(last)} {running(max(0, now_ns - end_ns) // 10**9)} ago: "
-    end = ": all episodes)"
-    room = size - len(f"{start} ({key}{end} ")
-    text = next((text for text in texts if len(text) <= room), None)
-    return [(f"{start}{text} (", "dim"), (key, "key"), (end, "dim")] if text else []
+    ago = running(max(0, now_ns - end_ns) // 10**9)
+    start = f" {episode_style.sign(last)} {ago} ago: "
+    lasted, end = f" for {length(end_ns - last.start_ns)} (", ": all episodes)"
+    room = size - len(f"{start}{lasted}{key}{end} ")
+    if room < MIN_SENTENCE:
+        return []
+    parts = past_sentences.over(session, [last], min(room, sentences.MOST))
+    text = foreign(sentences.text(parts))
+    if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
+        text = text[0].lower() + text[1:]
+    text = fit(text, min(len(text), room))
+    return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
 
 
 def _warning(session: Session, now_ns: int) -> str:
