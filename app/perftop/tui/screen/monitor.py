@@ -73,17 +73,6 @@ class Controls(Protocol):
         """Shows a message until the next key."""
 
 
-class Question(NamedTuple):
-    """What the prompt asks for."""
-
-    label: str
-    hint: str
-    preview: Callable[[str], str]
-    """Returns the meaning of the typed text. Raises ValueError with one line for the user."""
-    accept: Callable[[str], None] = lambda _: None
-    leave: Callable[[], None] = lambda: None
-
-
 def view(name: str, choice: Choice) -> Canvas:
     """The view of this name, which is also its id. It is imported when it is first shown, so that
     the first numbers need not wait for the others."""
@@ -124,8 +113,6 @@ class Monitor(Direct):
         self.output: Output | None = None
         """The pane of a command's output; None until it prints something."""
         self._prompt: Prompt | None = None
-        self._question: Question | None = None
-        """What the prompt asks for now, or asked for last."""
         self._narrowing = Narrowing(choice)
         self._captions = keys.captions(keymap)
         """Names of keys, by id."""
@@ -203,7 +190,7 @@ class Monitor(Direct):
         """Does what the key does. A prompt that is open is left as by Esc."""
         key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
-            self._prompt.action_leave()
+            self._prompt.leave()
         where: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
             key.place, self.view
         )
@@ -374,6 +361,19 @@ class Monitor(Direct):
     def on_episodes_visited(self, message: Episodes.Visited) -> None:
         self._controls.go(message.time_ns)
 
+    # --- the prompt: a time, a name, a filter
+
+    async def _shown_prompt(self) -> Prompt:
+        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
+
+        if self._prompt is None:
+            self._prompt = Prompt(self._focus_view, ascii_=self.choice.ascii)
+            await self.mount(self._prompt, before=self._keys)
+        return self._prompt
+
+    def _focus_view(self) -> None:
+        self.view.focus()
+
     async def action_jump(self) -> None:
         session, shown = self.last.session, self.last.interval
         if session is None or shown is None:
@@ -391,10 +391,8 @@ class Monitor(Direct):
             resume = self._captions["pause"]
             self._controls.say(f"at {preview(text)}; {resume} goes on from there")
 
-        hint = "12:03:05  12:03  -30s"
-        await self._ask(
-            Question("jump to", hint, lambda text: when(session.unix(moment(text))), go)
-        )
+        prompt = await self._shown_prompt()
+        prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
 
     async def action_mark(self) -> None:
         """Asks for a name for the present moment, which is kept while the user types."""
@@ -402,12 +400,12 @@ class Monitor(Direct):
         if session is None or interval is None:
             return
         time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
-        at, hint = when(session.unix(time_ns)), "a name; without one it gets a number"
-        await self._ask(
-            Question("mark", hint, lambda _: at, lambda text: self._controls.mark(time_ns, text))
-        )
-
-    # --- the filter
+        at = when(session.unix(time_ns))
+        prompt = await self._shown_prompt()
+        prompt.ask(
+            "mark", "a name; without one it gets a number", lambda _: at,
+            accept=lambda text: self._controls.mark(time_ns, text),
+        )  # fmt: skip
 
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter; the prompt begins with `text`."""
@@ -424,8 +422,9 @@ class Monitor(Direct):
             self._narrowed()
 
         text = self._narrowing.begin(text)
+        prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        await self._ask(Question("filter", hint, preview, leave=leave), text)
+        prompt.ask("filter", hint, preview, leave=leave, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None
@@ -434,46 +433,6 @@ class Monitor(Direct):
     def _narrowed(self) -> None:
         self._narrowing.update_mask(self.last.session, self.last.interval)
         self.again()
-
-    # --- the prompt
-
-    async def _ask(self, question: Question, text: str = "") -> None:
-        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
-
-        if self._prompt is None:
-            self._prompt = Prompt(ascii_=self.choice.ascii)
-            await self.mount(self._prompt, before=self._keys)
-        self._question = question
-        self._prompt.ask(question.label, text, question.hint)
-        self._preview(text)
-
-    def _preview(self, text: str) -> bool:
-        """Shows what the typed text means, or what is wrong with it. Returns whether it is
-        valid."""
-        assert self._prompt is not None
-        assert self._question is not None
-        try:
-            self._prompt.explain(self._question.preview(text))
-        except ValueError as error:
-            self._prompt.explain(str(error) if text else "", getattr(error, "at", 0))
-            return False
-        return True
-
-    def on_prompt_changed(self, message: Prompt.Changed) -> None:
-        self._preview(message.text)
-
-    def on_prompt_accepted(self, message: Prompt.Accepted) -> None:
-        assert self._prompt is not None
-        assert self._question is not None
-        if self._preview(message.text):
-            self._prompt.close()
-            self.view.focus()
-            self._question.accept(message.text)
-
-    def on_prompt_left(self) -> None:
-        assert self._question is not None
-        self._question.leave()
-        self.view.focus()
 
 
 class Narrowing:
