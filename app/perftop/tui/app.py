@@ -267,17 +267,15 @@ class Live(Source):
     def pause(self) -> None:
         if self.app.playhead.paused:
             self.app.playhead.resume()
+            self.app.moved()
         else:
-            self.app.playhead.step(0, self.app.status.interval_ns)
-        self.app.moved()
+            self.app.step(0)
 
     def step(self, by: int) -> None:
-        self.app.playhead.step(by, self.app.status.interval_ns)
-        self.app.moved()
+        self.app.step(by)
 
     def head_for(self, time_ns: int) -> None:
-        self.app.playhead.go(time_ns, self.app.status.interval_ns)
-        self.app.moved()
+        self.app.go(time_ns)
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         interval = self.app.interval
@@ -393,8 +391,18 @@ class PerfTopApp(TerminalApp):
         if news:
             self.show()
 
+    def go(self, time_ns: int) -> None:
+        """Pauses at this moment, or at the nearest one in the history."""
+        self.playhead.go(time_ns, self.status.interval_ns)
+        self.moved()
+
+    def step(self, by: int) -> None:
+        """Goes this many samples on in the history, and pauses there."""
+        self.playhead.step(by, self.status.interval_ns)
+        self.moved()
+
     def moved(self) -> None:
-        """Shows the moment to which the user has gone."""
+        """Shows the moment of the playhead."""
         shown = self.interval
         paused = shown.time if shown is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=paused)
@@ -499,8 +507,8 @@ class PerfTopApp(TerminalApp):
         self.source.interval_ns = span_ns
         self.source.pace()
         if self.playhead.paused:  # the shown numbers must cover the new interval
-            self.playhead.step(0, span_ns)
-        self.moved()
+            self.step(0)
+        self.show()
 
     def action_command_palette(self) -> None:
         from perftop.tui.screen.palette import Palette, palette

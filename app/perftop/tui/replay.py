@@ -146,8 +146,7 @@ class Recorded(Source):
             return False
         if app.playhead.paused and now_ns < passage.session.now_ns:
             if now_ns - shown.time_ns >= app.status.interval_ns:
-                app.playhead.go(int(now_ns), app.status.interval_ns)
-                app.moved()
+                app.go(int(now_ns))
             return False
         app.playhead.paused = False
         app.status = replace(app.status, paused=None)
@@ -160,8 +159,7 @@ class Recorded(Source):
                 return True
         if passage.over:
             self._playing.clear()
-            app.playhead.go(END_NS, app.status.interval_ns)
-            app.moved()
+            app.go(END_NS)
         return False
 
     def pause(self) -> None:
@@ -196,8 +194,7 @@ class Recorded(Source):
         if by < 0 and shown.time_ns <= ends_ns[0]:
             self.head_for(shown.time_ns - 1)
         else:
-            self.app.playhead.step(by, self.app.status.interval_ns)
-            self.app.moved()
+            self.app.step(by)
 
     def head_for(self, time_ns: int) -> None:
         """Goes to this moment: at once if it is in the history, else by a seek."""
@@ -225,8 +222,7 @@ class Recorded(Source):
         at = when(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.app.playhead.paused:
-            self.app.playhead.step(0, self.app.status.interval_ns)
-            self.app.moved()
+            self.app.step(0)
 
     def start_seek(self, way: Callable[[], Coroutine[None, None, None]]) -> None:
         """Starts a seek; it replaces one that is under way."""
@@ -296,10 +292,9 @@ class Recorded(Source):
 
     def _show(self, time_ns: int) -> None:
         """Shows this moment; playing continues from there."""
-        self.app.playhead.go(time_ns, self.app.status.interval_ns)
+        self.app.go(time_ns)
         if (shown := self.app.interval) is not None:
             self._pace.begin(shown.time_ns, self.app.clock())
-        self.app.moved()
         self._deepen()
 
     def _deepen(self) -> None:
