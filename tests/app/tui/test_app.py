@@ -333,26 +333,18 @@ def test_of_two_mistakes_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("environ", "drawn"),
-    [({"LANG": "C"}, False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
-     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, True)],
+    ("environ", "encoding", "drawn"),
+    [({"LANG": "C"}, "", False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "", False),
+     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
+     ({"LANG": "de_DE.UTF-8"}, "latin-1", False)],
 )  # fmt: skip
-def test_shapes_are_drawn_where_the_locale_has_them(
-    environ: dict[str, str], drawn: bool, monkeypatch: pytest.MonkeyPatch
+def test_shapes_are_drawn_where_the_locale_has_them_and_stdout_takes_them(
+    environ: dict[str, str], encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert utf8() == drawn
-
-
-@pytest.mark.parametrize(("encoding", "drawn"), [("utf8", True), ("latin-1", False)])
-def test_shapes_are_drawn_where_stdout_takes_them(
-    encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LC_ALL", raising=False)
-    monkeypatch.setenv("LANG", "C")
-    monkeypatch.setenv("LC_CTYPE", "de_DE.UTF-8")
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    if encoding:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
     assert utf8() == drawn
