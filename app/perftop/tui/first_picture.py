@@ -30,8 +30,8 @@ class Picture:
 
 @contextmanager
 def shown() -> Iterator[Picture]:
-    """The picture, on the terminal's second screen. It is taken away at the end of the block,
-    unless it was handed over. Typed keys are not echoed meanwhile; they wait for who reads them."""
+    """The picture, on the terminal's second screen. It is removed at the end of the block, unless
+    it was handed over. Typed keys are not echoed meanwhile; they stay to be read."""
     fd, picture = sys.stdout.fileno(), Picture()
     _wait_for_foreground(fd)
     before = termios.tcgetattr(fd)
@@ -50,8 +50,8 @@ def shown() -> Iterator[Picture]:
 
 
 def _wait_for_foreground(fd: int) -> None:
-    """Stops in the background until the shell brings us to the front, as the kernel stops whoever
-    sets up a terminal there: later, when the picture would be in the shell's way."""
+    """Stops in the background until the shell brings perftop to the foreground. The kernel does so
+    with a program that sets up the terminal, but later, when the picture is already shown."""
     with suppress(OSError):  # it is not the terminal of our session
         if os.tcgetpgrp(fd) != os.getpgrp():
             signal.raise_signal(signal.SIGTTOU)

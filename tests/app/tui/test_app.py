@@ -57,6 +57,16 @@ async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
     assert run.app.failure is None
 
 
+async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
+    async with running(Machine()) as run:
+        await run.intervals(3)
+        await run.pilot.press("0", "$", "{", "}")
+        assert run.app.status.paused is None
+        active = {it.binding.id for it in run.monitor.active_bindings.values() if it.enabled}
+        assert "record" in active
+        assert not {"begin", "finish", "faster", "slower"} & active
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
     async with running(Machine()) as run:

@@ -275,6 +275,9 @@ async def test_nothing_is_recorded_from_a_recording(
         await viewer.press("R")
         await viewer.pilot.pause()
         assert "recording to" not in "".join(viewer.text())
+        active = {it.binding.id for it in viewer.monitor.active_bindings.values() if it.enabled}
+        assert "record" not in active
+        assert {"begin", "finish", "faster", "slower"} <= active
     assert left(tmp_path) == []
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
-"""Ids of a key, or of two with opposite effects, which share a label."""
+"""Id of a key, or ids of two with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
     (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
@@ -37,7 +37,7 @@ _LIVE = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "
 _REPLAY = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
            "wider", "order", "mark", "longer", "theme")  # fmt: skip
 """Entries of all views by their last key, the most important first."""
-_OF_ROWS = frozenset({"sort", "order", "filter"})
+_ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Entries that do nothing on the page of a core."""
 _URGENT = frozenset({"back", "clear", "output"})
 """Entries for which the views share one entry if there is no room otherwise; in a recording, the
@@ -155,7 +155,7 @@ def _filled(
 def _ranked(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
     """Entries from the most to the least important."""
     by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
-    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _OF_ROWS]
+    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _ROW_KEYS]
     first = 0 if replay else FIRST_HINTS
     order = [*hints[:first], *common[:FIRST_COMMON], *hints[first:], *common[FIRST_COMMON:]]
     return list(dict.fromkeys(by_key[key] for key in order))
@@ -186,7 +186,7 @@ class MissingLine(PageWidget):
     _session: Session | None = None
     _runs: Sequence[Run] = ()
     _at = 0
-    """Line of the widget in which the text stands; the others are blank."""
+    """Line of the widget that has the text; the others are blank."""
 
     def on_mount(self) -> None:
         self.lay_out()
