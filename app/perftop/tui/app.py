@@ -123,22 +123,16 @@ class Source(Follower, ABC):
     def on_interval(self, interval: Interval) -> None:
         self.app.playhead.arrived(self.session, interval)
 
-    # --- what no message reports
-
-    @property
-    def urgent(self) -> bool:
-        """Whether the status must be read now, not once a second."""
-        return False
+    # --- the status
 
     def read(self, status: Status) -> Status:
-        """The status with what this source knows. Called before each update of the screen."""
+        """The status with what this source knows, and perhaps with a notice if it has none."""
         return status
 
-    def watch(self, status: Status) -> Status:
-        """The same with what no message reports, once a second."""
-        return status
+    def watch(self) -> None:
+        """Called about once a second, also while no messages come."""
 
-    def read_notice(self) -> None:
+    def notice_read(self) -> None:
         """Called when the user has pressed a key, and so has read the notice."""
 
     # --- other moments
@@ -245,8 +239,8 @@ class Live(Source):
         self._last_s = self.app.clock()
         return super().take(messages)
 
-    def watch(self, status: Status) -> Status:
-        """Whether the probe hangs, the state of a recording and of the link."""
+    def read(self, status: Status) -> Status:
+        """With whether the probe hangs, the state of a recording and of the link."""
         if not self.started:
             return status
         now_s = self.app.clock()
@@ -260,7 +254,7 @@ class Live(Source):
             notice=status.notice or news, way=None if link is None else link.way(),
         )  # fmt: skip
 
-    def read_notice(self) -> None:
+    def notice_read(self) -> None:
         if self._recorder is not None:
             self._recorder.heard()
 
@@ -370,7 +364,7 @@ class PerfTopApp(TerminalApp):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
-            self._read_notice()  # what another screen covers has not been read yet
+            self._notice_read()  # what another screen covers has not been read yet
         await super().on_event(event)
 
     # --- for the source to call
@@ -385,10 +379,10 @@ class PerfTopApp(TerminalApp):
             if self._greeting:
                 self.say(self._greeting)
                 self._greeting = ""
-        if self.clock() - self._watched_s >= MIN_WATCH_S or self.source.urgent:
+        if self.clock() - self._watched_s >= MIN_WATCH_S:
             self._watch()
         self._watch_later(1.5)  # longer than a batch of samples up to 1 s
-        if news:
+        if news or self._read() != self.status:
             self.show()
 
     def go(self, time_ns: int) -> None:
@@ -411,13 +405,12 @@ class PerfTopApp(TerminalApp):
     def say(self, notice: str) -> None:
         """Shows a message, until a key is pressed or some seconds have passed."""
         self._notice, self._until_s = notice, self.clock() + NOTICE_S
-        self.status = replace(self.status, notice=notice)
         self.show()
 
     def show(self) -> None:
         """Shows the state. The screen is called, not sent a message, which would take a twentieth
         of a refresh. Until the screen is there, `on_ready` waits."""
-        self.status = self.source.read(self.status)
+        self.status = self._read()
         if (monitor := self.monitor) is not None:
             monitor.tell(State(self._session, self.interval, self.status))
 
@@ -436,7 +429,11 @@ class PerfTopApp(TerminalApp):
         self.status = replace(self.status, failed=str(failed))
         self.show()
 
-    # --- what no message reports
+    # --- the status
+
+    def _read(self) -> Status:
+        notice = self._notice if self.clock() < self._until_s else ""
+        return self.source.read(replace(self.status, notice=notice))
 
     def _watch_later(self, seconds: float) -> None:
         """Watches in so many seconds, unless a batch comes first: with a batch the app is awake
@@ -452,18 +449,15 @@ class PerfTopApp(TerminalApp):
 
     def _watch(self) -> None:
         """Shows what no message reports, if it has changed."""
-        now_s = self._watched_s = self.clock()
-        notice = self._notice if now_s < self._until_s else ""
-        status = self.source.watch(replace(self.status, notice=notice))
-        if status != self.status:
-            self.status = status
+        self._watched_s = self.clock()
+        self.source.watch()
+        if self._read() != self.status:
             self.show()
 
-    def _read_notice(self) -> None:
+    def _notice_read(self) -> None:
         self._until_s = 0.0
-        self.source.read_notice()
+        self.source.notice_read()
         if self.status.notice:
-            self.status = replace(self.status, notice="")
             self.show()
 
     # --- keys

@@ -173,12 +173,8 @@ class Around(Live):
             self._printout.settle()
             await monitor.show_output(self._printout, self.tty.resize)
 
-    @property
-    def urgent(self) -> bool:
-        return self.run is not None and self.app.status.job_status is None
-
-    def watch(self, status: Status) -> Status:
-        status = super().watch(status)
+    def read(self, status: Status) -> Status:
+        status = super().read(status)
         run = self.run
         return replace(
             status,
@@ -205,9 +201,9 @@ class Around(Live):
         text = f"{self._name} ended with status {run.status} after {after}"
         return f"{text} · q quits and prints the summary"
 
-    def read_notice(self) -> None:
+    def notice_read(self) -> None:
         self._end_read = self.run is not None
-        super().read_notice()
+        super().notice_read()
 
     # --- signals and keys for the command
 

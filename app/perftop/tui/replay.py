@@ -94,7 +94,7 @@ class Recorded(Source):
         self.indexing = False
         self.app.moved()
 
-    def watch(self, status: Status) -> Status:
+    def watch(self) -> None:
         """Reports damage to the file once. Reads more of the past if the user wants to see it."""
         self._deepen()
         damage = self._recording.damage
@@ -103,9 +103,6 @@ class Recorded(Source):
             self.say(f"the recording is {damage}")
         elif self._remarks:
             self.say(f"the recording is {self._remarks.pop()}")
-        else:
-            return status
-        return self.app.status
 
     def read(self, status: Status) -> Status:
         if self._passage is None:

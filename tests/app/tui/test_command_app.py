@@ -172,7 +172,6 @@ async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.Mo
         await run.tells("sh ended with status 3")
         monkeypatch.setattr(Monitor, "tell", noted)
         for _ in range(3):
-            run.app._watched_s = -1.0  # it looks with the next batch
             await run.intervals(1)
             run.app._watch()
         assert told

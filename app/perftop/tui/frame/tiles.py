@@ -4,6 +4,7 @@ what tasks waited for, each with its own past below it where there is room."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,6 +66,8 @@ class Column(NamedTuple):
     room: int
     """Cells with the gap behind it: what its words need, and an equal part of what is left."""
     number: list[Run]
+    used: int
+    """Cells of the number."""
 
     @property
     def cells(self) -> int:
@@ -110,21 +113,23 @@ def _number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]
 
 def columns(known: Mapping[str, float], size: int) -> list[Column]:
     """The tiles that fit, the most important ones first; they share the cells that are left."""
-    numbers: dict[str, list[Run]] = {}
+    numbers: dict[str, tuple[list[Run], int]] = {}
+    """Runs and their cells, by key."""
     left = size - 2 + GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(known.get(tile.key, nan)):
             continue
         runs = _number(tile, known, wordy=True)
-        if width(runs) + GAP > left:
+        used = width(runs)
+        if used + GAP > left:
             break
-        numbers[tile.key] = runs
-        left -= width(runs) + GAP
+        numbers[tile.key] = runs, used
+        left -= used + GAP
     made: list[Column] = []
     for tile in (tile for tile in _TILES if tile.key in numbers):
-        at, runs = len(made), numbers[tile.key]
+        at, (runs, used) = len(made), numbers[tile.key]
         extra = left * (at + 1) // len(numbers) - left * at // len(numbers)
-        made.append(Column(tile, width(runs) + GAP + extra, runs))
+        made.append(Column(tile, used + GAP + extra, runs, used))
     return made
 
 
@@ -132,7 +137,7 @@ def wide(columns: Sequence[Column]) -> list[Run]:
     """The numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
     for column in columns:
-        runs += [*column.number, (" " * (column.room - width(column.number)), "text")]
+        runs += [*column.number, (" " * (column.room - column.used), "text")]
     return runs[:-1]
 
 
@@ -182,10 +187,19 @@ class Past:
 
 def _cells(past: Sequence[float], top: float, rows: int) -> list[str]:
     """The lines of cells of these values, from the top one. Any value above 0 is visible."""
-    eighths = [round(8 * rows * value / top) or value > 0 for value in past]
+    values = np.array(past)
+    eighths = np.maximum(np.rint(8 * rows * values / top), values > 0).clip(0, 8 * rows)
+    columns = _columns(rows)
+    drawn = [columns[height] for height in eighths.astype(int).tolist()]
+    return [*map("".join, zip(*drawn, strict=True))]
+
+
+@cache
+def _columns(rows: int) -> list[str]:
+    """A column of cells by its height in eighths of a cell, from the top."""
     return [
-        "".join([theme.LEVELS[min(max(height - base, 0), 8)] for height in eighths])
-        for base in range(8 * rows - 8, -8, -8)
+        "".join(theme.LEVELS[min(max(height - base, 0), 8)] for base in range(8 * rows - 8, -8, -8))
+        for height in range(8 * rows + 1)
     ]
 
 
