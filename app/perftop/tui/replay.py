@@ -115,7 +115,7 @@ class Recorded(Source):
             reach_ns=self.reach_ns,
             seeking_ns=None if self.seek is None else self._seek_ns,
             over=self._over,
-            damage=self._passage.trouble or self._recording.damage,
+            damage=self._recording.damage,
             indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
         return replace(status, replay=replay)
