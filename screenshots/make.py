@@ -36,9 +36,9 @@ from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.session.fleet.fleet import Fleet
-from perftop.tui.app import PerfTopApp
+from perftop.tui.app import Live, PerfTopApp
 from perftop.tui.fleet_app import FleetApp
-from perftop.tui.replay_app import ReplayApp
+from perftop.tui.replay import Recorded
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000
@@ -169,7 +169,7 @@ async def draw_replay(picture: Picture) -> str:
                 recorder.write(message)
             recorder.end()
         with Recording(path) as recording:
-            app = ReplayApp(recording, INTERVAL_NS, clock=lambda: 0.0)
+            app = PerfTopApp(Recorded(recording), INTERVAL_NS, clock=lambda: 0.0)
             async with app.run_test(size=picture.size) as pilot:
                 while (replay := app.status.replay) is None or replay.indexed is not None:
                     await pilot.pause(0.01)
@@ -216,9 +216,8 @@ async def draw(picture: Picture) -> str:
         yield stream()
 
     link: Any = picture.way and SimpleNamespace(way=lambda: picture.way)
-    app = PerfTopApp(
-        opener, INTERVAL_NS, link=lambda: link, cpu_clock=lambda: 0.0, clock=lambda: 0.0
-    )
+    source = Live(opener, link=lambda: link)
+    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
     async with app.run_test(size=picture.size) as pilot:
         if picture.theme:
             app.theme = picture.theme

@@ -47,8 +47,8 @@ def refresh_us(
             app.post_message(events.Key(KEYS[view], None))
             await asyncio.sleep(0.5)
             asleep = statistics.median([await idle_us() for _ in range(20)])
-            tell = app._tell
-            app._tell = lambda: None  # type: ignore[method-assign]
+            tell = app.show
+            app.show = lambda: None  # type: ignore[method-assign]
             for message in feed[WARM:]:
                 app._take([message])
                 before = app.terminal.written

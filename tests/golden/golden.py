@@ -37,7 +37,7 @@ from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
-from perftop.tui.replay_app import ReplayApp
+from perftop.tui.replay import Recorded
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -224,7 +224,7 @@ async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> s
 
 async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     with Recording(path) as recording:
-        app = ReplayApp(recording, make.INTERVAL_NS, clock=lambda: 0.0)
+        app = PerfTopApp(Recorded(recording), make.INTERVAL_NS, clock=lambda: 0.0)
         async with app.run_test(size=size) as pilot:
             while (replay := app.status.replay) is None or replay.indexed is not None:
                 await pilot.pause(0.01)

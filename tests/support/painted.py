@@ -81,6 +81,9 @@ class Painted(PerfTopApp):
             strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
 
+    def _take(self, messages: list[wire.Message]) -> None:
+        self.source.take(messages)
+
 
 class Told(Painted):
     """The app, which is told messages instead of reading a stream."""

@@ -11,9 +11,10 @@ from fakes import Feed, Machine, tasks
 from textual.pilot import Pilot
 from waiting import until
 
+from perftop.process.link import Link
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.app import PerfTopApp
+from perftop.tui.app import Live, PerfTopApp
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import CoreGrid
@@ -41,8 +42,7 @@ class Run:
 
     @property
     def session(self) -> Session:
-        assert self.app._session is not None
-        return self.app._session
+        return self.app.source.session
 
     @property
     def interval(self) -> Interval:
@@ -73,9 +73,15 @@ class Run:
 
 
 @asynccontextmanager
-async def running(machine: Machine, size: tuple[int, int] = BIG, **more: Any) -> AsyncIterator[Run]:
+async def running(
+    machine: Machine, size: tuple[int, int] = BIG,
+    *, pace: Callable[[int], None] = lambda _: None,
+    link: Callable[[], Link | None] = lambda: None, **more: Any,
+) -> AsyncIterator[Run]:  # fmt: skip
+    """`pace` and `link`: of the live source."""
     feed = Feed(machine)
-    app = PerfTopApp(feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0, **more)
+    source = Live(feed.open, pace=pace, link=link)
+    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0, **more)
     async with app.run_test(size=size) as pilot:
         run = Run(app, feed, pilot)
         feed.frames(1, records=tasks(["lmp", "cc1"]))

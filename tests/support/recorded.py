@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.recording.file import Recording
+from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.replay_app import ReplayApp
+from perftop.tui.replay import Recorded
 
 S = 1_000_000_000
 
@@ -20,16 +21,16 @@ S = 1_000_000_000
 class Viewer(Run):
     """An app on a file, with a clock that the test moves."""
 
-    app: ReplayApp
-
-    def __init__(self, app: ReplayApp, pilot: Pilot[None], clock: list[float]) -> None:
-        self.app, self.pilot, self._clock = app, pilot, clock
+    def __init__(
+        self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
+    ) -> None:
+        self.app, self.source, self.pilot, self._clock = app, source, pilot, clock
 
     @property
     def at_s(self) -> float:
         """The time shown, in s since the start of the file."""
         assert self.app.interval is not None
-        return (self.app.interval.time_ns - self.app._reach_ns[0]) / S
+        return (self.app.interval.time_ns - self.source.reach_ns[0]) / S
 
     @property
     def header(self) -> str:
@@ -40,7 +41,7 @@ class Viewer(Run):
 
     async def comes_to(self, at_s: float) -> None:
         def there() -> bool:
-            return abs(self.at_s - at_s) < 0.01 and self.app._sought is None
+            return abs(self.at_s - at_s) < 0.01 and self.source.seek is None
 
         await until(there, f"{at_s}, not {self.header}")
         await self.pilot.pause()
@@ -56,8 +57,9 @@ class Viewer(Run):
 async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
     clock = [0.0]
     with Recording(path) as recording:
-        app = ReplayApp(recording, INTERVAL_NS, Config(), clock=lambda: clock[0])
+        source = Recorded(recording)
+        app = PerfTopApp(source, INTERVAL_NS, Config(), clock=lambda: clock[0])
         async with app.run_test(size=size) as pilot:
             await until(lambda: app.interval is not None, "a first moment")
             await pilot.pause()
-            yield Viewer(app, pilot, clock)
+            yield Viewer(app, source, pilot, clock)

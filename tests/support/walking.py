@@ -19,7 +19,7 @@ from waiting import MOST_S
 
 from perfprobe import wire
 from perftop.recording.file import Recording
-from perftop.tui.replay_app import ReplayApp
+from perftop.tui.replay import Recorded
 from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
@@ -54,7 +54,7 @@ class _Walked(Painted):
 class Live(_Walked, Told): ...
 
 
-class Replayed(_Walked, ReplayApp): ...
+class Replayed(_Walked): ...
 
 
 # --- steps
@@ -184,5 +184,5 @@ async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
 
     with Recording(path) as recording:
         return await walk(
-            Replayed(recording, 200_000_000, clock=lambda: clock[0]), rng, steps, advance
+            Replayed(Recorded(recording), 200_000_000, clock=lambda: clock[0]), rng, steps, advance
         )

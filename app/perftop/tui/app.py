@@ -1,14 +1,17 @@
-"""The terminal app: reads a stream into a session and tells its screens what is new."""
+"""The app of the main screen: what it shows comes from a source, live, from a file or around a
+command. The app owns the screen, the shown moment and the messages to the user."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import events, work
+from textual import events
 from textual.binding import BindingType
 from textual.screen import Screen
 
@@ -21,301 +24,486 @@ from perftop.process import launch as batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
+from perftop.recording.player import END_NS
 from perftop.recording.writer import ScreenRecorder
 from perftop.session import episodes as marks
 from perftop.session import navigation as episode_navigation
+from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui import first_run
+from perftop.tui import first_picture
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
-from perftop.tui.playhead import Playhead
-from perftop.tui.screen.messages import Jumped, Marked, Said, Sought, State
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.monitor import Monitor, State
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.terminal_app import TerminalApp, show
 
+if TYPE_CHECKING:
+    from perftop.base.arrays import Ints
+
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
-NEWS_S = 10.0
+NOTICE_S = 10.0
 """How long a message is shown if no key is pressed."""
-WATCH_S = 0.9
-"""Least seconds between two looks at what no message tells, while messages come."""
-SILENT_S = 3.0
+MIN_WATCH_S = 0.9
+"""Least seconds between two looks at what no message reports, while messages come."""
+MIN_SILENCE_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
+
+
+class Playhead:
+    """The shown moment: the newest, or one in the history to which the user has gone back. Sampling
+    continues meanwhile."""
+
+    def __init__(self) -> None:
+        self.shown: Interval | None = None
+        """It stays while paused, even if the history no longer has it."""
+        self.paused = False
+        self.newest: Interval | None = None
+        self.session: Session | None = None
+        """Where moments are taken from."""
+
+    def arrived(self, session: Session, interval: Interval) -> None:
+        """Takes up a newer interval, and shows it unless paused."""
+        self.session, self.newest = session, interval
+        if not self.paused:
+            self.shown = interval
+
+    def resume(self) -> None:
+        self.shown, self.paused = self.newest, False
+
+    def go(self, time_ns: int, span_ns: int) -> None:
+        """Pauses at this moment, or at the nearest one in the history."""
+        times = self._times()
+        if self.session is None or times is None or not len(times):
+            return
+        near = max(int(times[0]), min(int(times[-1]), time_ns))
+        interval = self.session.at(near, span_ns)
+        if interval is not None:
+            self.shown, self.paused = interval, True
+
+    def step(self, by: int, span_ns: int) -> None:
+        """Goes this many samples on, or back if negative, and pauses there."""
+        times = self._times()
+        if self.shown is not None and times is not None and len(times):
+            at = int(times.searchsorted(self.shown.time_ns)) + by
+            self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
+
+    def _times(self) -> Ints | None:
+        """Raw ns of the samples in the history."""
+        history = self.session and self.session.history
+        return history.times() if history else None
+
+
+class Source(Follower, ABC):
+    """A stream, and what can be done with it: going to other moments, marking, recording. Times
+    are raw ns."""
+
+    app: PerfTopApp
+    LACKS: ClassVar[frozenset[str]]
+    """Actions that this source does not have; their keys do nothing and are not listed."""
+    min_interval_ns = 0
+
+    @abstractmethod
+    async def feed(self) -> None:
+        """Takes messages until the stream ends, then ends the app or leaves it with its last
+        numbers."""
+
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        """Takes all that has come. However many intervals it completes, one is drawn."""
+        over = super().take(messages)
+        self.app.taken()
+        return over
+
+    def add(self, message: wire.Message) -> None:
+        """Takes a message that does not come from the stream; nothing is drawn."""
+        super().take([message])
+
+    def on_interval(self, interval: Interval) -> None:
+        self.app.playhead.arrived(self.session, interval)
+
+    # --- the status
+
+    def read(self, status: Status) -> Status:
+        """The status with what this source knows, and perhaps with a notice if it has none."""
+        return status
+
+    def watch(self) -> None:
+        """Called about once a second, also while no messages come."""
+
+    def notice_read(self) -> None:
+        """Called when the user has pressed a key, and so has read the notice."""
+
+    # --- other moments
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Stops at the shown moment, or resumes."""
+
+    @abstractmethod
+    def step(self, by: int) -> None:
+        """Shows the moment so many samples on."""
+
+    @abstractmethod
+    def head_for(self, time_ns: int) -> None:
+        """Shows this moment, or the nearest one that there is."""
+
+    def go(self, time_ns: int) -> None:
+        """The same, and stops there."""
+        self.head_for(time_ns)
+
+    @abstractmethod
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        """Shows the next episode or mark, or for -1 the one before, on one of these CPUs; None: on
+        any CPU."""
+
+    @abstractmethod
+    def mark(self, time_ns: int, label: str) -> None:
+        """Names this moment; '': by a number."""
+
+    def say(self, notice: str) -> None:
+        self.app.say(notice)
+
+    # --- what only some sources have
+
+    def pace(self) -> None:
+        """Called when the interval has changed."""
+
+    def record(self) -> None:
+        """Starts or stops a recording."""
+
+    def end_recording(self) -> str:
+        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
+        return ""
+
+    def speed(self, by: int) -> None:
+        """Plays faster or slower."""
+
+    # --- the end
+
+    def handles(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
+        """Handles a signal, or Ctrl-C; False: it ends the app."""
+        return False
+
+    def leave(self) -> None:
+        """Called when the screen is left."""
+
+
+class Live(Source):
+    """A stream as it comes from a probe; other moments are those in the history."""
+
+    LACKS = frozenset({"speed", "begin", "finish"})
+
+    def __init__(
+        self, opener: Opener, *, pace: Callable[[int], None] = lambda _: None,
+        link: Callable[[], Link | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`pace`: tells the probe how often to write from now on, in ns. `link`: the way to a probe
+        that is far away."""
+        super().__init__(early=True)
+        self._open, self._set_pace, self._link = opener, pace, link
+        self._recorder: ScreenRecorder | None = None
+        self._last_s = 0.0
+        """When messages came last, by the app's clock."""
+
+    async def feed(self) -> None:
+        try:
+            async with self._open() as stream:
+                await self.consume(stream)
+            self.app.end(Failed("the probe has ended", 0))
+        except Failed as failed:
+            self.app.end(failed)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        """A second hello is of a machine that was restarted behind a broken link."""
+        if self.started:
+            recorded = self.end_recording()
+            text = f"{hello.host} was restarted: its past before that is gone"
+            self.app.restart(f"{text} · {recorded}" if recorded else text)
+        session = Session(hello, History(hello))
+        self._recorder = ScreenRecorder(session)
+        return session
+
+    def on_interval(self, interval: Interval) -> None:
+        if self.app.interval is None:
+            self.pace()
+        super().on_interval(interval)
+
+    def on_message(self, message: wire.Message) -> bool:
+        if self._recorder is not None:
+            self._recorder.take(message)
+        return False
+
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        self._last_s = self.app.clock()
+        return super().take(messages)
+
+    def read(self, status: Status) -> Status:
+        """With whether the probe hangs, the state of a recording and of the link."""
+        if not self.started:
+            return status
+        now_s = self.app.clock()
+        silent_s = now_s - self._last_s
+        limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
+        hangs = status.failed is None and silent_s > limit_s
+        recording, news = self._recorder.news(now_s) if self._recorder else (None, "")
+        link = self._link()
+        return replace(
+            status, silent_s=silent_s if hangs else None, recording=recording,
+            notice=status.notice or news, way=None if link is None else link.way(),
+        )  # fmt: skip
+
+    def notice_read(self) -> None:
+        if self._recorder is not None:
+            self._recorder.heard()
+
+    def pause(self) -> None:
+        if self.app.playhead.paused:
+            self.app.playhead.resume()
+            self.app.moved()
+        else:
+            self.app.step(0)
+
+    def step(self, by: int) -> None:
+        self.app.step(by)
+
+    def head_for(self, time_ns: int) -> None:
+        self.app.go(time_ns)
+
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        interval = self.app.interval
+        if self.started and interval is not None:
+            episodes = episode_navigation.reachable(self.session, cpus)
+            time_ns = episode_navigation.nearest_moment(self.session, interval, episodes, by)
+            if time_ns is None:
+                self.say(f"no {'later' if by > 0 else 'earlier'} episode")
+            else:
+                self.head_for(time_ns)
+
+    def mark(self, time_ns: int, label: str) -> None:
+        label = label or marks.next_mark_label(self.session.marks)
+        self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
+        self.say(f'marked "{marks.shorten_label(label)}" at {when(self.session.unix(time_ns))}')
+        if self.app.playhead.paused:  # else it appears with the next numbers
+            self.step(0)
+
+    def pace(self) -> None:
+        if self.started:
+            self._set_pace(
+                batches.longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
+            )
+
+    def record(self) -> None:
+        if self._recorder is not None:
+            self._recorder.turn(self.app.clock())
+
+    def end_recording(self) -> str:
+        return self._recorder.end() if self._recorder is not None else ""
 
 
 class PerfTopApp(TerminalApp):
     TITLE = "perftop"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app", "replay")]
 
     def __init__(
-        self, opener: Opener | None, interval_ns: int, config: Config | None = None,
-        *, pace: Callable[[int], None] = lambda _: None,
-        link: Callable[[], Link | None] = lambda: None, ascii_: bool = False, greeting: str = "",
+        self, source: Source | Opener, interval_ns: int, config: Config | None = None,
+        *, ascii_: bool = False, greeting: str = "",
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
-        numbers cover. `pace`: tells the probe how often to write from now on, in ns.
-        `link`: the way to a probe that is far away.
-        `greeting`: a message for the first numbers."""
+        """`source`: an opener alone is that of a live stream. `interval_ns`: what the numbers
+        cover. `greeting`: a message for the first numbers."""
         self._config, self._ascii = config or Config(), ascii_
         super().__init__(self._config)
-        self._open, self._tell_pace, self._link = opener, pace, link
-        self._cost = Cost(cpu_clock)
-        self._clock = clock
-        self._heard = self._watched = clock()
-        """Times of the last message and of the last look at what no message tells, by `clock`, in
-        seconds."""
-        self._timer: asyncio.TimerHandle | None = None
-        self.status = Status(interval_ns)
-        self._usual_ns = interval_ns
-        self._session: Session | None = None
-        self._deck: ScreenRecorder | None = None
+        self.source = source if isinstance(source, Source) else Live(source)
+        self.source.app = self
+        self.clock = clock
+        self.cost = Cost(cpu_clock)
         self.playhead = Playhead()
+        self._usual_ns = max(interval_ns, self.source.min_interval_ns)
+        self.status = Status(self._usual_ns)
+        self.source.interval_ns = self._usual_ns
+        self._drawn: Interval | None = None
+        """The newest interval at the last update."""
         self._greeting = greeting
-        self._said, self._until_s = "", 0.0
+        self._notice, self._until_s = "", 0.0
         """The last message, and when it is removed, by the clock."""
-        self._choice = Choice()
+        self._watched_s = clock()
+        self._timer: asyncio.TimerHandle | None = None
+        self.choice = Choice(
+            units=self._config.units, columns=self._config.columns, ascii=self._ascii
+        )
         """What the user has chosen to see."""
 
     def get_default_screen(self) -> Screen[Any]:
-        config = self._config
-        self._choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
-        return Monitor(self._choice, config.keys)
+        return Monitor(self.choice, self._config.keys, self.source)
 
     @property
     def interval(self) -> Interval | None:
         """The interval that is shown; None before the first."""
         return self.playhead.shown
 
+    @property
+    def _session(self) -> Session | None:
+        return self.source.session if self.source.started else None
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """The lowest screen, which others may cover; None while it is not there."""
+        screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
+        return screen if isinstance(screen, Monitor) and screen.is_mounted else None
+
     def on_load(self) -> None:
-        self._look_later(1.0)
-        self._feed()
+        self._watch_later(1.0)
+        self.run_worker(self.source.feed(), exclusive=True)
 
     def on_ready(self) -> None:
-        self._tell()
+        self.show()
+        self._watch()
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
-            self._hush()  # what another screen covers has not been read yet
+            self._notice_read()  # what another screen covers has not been read yet
         await super().on_event(event)
 
-    @work(exclusive=True)
-    async def _feed(self) -> None:
-        assert self._open is not None
-        try:
-            async with self._open() as stream:
-                async for messages in stream:
-                    self._take(messages)
-            self._end(Failed("the probe has ended", 0))
-        except Failed as failed:
-            self._end(failed)
+    # --- for the source to call
 
-    def _begin(self, hello: wire.Hello) -> None:
-        """Begins with a machine; also with one that was restarted behind a broken link."""
-        if self._session is not None:
-            said = self.ended_recording()
-            self.playhead = Playhead()
-            self.status = replace(self.status, paused=None)
-            text = f"{hello.host} was restarted: its past before that is gone"
-            self._say(f"{text} · {said}" if said else text)
-        self._session = Session(hello, History(hello))
-        self._deck = ScreenRecorder(self._session)
-
-    def _look_later(self, seconds: float) -> None:
-        """Looks at what no message tells in so many seconds, unless a batch comes first: with a
-        batch the app is awake anyway. To wake up for it would cost a twentieth of a refresh a
-        second."""
-        if self._timer is not None:
-            self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self.call_later, self._look_alone)
-
-    def _look_alone(self) -> None:
-        self._look_later(1.0)
-        self._look_now()
-
-    def _look_now(self) -> None:
-        self._watched = self._clock()
-        self._watch()
-
-    # --- messages of the stream
-
-    def _take(self, messages: Sequence[wire.Message]) -> None:
-        """Takes all that has come. However many intervals it completes, one is drawn."""
-        if isinstance(messages[0], wire.Hello):
-            self._begin(messages[0])
-            messages = messages[1:]
-        session = self._session
-        assert session is not None
-        self._heard = self._clock()
-        arrived = [self._arrived(session) for _ in self._played(session, messages)]
-        news = any(arrived) and not self.playhead.paused
+    def taken(self) -> None:
+        """Draws what the last messages have brought."""
+        newest = self.playhead.newest
+        news = newest is not None and newest is not self._drawn and not self.playhead.paused
+        self._drawn = newest
         if news:
-            self.status = replace(self.status, own=self._cost.share(session))
+            self.status = replace(self.status, own=self.cost.share(self.source.session))
             if self._greeting:
-                self._say(self._greeting)
+                self.say(self._greeting)
                 self._greeting = ""
-        if self._heard - self._watched >= WATCH_S:
-            self._look_now()
-        self._look_later(1.5)  # longer than a batch of samples up to 1 s
-        if news:
-            self._tell()
+        if self.clock() - self._watched_s >= MIN_WATCH_S:
+            self._watch()
+        self._watch_later(1.5)  # longer than a batch of samples up to 1 s
+        if news or self._read() != self.status:
+            self.show()
 
-    def _arrived(self, session: Session) -> bool:
-        """Whether an interval has ended. The first numbers come after one sample, not after a whole
-        interval."""
-        due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
-        whole = session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1
-        if whole:
-            if self.interval is None:
-                self._set_pace(session)
-            self.playhead.arrived(session, session.take())
-        return whole
+    def go(self, time_ns: int) -> None:
+        """Pauses at this moment, or at the nearest one in the history."""
+        self.playhead.go(time_ns, self.status.interval_ns)
+        self.moved()
 
-    def _set_pace(self, session: Session) -> None:
-        """Tells the probe how often to write."""
-        self._tell_pace(batches.longest_batch_ns(session.hello.sample_ns, self.status.interval_ns))
+    def step(self, by: int) -> None:
+        """Goes this many samples on in the history, and pauses there."""
+        self.playhead.step(by, self.status.interval_ns)
+        self.moved()
 
-    def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
-        for message in session.play(messages):
-            if self._deck is not None:
-                self._deck.take(message)
-            yield message
+    def moved(self) -> None:
+        """Shows the moment of the playhead."""
+        shown = self.interval
+        paused = shown.time if shown is not None and self.playhead.paused else None
+        self.status = replace(self.status, paused=paused)
+        self.show()
 
-    def _apply(self, session: Session, note: wire.Note) -> None:
-        for _ in self._played(session, [note]):
-            pass
-
-    def _watch(self) -> None:
-        """Tells what no message tells, if it has changed."""
-        before, self.status = self.status, self._seen()
-        if self.status != before:
-            self._tell()
-
-    def _seen(self) -> Status:
-        """The status with what no message tells: whether the probe hangs, the state of a
-        recording."""
-        session, status, now_s = self._session, self.status, self._clock()
-        if session is None:
-            return status
-        silent_s = now_s - self._heard
-        hangs = status.failed is None and silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9
-        told = silent_s if hangs else None
-        recording, news = self._deck.news(now_s) if self._deck else (None, "")
-        notice = self._said if now_s < self._until_s else news
-        link = self._link()
-        way = None if link is None else link.way()
-        return replace(status, silent_s=told, recording=recording, notice=notice, way=way)
-
-    def _say(self, notice: str) -> None:
+    def say(self, notice: str) -> None:
         """Shows a message, until a key is pressed or some seconds have passed."""
-        self._said, self._until_s = notice, self._clock() + NEWS_S
-        self.status = replace(self.status, notice=notice)
-        self._tell()
+        self._notice, self._until_s = notice, self.clock() + NOTICE_S
+        self.show()
 
-    def _hush(self) -> None:
-        """The user has gone on, and has read what there was to say."""
-        self._until_s = 0.0
-        if self._deck is not None:
-            self._deck.heard()
-        if self.status.notice:
-            self.status = replace(self.status, notice="")
-            self._tell()
+    def show(self) -> None:
+        """Shows the state. The screen is called, not sent a message, which would take a twentieth
+        of a refresh. Until the screen is there, `on_ready` waits."""
+        self.status = self._read()
+        if (monitor := self.monitor) is not None:
+            monitor.tell(State(self._session, self.interval, self.status))
 
-    def on_said(self, message: Said) -> None:
-        self._say(message.text)
+    def restart(self, notice: str) -> None:
+        """Begins with the stream of a machine that was restarted."""
+        self.playhead = Playhead()
+        self.status = replace(self.status, paused=None)
+        self.say(notice)
 
-    def _end(self, failed: Failed) -> None:
+    def end(self, failed: Failed) -> None:
         """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
         self.failure = failed
         if self.interval is None:
             self.leave(failed.status)
             return
         self.status = replace(self.status, failed=str(failed))
-        self._tell()
+        self.show()
 
-    def _tell(self) -> None:
-        """Shows the state on the lowest screen, which others may cover. It is called, not sent a
-        message, which would take a twentieth of a refresh. Until it is there, `on_ready` waits."""
-        screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
-        if isinstance(screen, Monitor) and screen.is_mounted:
-            screen.tell(State(self._session, self.interval, self.status))
+    # --- the status
 
-    def _looked(self) -> None:
-        """Updates the status after the user has gone to another moment."""
-        at = self.interval
-        moment = at.time if at is not None and self.playhead.paused else None
-        self.status = replace(self.status, paused=moment)
-        self._tell()
+    def _read(self) -> Status:
+        notice = self._notice if self.clock() < self._until_s else ""
+        return self.source.read(replace(self.status, notice=notice))
+
+    def _watch_later(self, seconds: float) -> None:
+        """Watches in so many seconds, unless a batch comes first: with a batch the app is awake
+        anyway. To wake up for it would cost a twentieth of a refresh a second."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self.call_later, self._watch_alone)
+
+    def _watch_alone(self) -> None:
+        self._watch_later(1.0)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Shows what no message reports, if it has changed."""
+        self._watched_s = self.clock()
+        self.source.watch()
+        if self._read() != self.status:
+            self.show()
+
+    def _notice_read(self) -> None:
+        self._until_s = 0.0
+        self.source.notice_read()
+        if self.status.notice:
+            self.show()
+
+    # --- keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action not in self.source.LACKS and super().check_action(action, parameters)
 
     def action_pause(self) -> None:
-        if self.playhead.paused:
-            self.playhead.resume()
-        else:
-            self.playhead.step(0, self.status.interval_ns)
-        self._looked()
+        self.source.pause()
 
     def action_step(self, by: int) -> None:
-        self.playhead.step(by, self.status.interval_ns)
-        self._looked()
+        self.source.step(by)
 
     def action_leap(self, seconds: float) -> None:
-        self.playhead.leap(seconds, self.status.interval_ns)
-        self._looked()
+        if self.interval is not None:
+            self.source.head_for(self.interval.time_ns + round(seconds * 1e9))
 
-    def on_jumped(self, message: Jumped) -> None:
-        self.playhead.go(message.time_ns, self.status.interval_ns)
-        self._looked()
+    def action_begin(self) -> None:
+        self.source.head_for(0)
 
-    def on_sought(self, message: Sought) -> None:
-        session, at = self._session, self.interval
-        if session is not None and at is not None:
-            episodes = episode_navigation.reachable(session, message.cpus)
-            time_ns = episode_navigation.nearest_moment(session, at, episodes, message.by)
-            if time_ns is None:
-                self._say(f"no {'later' if message.by > 0 else 'earlier'} episode")
-            else:
-                self.playhead.go(time_ns, self.status.interval_ns)
-                self._looked()
+    def action_finish(self) -> None:
+        self.source.head_for(END_NS)
+
+    def action_speed(self, by: int) -> None:
+        self.source.speed(by)
+
+    def action_record(self) -> None:
+        self.source.record()
+        self._watch()
 
     def action_interval(self, by: int) -> None:
         """Sets the next longer (`by` > 0) or shorter interval, or, with 0, the usual one; none is
         below the sampling interval."""
         now_ns = self.status.interval_ns
-        least_ns = self._session.hello.sample_ns if self._session else 0
+        least_ns = self.source.session.hello.sample_ns if self.source.started else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
         span_ns = now_ns if by else self._usual_ns
         if steps:
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
-        if self._session is not None:
-            self._set_pace(self._session)
+        self.source.interval_ns = span_ns
+        self.source.pace()
         if self.playhead.paused:  # the shown numbers must cover the new interval
-            self.playhead.step(0, span_ns)
-        self._looked()
-
-    def action_record(self) -> None:
-        if self._deck is not None:
-            self._deck.turn(self._clock())
-            self._watch()
-
-    def on_marked(self, message: Marked) -> None:
-        if self._session is not None:
-            label = message.label or marks.next_mark_label(self._session.marks)
-            note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
-            self._apply(self._session, note)
-            at = when(self._session.unix(message.time_ns))
-            self._say(f'marked "{marks.shorten_label(label)}" at {at}')
-            if self.playhead.paused:  # else it appears with the next numbers
-                self.action_step(0)
-
-    def ended_recording(self) -> str:
-        return self._deck.end() if self._deck is not None else ""
+            self.step(0)
+        self.show()
 
     def action_command_palette(self) -> None:
         from perftop.tui.screen.palette import Palette, palette
@@ -323,12 +511,27 @@ class PerfTopApp(TerminalApp):
         if not any(isinstance(screen, Palette) for screen in self.screen_stack):
             self.push_screen(palette(self._session))
 
+    # --- the end
+
+    def action_interrupt(self) -> None:
+        if not self.source.handles(signal.SIGINT):
+            self.exit()
+
+    def exit(self, *results: Any, **more: Any) -> None:
+        self.source.leave()
+        super().exit(*results, **more)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if not self.source.handles(number) or number != signal.SIGINT:
+            super()._signalled(number)
+
+    def ended_recording(self) -> str:
+        return self.source.end_recording()
+
 
 def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
-    greeting = first_run.hint(keys.captions(config.keys))
-    app = PerfTopApp(
-        lambda: open_stream(probe, anew=True), interval_ns, config, pace=probe.pace,
-        link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,
-    )  # fmt: skip
+    greeting = first_picture.hint(keys.captions(config.keys))
+    source = Live(lambda: open_stream(probe, anew=True), pace=probe.pace, link=lambda: probe.link)
+    app = PerfTopApp(source, interval_ns, config, ascii_=not utf8(), greeting=greeting)
     return show(app, mouse=mouse)

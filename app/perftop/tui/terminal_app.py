@@ -34,28 +34,28 @@ class TerminalApp(App[None]):
         """Why there is nothing new to show; None if the user ended the app."""
         self._up = self._crashed = False
         self._left: int | None = None
-        """Exit status of an app that is to end; None: it goes on."""
+        """Exit status of an app that is to end; None: it continues."""
         self.displays = 0
-        """How often something was drawn on the terminal."""
+        """Number of times that something was drawn on the terminal."""
         for shade in theme.THEMES:
             self.register_theme(shade)
         self.theme = self._first_theme(config.theme)
         self.animation_level = "none"
         self.set_keymap(config.keys)
 
-    def _first_theme(self, wanted: str) -> str:
-        """The theme to begin with. A terminal of 16 colours can show no other one than its own,
-        unless the user asks for that."""
+    def _first_theme(self, chosen: str) -> str:
+        """The theme to begin with. A terminal of 16 colours gets the one that is made of them,
+        unless the user has chosen another."""
         themes = theme.names(no_color=self.no_color)
-        if wanted == Config().theme and self.console.color_system == "standard":
-            wanted = "perftop-ansi"
-        return wanted if wanted in themes else themes[0]
+        if chosen == Config().theme and self.console.color_system == "standard":
+            chosen = "perftop-ansi"
+        return chosen if chosen in themes else themes[0]
 
     def get_driver_class(self) -> type[Driver]:
-        usual = super().get_driver_class()
-        return Terminal if usual is LinuxDriver else usual
+        driver = super().get_driver_class()
+        return Terminal if driver is LinuxDriver else driver
 
-    # Textual calls these two after those of the same name in a class made from this one.
+    # Textual calls these two after those of the same name in a derived class.
 
     def on_load(self) -> None:
         on_signal(ENDS, self._signalled, self._hurry)
@@ -69,18 +69,18 @@ class TerminalApp(App[None]):
         self.displays += 1
 
     def action_redraw(self) -> None:
-        """Draws every line as a whole: a refresh writes only what differs from what was shown."""
+        """Draws every line: a refresh writes only what differs from what was shown."""
         self.screen.refresh()
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input after the app was told to quit, as no screen is left to take it."""
+        """Drops input after the app has quit, as no screen is left for it."""
         if not (self._exit and isinstance(event, events.InputEvent)):
             await super().on_event(event)
 
     # --- the end
 
     def leave(self, status: int) -> None:
-        """Ends the app with this exit status. An app that is still starting must not be ended; it
+        """Ends the app with this exit status. An app that is still starting cannot be ended; it
         ends as soon as it is up."""
         self._left = status
         if self._up:
@@ -96,7 +96,7 @@ class TerminalApp(App[None]):
         self.leave(128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Handles a bug in perftop: keeps a report, restores the terminal, says where the report
+        """Handles a bug in perftop: writes a report, restores the terminal, prints where the report
         is."""
         if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
@@ -104,6 +104,10 @@ class TerminalApp(App[None]):
         if not self._crashed:  # later errors follow from the first
             self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
+
+    def crash(self, error: Exception) -> None:
+        """Handles a bug in a task that is not one of the app's workers."""
+        self._handle_exception(error)
 
     def ended_recording(self) -> str:
         """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():
-            from perftop.tui import command_app
+            from perftop.tui import around as command_app
 
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
 
@@ -129,7 +129,8 @@ def run_replay(args: argparse.Namespace) -> int:
         raise Failed("--align needs two recordings: perftop replay A B", USAGE)
     if len(files) == 1:
         with lean():
-            from perftop.tui import config, replay_app
+            from perftop.tui import config
+            from perftop.tui import replay as replay_app
 
         return replay_app.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with lean():

@@ -80,7 +80,7 @@ def seen(spec: str) -> tuple[Looks, Looks]:
     async def look() -> tuple[Looks, Looks]:
         async with shown(half) as app:
             running = await looks(app)
-            app._take(rest)
+            app.source.take(rest)
             app.post_message(events.Key("5", None))
             await until(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
             return running, await looks(app)

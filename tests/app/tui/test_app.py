@@ -57,6 +57,16 @@ async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
     assert run.app.failure is None
 
 
+async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
+    async with running(Machine()) as run:
+        await run.intervals(3)
+        await run.pilot.press("0", "$", "{", "}")
+        assert run.app.status.paused is None
+        active = {it.binding.id for it in run.monitor.active_bindings.values() if it.enabled}
+        assert "record" in active
+        assert not {"begin", "finish", "faster", "slower"} & active
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
     async with running(Machine()) as run:
@@ -149,7 +159,7 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
     async with running(Machine(), pace=asked.append) as run:
         assert asked == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
-        run.app._set_pace(run.app._session)  # type: ignore[arg-type]
+        run.app.source.pace()
         await run.pilot.press("+", "+")
         assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
@@ -333,26 +343,18 @@ def test_of_two_mistakes_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("environ", "drawn"),
-    [({"LANG": "C"}, False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
-     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, True)],
+    ("environ", "encoding", "drawn"),
+    [({"LANG": "C"}, "", False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "", False),
+     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "", True), ({"LANG": "de_DE.UTF-8"}, "utf8", True),
+     ({"LANG": "de_DE.UTF-8"}, "latin-1", False)],
 )  # fmt: skip
-def test_shapes_are_drawn_where_the_locale_has_them(
-    environ: dict[str, str], drawn: bool, monkeypatch: pytest.MonkeyPatch
+def test_shapes_are_drawn_where_the_locale_has_them_and_stdout_takes_them(
+    environ: dict[str, str], encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert utf8() == drawn
-
-
-@pytest.mark.parametrize(("encoding", "drawn"), [("utf8", True), ("latin-1", False)])
-def test_shapes_are_drawn_where_stdout_takes_them(
-    encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LC_ALL", raising=False)
-    monkeypatch.setenv("LANG", "C")
-    monkeypatch.setenv("LC_CTYPE", "de_DE.UTF-8")
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    if encoding:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
     assert utf8() == drawn

@@ -14,23 +14,25 @@ from unittest.mock import Mock
 import pytest
 from fakes import Feed, Machine
 from playing import BIG, INTERVAL_NS, Run
+from textual.pilot import Pilot
 from waiting import until
 
 from perftop.base import errors
 from perftop.base.format import length, many
 from perftop.process.job_terminal import JobTerminal
-from perftop.tui.command_app import AroundApp
+from perftop.tui.app import PerfTopApp
+from perftop.tui.around import Around
 from perftop.tui.frame.command_output import Output
-from perftop.tui.frame.heights import AIRY
-from perftop.tui.frame.top import Top
-from perftop.tui.screen.messages import State
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.frame.top import AIRY, Top
+from perftop.tui.screen.monitor import Monitor, State
 
 SIZES = (160, 50), (80, 24), (80, 11)
 
 
-class Around(Run):
-    app: AroundApp
+class Shown(Run):
+    def __init__(self, app: PerfTopApp, source: Around, feed: Feed, pilot: Pilot[None]) -> None:
+        super().__init__(app, feed, pilot)
+        self.source = source
 
     @property
     def screen(self) -> Monitor:
@@ -60,17 +62,18 @@ class Around(Run):
 
         def over() -> bool:
             self.feed.frames(1)
-            return self.app.measurement is not None and bool(self.app.measurement.summary)
+            return self.source.measurement is not None and bool(self.source.measurement.summary)
 
         await until(over, "the command is measured")
 
 
 @asynccontextmanager
-async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Around]:
+async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Shown]:
     feed = Feed(Machine(changes={"source": "sim:made"}))  # whose time is its own
-    app = AroundApp(tty, feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    source = Around(tty, feed.open)
+    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
     async with app.run_test(size=size) as pilot:
-        run = Around(app, feed, pilot)
+        run = Shown(app, source, feed, pilot)
         feed.frames(2)
         await until(lambda: run.seq() >= 1, "a first interval")
         yield run
@@ -79,7 +82,7 @@ async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Arou
 @asynccontextmanager
 async def around(
     script: str, size: tuple[int, int] = BIG, *, interrupted: bool = False
-) -> AsyncIterator[Around]:
+) -> AsyncIterator[Shown]:
     """`interrupted`: at the end, so that nobody waits for it."""
     with JobTerminal(["sh", "-c", script], size[0], size[1]) as tty:
         async with running(tty, size) as run:
@@ -87,7 +90,7 @@ async def around(
             if interrupted:
                 await run.pilot.press("ctrl+c")
                 await run.goes_on()
-        await run.app.see_out()
+        await run.source.see_out()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -103,7 +106,7 @@ async def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) 
         assert pane.region.bottom == keys[size[1] >= AIRY], "the keys are in the last line"
         assert view.size.height >= 3
         seen = pane.size.width - 1, pane.size.height - 1
-        await until(lambda: run.app.tty.size == seen, "its terminal is as large as what is seen")
+        await until(lambda: run.source.tty.size == seen, "its terminal is as large as what is seen")
 
 
 async def test_there_is_no_place_before_anything_was_printed() -> None:
@@ -122,8 +125,8 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.printed()[-1] == "99"
         await run.pilot.press("home")
         assert run.printed()[0] == "1"
-        run.app._printed(b"more\n")
-        await until(lambda: len(run.app._printout) == 100, "more of it")
+        run.source._printed(b"more\n")
+        await until(lambda: len(run.source._printout) == 100, "more of it")
         await run.pilot.pause()
         assert run.printed()[0] == "1", "what is looked at stays"
         await run.pilot.press("end")
@@ -143,16 +146,16 @@ async def test_its_run_is_told_and_then_its_status() -> None:
         await run.tells("sh 0 s")
         await run.goes_on()
         await run.tells("sh ended: 7")
-        run_ = run.app.ran
+        run_ = run.source.run
         assert run_ is not None
         after = length(run_.end_ns - run_.start_ns)
         await run.tells(f"sh ended with status 7 after {after}")
         await run.intervals(2)
         await run.pilot.press("q")
-    assert run.app.ran is not None
-    assert run.app.ran.status == 7
-    assert run.app.measurement is not None
-    assert any(line.startswith("exit status 7") for line in run.app.measurement.summary)
+    assert run.source.run is not None
+    assert run.source.run.status == 7
+    assert run.source.measurement is not None
+    assert any(line.startswith("exit status 7") for line in run.source.measurement.summary)
 
 
 async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,18 +171,17 @@ async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.Mo
         await run.tells("sh ended with status 3")
         monkeypatch.setattr(Monitor, "tell", noted)
         for _ in range(3):
-            run.app._watched = -1.0  # it looks with the next batch
             await run.intervals(1)
-            run.app._look_now()
+            run.app._watch()
         assert told
         assert all("status 3" in notice for notice in told)
 
 
 async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
     async with around("exec sleep 99") as run:
-        await until(lambda: run.app._patient, "it runs")
+        await until(lambda: run.source._patient, "it runs")
         await run.pilot.press("question_mark")
-        run.app.tty.job.kill(signal.SIGTERM)
+        run.source.tty.job.kill(signal.SIGTERM)
         await run.goes_on()
         await until(lambda: "status 143" in run.app.status.notice, "its news")
         await run.pilot.press("escape")
@@ -191,12 +193,12 @@ async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
     async with around("exec sleep 9") as run:
         told: list[float] = []
-        run.app._rest = told.append
-        await until(lambda: run.app._patient, "it runs")
+        run.source._rest = told.append
+        await until(lambda: run.source._patient, "it runs")
         await run.pilot.press("+")
         assert told == [run.app.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
-        await until(lambda: not run.app._patient, "samples are waited for")
+        await until(lambda: not run.source._patient, "samples are waited for")
         await run.goes_on()
         await until(lambda: len(told) == 2, "its run is measured")
 
@@ -206,7 +208,7 @@ async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
 
     async with around("true") as run:
         await run.goes_on()
-        measurement = run.app.measurement
+        measurement = run.source.measurement
         assert measurement is not None
         summaries.append((run.feed.seq, list(measurement.summary)))
         run.feed.machine.cpu(0).util = 0.1
@@ -227,8 +229,8 @@ async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None
         await run.goes_on()
         await run.pilot.press("ctrl+c")
         await until(lambda: run.app._exit, "it quits")
-    assert run.app.ran is not None
-    assert run.app.ran.status == 3
+    assert run.source.run is not None
+    assert run.source.run.status == 3
 
 
 async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
@@ -237,9 +239,9 @@ async def test_nothing_is_lost_between_the_screen_and_what_comes_after(
     async with around("echo seen") as run:
         await run.prints("seen")
         await run.goes_on()
-        run.app._printed(b"not shown any more\n")
+        run.source._printed(b"not shown any more\n")
         run.app.exit()
-        assert run.app.tty._following is None
+        assert run.source.tty._following is None
     assert capfd.readouterr().out == "not shown any more\n"
 
 
@@ -255,8 +257,8 @@ async def test_a_terminal_that_vanishes_leaves_it_to_its_end(
         monkeypatch.setattr(errors, "discard", Mock())  # it is the stderr of all tests
         run.app.exit()
         run.feed.die("it is gone, too")
-    assert run.app.ran is not None
-    assert run.app.ran.status == 6
+    assert run.source.run is not None
+    assert run.source.run.status == 6
 
 
 async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
@@ -265,34 +267,36 @@ async def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
         run.feed.die("it is gone")
         await until(lambda: run.app.failure, "it is told")
         run.app.exit()
-    assert run.app.ran is not None
-    assert run.app.ran.status == 6
-    assert run.app.measurement is not None
-    assert any("status 6" in line for line in run.app.measurement.summary)
+    assert run.source.run is not None
+    assert run.source.run.status == 6
+    assert run.source.measurement is not None
+    assert any("status 6" in line for line in run.source.measurement.summary)
 
 
 def test_ctrl_c_before_it_was_let_go_calls_it_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def go(tty: JobTerminal) -> AroundApp:
+    async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         monkeypatch.setattr(feed, "frames", Mock())
-        app = AroundApp(tty, feed.open, INTERVAL_NS)
+        source = Around(tty, feed.open)
+        app = PerfTopApp(source, INTERVAL_NS)
         async with app.run_test() as pilot:
             await pilot.press("ctrl+c")
-        await app.see_out()
-        return app
+        await source.see_out()
+        return source
 
     with JobTerminal(["touch", str(tmp_path / "ran")], 80, 24) as tty:
-        app = asyncio.run(go(tty))
-    assert app.ran is None
+        source = asyncio.run(go(tty))
+    assert source.run is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_cannot_be_run_ends_the_app() -> None:
-    async def go(tty: JobTerminal) -> AroundApp:
+    async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
-        app = AroundApp(tty, feed.open, INTERVAL_NS)
+        source = Around(tty, feed.open)
+        app = PerfTopApp(source, INTERVAL_NS)
         async with app.run_test():
             feed.frames(2)
 
@@ -301,10 +305,10 @@ def test_one_that_cannot_be_run_ends_the_app() -> None:
                 return app._exit
 
             await until(gone, "it quits")
-        await app.see_out()
-        return app
+        await source.see_out()
+        return source
 
     with JobTerminal(["/nowhere/nothing"], 80, 24) as tty:
-        app = asyncio.run(go(tty))
-    assert app.ran is not None
-    assert (app.ran.status, app.ran.failed) == (127, os.strerror(2))
+        source = asyncio.run(go(tty))
+    assert source.run is not None
+    assert (source.run.status, source.run.failed) == (127, os.strerror(2))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import run
-from fakes import Machine
+from fakes import Feed, Machine
 from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -272,7 +272,7 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
     config = Config(theme=wanted)
-    assert PerfTopApp(None, 500_000_000, config).theme == shown
+    assert PerfTopApp(Feed(Machine()).open, 500_000_000, config).theme == shown
     assert FleetApp(Made(small(), "over ssh"), config).theme == shown
 
 

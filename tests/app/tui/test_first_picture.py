@@ -1,4 +1,4 @@
-"""The picture before the screen is imported: shown, taken away, handed over; keys wait unseen."""
+"""What a user sees first: a picture before the screen is imported, and a hint once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
+from fakes import Machine
+from playing import running
+from waiting import until
 
+from perftop.base.files import user_directory
 from perftop.tui import first_picture
+from perftop.tui.shared import keys
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -122,3 +128,42 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
     assert (before, stopped) == (b"", b"stopped True")
     assert ENTER in after
     assert b"ended 7" in after
+
+
+CAPTIONS = keys.captions({})
+
+
+def test_it_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first = first_picture.hint(CAPTIONS)
+    assert first == "New here?  ? shows keys and shapes · enter opens a core · perftop demo"
+    assert first_picture.hint(CAPTIONS) == ""
+    assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
+
+
+def test_keys_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert "F2 shows keys" in first_picture.hint(keys.captions({"help": "f2"}))
+
+
+def test_where_nothing_can_be_remembered_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert first_picture.hint(CAPTIONS) == ""
+
+
+def test_a_relative_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert user_directory("STATE", "~/.local/state") == Path("/home/ada/.local/state")
+
+
+async def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:
+    async with running(Machine(), greeting="New here?") as run:
+        await run.sees("New here?")
+        await run.pilot.press("down")
+        await until(lambda: not run.has("New here?"), "the hint has gone")
+        await run.intervals(2)
+        assert not run.has("New here?")

@@ -1,13 +1,17 @@
-"""What a key has done is said in words, until the next key."""
+"""Messages on the screen: what a key has done, a broken link, and a restarted machine."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from fakes import Machine
+from far import Far
 from playing import running
 from waiting import until
+
+from perftop.process.link import Link
 
 
 async def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None:
@@ -55,3 +59,33 @@ async def test_a_jump_says_where_it_led() -> None:
         await until(lambda: run.app.status.notice.startswith("at "), "the moment")
         assert run.app.status.notice.endswith("; space goes on from there")
         assert run.app.status.paused is not None
+
+
+async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
+    link = Link("n7", Far(), lambda: 0.0)
+
+    async with running(Machine(), link=lambda: link) as run:
+        link.broken("n7: connection: refused")
+        await run.sees("NO LINK FOR 0 s")
+        assert run.has("n7: connection: refused")
+        assert run.app.interval is not None, "what came before is kept"
+        link.back()
+        await until(lambda: not run.has("NO LINK"), "it is back")
+
+
+async def test_a_restarted_machine_begins_a_new_session() -> None:
+    async with running(Machine()) as run:
+        await run.intervals(2)
+        await run.pilot.press("space")
+        before = run.app.playhead
+        hello = run.feed.machine.hello
+        later = dataclasses.replace(hello, raw_ns=hello.raw_ns + 5, boot_id="another")
+        run.feed._queue.put_nowait(later)
+        run.feed.seq = 0
+        run.feed.frames(4)
+        await run.sees("was restarted")
+        await until(lambda: run.seq() >= 1, "numbers of the new session")
+        assert run.app.playhead is not before
+        assert not run.app.playhead.paused
+        await run.pilot.press("2", "3", "4", "5", "1")
+        await run.intervals(1)

@@ -17,8 +17,7 @@ from textual.strip import Strip
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.tui.screen.messages import State
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.monitor import Monitor, State
 
 SAMPLES = 30
 

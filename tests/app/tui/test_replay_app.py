@@ -23,7 +23,7 @@ from perftop.base.errors import Failed
 from perftop.recording import episode_index
 from perftop.recording.codec import Timed
 from perftop.session.episodes import RecordingEpisodes
-from perftop.tui import replay_app
+from perftop.tui import replay
 from perftop.tui.config import Config
 from perftop.tui.views.episodes import Episodes
 
@@ -112,7 +112,7 @@ async def test_the_ends(path: Path) -> None:
         assert "1:40/1:40 · end" in viewer.header
         await viewer.press("right", to_s=100.0)
         await viewer.press("space")
-        await viewer.sees("nothing after this moment")
+        await viewer.sees("end of recording")
         await viewer.press("left", to_s=99.9)
         await viewer.press("0", to_s=0.1)
         await viewer.press("ctrl+end", to_s=100.0)
@@ -136,9 +136,9 @@ async def test_jumps_go_as_far_as_the_file(path: Path) -> None:
 
 async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> None:
     def first_s(viewer: Viewer) -> float:
-        ends_ns = viewer.app._ends_ns
+        ends_ns = viewer.source.ends_ns
         assert ends_ns is not None
-        return (ends_ns[0] - viewer.app._reach_ns[0]) / S
+        return (ends_ns[0] - viewer.source.reach_ns[0]) / S
 
     async with view(path) as viewer:
         await viewer.press("space", "J", *"+95s", "enter", to_s=95.1)
@@ -207,7 +207,7 @@ async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
     async with view(away) as viewer:
         await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
         await viewer.comes_to(80.1 if start == "J" else 0.1)
-        await until(lambda: not viewer.app._looking, "all episodes of the file")
+        await until(lambda: not viewer.source.indexing, "all episodes of the file")
         await viewer.press("5")
         await viewer.pilot.pause()
         found = viewer.app.screen.query_one(Episodes)
@@ -255,7 +255,7 @@ async def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> Non
         async def forever(_: int) -> None:
             await release.wait()
 
-        viewer.app._seek(lambda: forever(0))
+        viewer.source.start_seek(lambda: forever(0))
         await viewer.sees("seeking 0:12")
         await viewer.press("space")
         await viewer.sees("· paused")
@@ -275,6 +275,9 @@ async def test_nothing_is_recorded_from_a_recording(
         await viewer.press("R")
         await viewer.pilot.pause()
         assert "recording to" not in "".join(viewer.text())
+        active = {it.binding.id for it in viewer.monitor.active_bindings.values() if it.enabled}
+        assert "record" not in active
+        assert {"begin", "finish", "faster", "slower"} <= active
     assert left(tmp_path) == []
 
 
@@ -343,5 +346,5 @@ def test_without_a_sample_there_is_nothing_to_show(
     path = written(tmp_path / "short", machine.hello, messages, end=not cut)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(Failed, match=why) as failed:
-        replay_app.run(path, INTERVAL_NS, Config())
+        replay.run(path, INTERVAL_NS, Config())
     assert failed.value.status == status

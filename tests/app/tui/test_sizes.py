@@ -1,12 +1,19 @@
-"""The app on terminals of all sizes, and while they change."""
+"""Terminals of all sizes, also while they change, and random keys, clicks and resizes."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import random
+from pathlib import Path
 
 import pytest
 from fakes import Machine
+from nights import by_day
+from painted import messages
 from playing import marked, running
+from taped import written
+from walking import live, replay
 
 from perftop.tui.overview.overview import CoreGrid
 
@@ -51,3 +58,19 @@ async def test_where_there_is_no_room_rows_are_what_remains() -> None:
         assert run.has("lp0 / lp1")
         assert run.has("package 0")
         assert run.has("q quit")
+
+
+FRAMES, STEPS = 400, 50
+SEEDS = by_day(range(60), [0, 3])
+"""By day a live walk over few CPUs, and one in a recording of many."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_walks(tmp_path: Path, seed: int) -> None:
+    feed = messages((2, 8)[seed // 2 % 2], FRAMES, ("guest", "smt-mix")[seed // 4 % 2])
+    rng = random.Random(seed)
+    if seed % 2:
+        path = written(tmp_path / "recording", feed[0], feed[1:])  # type: ignore[arg-type]
+        assert asyncio.run(replay(rng, path, STEPS)) == []
+    else:
+        assert asyncio.run(live(rng, feed, STEPS)) == []

@@ -17,7 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
-from perftop.tui.terminal import Terminal, _Ended, _Output
+from perftop.tui.terminal import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
 """Bytes that a pipe holds."""
@@ -32,7 +32,7 @@ class Reading(Terminal):
         self.keys: list[str] = []
         self.waits: list[float | None] = []
         self.gone = False
-        self.exit_event = _Ended(self.fileno, self._vanished)
+        self.exit_event = _EndEvent(self.fileno, self._report_loss)
         self.exit_event.input_comes, asked = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
         self._asked = asked
         self.thread = threading.Thread(target=self.run_input_thread)
@@ -42,7 +42,7 @@ class Reading(Terminal):
         self.waits.append(seconds)
         return self._asked(seconds)
 
-    def _vanished(self) -> None:
+    def _report_loss(self) -> None:
         self.gone = True
 
     def process_message(self, message: Message) -> None:
@@ -89,7 +89,7 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
     terminal: Any = Terminal.__new__(Terminal)
     terminal.start_application_mode()
-    terminal._gone, terminal._until_s = threading.Event(), float("inf")
+    terminal._lost, terminal._until_s = threading.Event(), float("inf")
     with piped() as (output, _, reads):
         terminal._file = output
         terminal.write("." * FILLS + "a refresh")
@@ -111,17 +111,17 @@ def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
 
 def test_what_the_terminal_takes_is_written_at_once_and_the_rest_behind_it() -> None:
     with piped() as (output, writer, reads):
-        assert output.at_once("é") == b""
+        assert output.write_now("é") == b""
         assert reads(2) == "é".encode()
-        rest = output.at_once("." * FILLS + "end")
+        rest = output.write_now("." * FILLS + "end")
         assert rest == b"end"
-        assert output.at_once("behind it") == b"behind it"
+        assert output.write_now("behind it") == b"behind it"
         assert reads(FILLS) == b"." * FILLS
-        assert output.at_once("last") == b"last"  # there is room, but some have come before it
+        assert output.write_now("last") == b"last"  # there is room, but some have come before it
         for text in (rest, b"behind it", b"last"):
             output.write(text)
         assert reads(16) == b"endbehind itlast"
-        assert output.at_once("at once again") == b""
+        assert output.write_now("at once again") == b""
         assert os.get_blocking(writer)  # others who use this terminal have not asked for it
 
 
@@ -133,7 +133,7 @@ def test_a_terminal_that_cannot_be_opened_anew_is_left_to_the_writing_thread(
 
     monkeypatch.setattr(os, "open", refuse)
     with piped() as (output, *_):
-        assert output.at_once("a refresh") == b"a refresh"
+        assert output.write_now("a refresh") == b"a refresh"
 
 
 def test_a_terminal_that_is_gone_takes_nothing_and_is_told() -> None:
@@ -141,7 +141,7 @@ def test_a_terminal_that_is_gone_takes_nothing_and_is_told() -> None:
     reader, writer = os.pipe()
     output = _Output(writer, "utf-8", lambda: told.append(True))
     os.close(reader)
-    assert output.at_once("a refresh") == b""
+    assert output.write_now("a refresh") == b""
     assert told == [True]
     os.close(writer)
 
@@ -160,6 +160,6 @@ def test_an_app_that_ends_does_not_take_the_terminal_again() -> None:
     reading.thread.join()
     reading._app = SimpleNamespace(_exit=True)
     before = {*threading.enumerate()}  # tests before this one may have left some
-    reading._goes_on()
+    reading._resume()
     assert before.issuperset(threading.enumerate())
     assert reading.exit_event.is_set()

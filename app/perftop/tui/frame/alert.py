@@ -1,5 +1,5 @@
 """One line for what is wrong now: a sentence on the worst episode with its evidence, or a message.
-For a minute after the last episode it tells that one quietly."""
+For a minute after the last episode it shows that one quietly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
-from perftop.output.sentences import cause, cost, grouped, pieces, where_briefly
+from perftop.output.sentences import cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
 from perftop.tui.shared import episode_style as past_sentences
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 
-NEW_NS = 10_000_000_000
-"""How long a warning is shown, in ns since it came."""
-LINGERS_NS = 60_000_000_000
-"""How long the last episode is told after its end, in ns."""
-WIDE = 120
-"""Columns from which an episode that is over is told in a whole sentence."""
+WARNING_NS = 10_000_000_000
+"""How long a warning is shown."""
+LAST_NS = 60_000_000_000
+"""How long the last episode is shown after its end."""
+MIN_SENTENCE = 12
+"""Characters that a sentence on it needs."""
 
 
-class Told(NamedTuple):
+class AlertLine(NamedTuple):
     """The line, and how it is drawn: an episode that costs has a ground of its own."""
 
     runs: list[Run]
@@ -40,41 +40,40 @@ class Told(NamedTuple):
 def line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
     episodes: str = "5",
-) -> Told:  # fmt: skip
+) -> AlertLine:  # fmt: skip
     """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
-        return Told(_failed(status, interval, size))
-    if status.way is not None and status.way.down:
-        way = status.way
+        return AlertLine(_failed(status, interval, size))
+    if (way := status.way) is not None and way.down:
         when = f"next try in {way.next_s:.0f} s" if way.next_s else "trying again"
-        return _one(foreign(f" {when} · {way.down}"), "alarm", size)
+        return _message(f" {when} · {way.down}", "alarm", size)
     if status.notice:
-        text, stopped = foreign(f" {status.notice}"), status.recording == ""
-        return _one(text, "alarm" if stopped else "text", size)
+        failed = status.recording == ""
+        return _message(f" {status.notice}", "alarm" if failed else "text", size)
     if session is None:
-        return Told([])
+        return AlertLine([])
     replay = status.replay
     if replay is not None and replay.over and replay.damage is not None:
-        return _one(f" {theme.DROPPED} the recording is {foreign(replay.damage)}", "alarm", size)
-    past = status.paused is not None or status.replay is not None
+        return _message(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
+    past = status.paused is not None or replay is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    shown_ns = now_ns if interval is None else interval.time_ns  # so long it lasts in the panels
+    # The length of an episode is that of the panels, which show the interval.
+    shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(going_on(session, interval, status))
-    wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
-    if wrong:
+    if wrong := [alike for alike in groups if episode_style.wrong(alike[0])]:
         tasks = interval.tasks if interval is not None else {}
-        return Told(_running(session, wrong, tasks, shown_ns, size), "victim")
-    if warned := _warning(session, now_ns):
-        return _one(warned, "warn", size)
-    if groups and groups[0][0].kind == "suspect":
-        return Told(_quiet(session, groups[0], shown_ns, size))
-    if (over := _last(session, now_ns)) is not None:
-        return Told(_over(session, over, now_ns, size, episodes))
-    return Told(_quiet(session, groups[0], shown_ns, size) if groups else [])
+        return AlertLine(_running(session, wrong, tasks, shown_ns, size), "victim")
+    if warning := _warning(session, now_ns):
+        return _message(f" ! {warning}", "warn", size)
+    suspect = bool(groups) and groups[0][0].kind == "suspect"
+    if not suspect and (last := _last(session, now_ns)) is not None:
+        return AlertLine(_over(session, last, now_ns, size, episodes))
+    return AlertLine(_harmless(session, groups[0], shown_ns, size) if groups else [])
 
 
-def _one(text: str, key: str, size: int) -> Told:
-    return Told([(fit(text, min(len(text), size)), key)])
+def _message(text: str, style: str, size: int) -> AlertLine:
+    text = foreign(text)
+    return AlertLine([(fit(text, min(len(text), size)), style)])
 
 
 def going_on(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
@@ -87,12 +86,12 @@ def going_on(session: Session, interval: Interval | None, status: Status) -> lis
 def _last(session: Session, now_ns: int) -> Episode | None:
     """The episode that ended last, if that is not too long ago, and of several that ended together
     the costliest; `now_ns` may be in the past."""
-    found = [
+    ended = [
         e
-        for e in session.episodes(now_ns - LINGERS_NS, now_ns)
+        for e in session.episodes(now_ns - LAST_NS, now_ns)
         if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
     ]
-    return max(found, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
+    return max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
 
 
 def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
@@ -109,21 +108,25 @@ def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
 def _running(
     session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
 ) -> list[Run]:
-    """A sentence on the worst group, its evidence as far as whole pieces fit, and what else
-    runs."""
-    worst = groups[0]
-    start: list[Run] = [
+    """A sentence on the worst group, its evidence as far as whole pieces fit, and how many others
+    run."""
+    worst, others = groups[0], groups[1:]
+    runs: list[Run] = [
         (theme.CHOSEN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
         (" ", "text"),
     ]  # fmt: skip
-    room = size - width(start)
-    when = sentences.lasting(session, worst, now_ns)
-    names = sentences.losers(session, worst, tasks)
-    most = min(room, sentences.MAX_SENTENCE)
-    runs = _told(sentences.sentence(session.topology, worst, names, when=when, most=most), room)
-    others = _more(session, groups[1:], room - width(runs))
-    room -= width(runs) + width(others) + 1  # evidence leaves the margin free
-    return [*start, *runs, *_evidence(worst[0], room, "text"), *others]
+    parts = sentences.sentence(
+        session.topology, worst, sentences.losers(session, worst, tasks),
+        when=sentences.lasting(session, worst, now_ns),
+        most=min(size - width(runs), sentences.MAX_SENTENCE),
+    )  # fmt: skip
+    for part in parts:
+        text, room = foreign(part.text), size - width(runs)
+        style = "alarm" if part.role == "lost" else "bright"
+        runs.append((fit(text, max(0, min(len(text), room))), style))
+    more = _more(session, others, size - width(runs)) if others else []
+    room = size - width(runs) - width(more) - 1  # evidence leaves the margin free
+    return [*runs, *_evidence(worst[0], room, "text"), *more]
 
 
 def _evidence(episode: Episode, room: int, key: str) -> list[Run]:
@@ -135,22 +138,8 @@ def _evidence(episode: Episode, room: int, key: str) -> list[Run]:
     return runs
 
 
-def _told(parts: list[sentences.Part], room: int) -> list[Run]:
-    """The sentence as runs, cut where it does not fit."""
-    runs: list[Run] = []
-    for part in parts:
-        text = foreign(part.text)
-        runs.append(
-            (fit(text, max(0, min(len(text), room))), "alarm" if part.role == "lost" else "bright")
-        )
-        room -= len(text)
-    return runs
-
-
 def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
     """How many other episodes run, and the worst of them, as far as there is room."""
-    if not groups:
-        return []
     next_ = groups[0][0]
     count, sign = len(groups), episode_style.sign(next_)
     place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
@@ -159,39 +148,37 @@ def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]
     return [(" · ", "faint"), (text, "alarm")] if text else []
 
 
-def _quiet(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
+def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
     """An episode that costs nothing, such as a CPU that is offline, with its evidence."""
     first = alike[0]
-    key, sign = episode_style.severity(first), episode_style.sign(first)
     when = sentences.lasting(session, alike, now_ns)
     parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
-    text = f" {sign} {foreign(sentences.text(parts))}"
+    text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
+    style = episode_style.severity(first)
     evidence = _evidence(first, size - len(text), "dim")
-    return [(fit(text, min(len(text), size)), key), *evidence]
+    return [(fit(text, min(len(text), size)), style), *evidence]
 
 
 def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
-    """The last episode: where, how long, why, and how long ago it ended."""
+    """The last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
-    lasted = length(end_ns - last.start_ns)
-    ago = f"ended {running(max(0, now_ns - end_ns) // 10**9)} ago"
-    place = where_briefly(session.topology, last.cpus, last.cpus[0] if last.cpus else None)
-    why = foreign(cause(last.kind, last.cause))
-    told = sentences.text(past_sentences.ended_sentence(session, [last]))
-    texts = [f"{place}, {lasted}, {why}, {ago}", f"{place}, {lasted}, {ago}", f"{place}, {ago}"]
-    texts[:0] = [f"{foreign(told)}, for {lasted}, {ago}"] if size >= WIDE else []
-    sign = episode_style.sign(last)
-    room = size - len(f" last: {sign} ") - len(f" · {key}")
-    text = next((text for text in texts if len(text) <= room), None)
-    if text is None:
+    ago = running(max(0, now_ns - end_ns) // 10**9)
+    start = f" {episode_style.sign(last)} {ago} ago: "
+    lasted, end = f" for {length(end_ns - last.start_ns)} (", ": all episodes)"
+    room = size - len(f"{start}{lasted}{key}{end} ")
+    if room < MIN_SENTENCE:
         return []
-    return [(" last: ", "dim"), (f"{sign} {text}", "dim"), (" · ", "faint"), (key, "key")]
+    parts = past_sentences.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
+    text = foreign(sentences.text(parts))
+    if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
+        text = text[0].lower() + text[1:]
+    text = fit(text, min(len(text), room))
+    return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
 
 
 def _warning(session: Session, now_ns: int) -> str:
-    """The probe's newest warning until it is NEW_NS old, then the counters that failed the last
+    """The probe's newest warning until it is WARNING_NS old, then the counters that failed the last
     selftest of this boot; '' if none did."""
-    if session.warnings and 0 <= now_ns - session.warned_ns < NEW_NS:
-        return f" ! {foreign(session.warnings[-1])}"
-    verdict = findings.verdict(session.hello.boot_id)
-    return f" ! {foreign(verdict)}" if verdict else ""
+    if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_NS:
+        return session.warnings[-1]
+    return findings.verdict(session.hello.boot_id) or ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from rich.segment import Segment
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -21,8 +20,8 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import ink_of, ready_strip
 
 Extent = Literal["small", "whole", "hidden"]
-MOST_MADE = 512
-"""Most strips kept; no screen shows as many lines."""
+MAX_STRIPS = 512
+"""Strips kept; no screen shows as many lines."""
 
 
 class Output(ScrollView, can_focus=False, inherit_bindings=False):
@@ -41,22 +40,19 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
-    @dataclass(eq=False)
-    class Sized(Message):
-        """The pane has a new size, in columns and lines of output."""
-
-        columns: int
-        lines: int
-
-    def __init__(self, printout: Printout, caption: str, *, ascii_: bool) -> None:
-        """`caption`: name of the key that changes the pane's extent."""
+    def __init__(
+        self, printout: Printout, caption: str, resize: Callable[[int, int], None], *, ascii_: bool
+    ) -> None:
+        """`caption`: name of the key that changes the pane's extent. `resize`: is called with each
+        new size of the pane, in columns and lines of output."""
         super().__init__()
         self._printout = printout
         self._caption = caption
+        self._resize = resize
         self._ascii = ascii_
         self._first = 0
         """Number of the oldest line that was still kept at the last `show`."""
-        self._made: dict[int, Strip] = {}
+        self._strips: dict[int, Strip] = {}
         """Strips of complete lines, by line number."""
         self._follows = True
         """Whether the pane scrolls along with new lines."""
@@ -103,12 +99,12 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         if at >= len(self._printout):
             return Strip([])
         number = self._printout.left_out + at
-        if (held := self._made.get(number)) is None:
+        if (held := self._strips.get(number)) is None:
             held = printed_line.strip(*self._printout[at], ascii_=self._ascii)
             if at < self._printout.ended:
-                if len(self._made) >= MOST_MADE:
-                    self._made.clear()
-                self._made[number] = held
+                if len(self._strips) >= MAX_STRIPS:
+                    self._strips.clear()
+                self._strips[number] = held
         return held
 
     def _title(self) -> Strip:
@@ -121,7 +117,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         return ready_strip(runs, ink_of(self.app), size, ascii_=self._ascii)
 
     def on_resize(self, event: events.Resize) -> None:
-        self.post_message(self.Sized(self.scrollable_content_region.width, event.size.height - 1))
+        self._resize(self.scrollable_content_region.width, event.size.height - 1)
         self.show()
 
     def notify_style_update(self) -> None:

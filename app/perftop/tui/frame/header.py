@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from math import isinf, isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from perftop.base.format import duration, many, place, when
 from perftop.draw.strips import Run, foreign, width
@@ -17,20 +17,16 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-WIDE, ROOMY = 140, 120
+MIN_WORDY, MIN_WIDE_GAPS = 140, 120
 """Columns from which parts have their words, and from which gaps are wider."""
 MARGIN = 1
 """Blank columns at both ends of a line."""
-SKEWED = 0.1
-"""Share of a sample; a larger skew between CPUs is told as a warning."""
+MAX_SKEW = 0.1
+"""Share of a sample; a larger skew between CPUs is shown as a warning."""
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU's name that do not tell it from others."""
-
-
-class Piece(NamedTuple):
-    rank: int
-    """The piece with the highest rank is left out first."""
-    runs: list[Run]
+Piece = tuple[int, list[Run]]
+"""A rank and runs; the piece with the highest rank is left out first."""
 
 
 def line(
@@ -38,46 +34,45 @@ def line(
 ) -> list[Run]:
     if session is None:
         return STARTING
-    wide = size >= WIDE
-    left = _machine(session, status, wide=wide)
-    right = [*_way(status), *_source(session, interval, status, wide=wide)]
-    right += _cost(session, interval, status)
-    right += _state(status, interval, wide=wide)
-    gap = " " * (3 if size >= ROOMY else 2)
+    wordy = size >= MIN_WORDY
+    left = _machine(session, status, wordy=wordy)
+    right = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
+             *_state(status, interval, wordy=wordy)]  # fmt: skip
+    gap = " " * (3 if size >= MIN_WIDE_GAPS else 2)
     while True:
-        told, state = _joined(left, (" · ", "faint"), ("  ", "text")), _joined(right, (gap, "text"))
-        room = size - 2 * MARGIN - width(told) - width(state)
+        begin, end = _joined(left, (" · ", "faint"), ("  ", "text")), _joined(right, (gap, "text"))
+        room = size - 2 * MARGIN - width(begin) - width(end)
         if room >= len(gap) or not (left[1:] or right):
             break
-        worst = max([*left[1:], *right], key=lambda piece: piece.rank)
+        worst = max([*left[1:], *right], key=lambda piece: piece[0])
         (left if worst in left else right).remove(worst)
-    return [(" " * MARGIN, "text"), *told, (" " * max(1, room), "text"), *state,
-            (" " * MARGIN, "text")]  # fmt: skip
+    margin: Run = (" " * MARGIN, "text")
+    return [margin, *begin, (" " * max(1, room), "text"), *end, margin]
 
 
 def _joined(pieces: list[Piece], gap: Run, first: Run | None = None) -> list[Run]:
     """The pieces with a gap between each two; the first gap may be another."""
     runs: list[Run] = []
-    for i, piece in enumerate(pieces):
-        runs += [first if first and i == 1 else gap, *piece.runs] if i else piece.runs
+    for i, (_, piece) in enumerate(pieces):
+        runs += [first if first and i == 1 else gap, *piece] if i else piece
     return runs
 
 
-def _machine(session: Session, status: Status, *, wide: bool) -> list[Piece]:
+def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(machine_line.extent(session).cores), len(session.shown)
-    pieces = [Piece(0, [("perftop", "key")]), Piece(1, [(foreign(hello.host), "bright")])]
+    pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
+    kind = hello.virtualisation
     if name := model(hello.identity.name):
-        several = f"{len(hello.packages)} × " if len(hello.packages) > 1 else ""
-        guest = hello.virtualisation is not None
-        pieces.append(Piece(7, [(foreign(name if guest else several + name), "dim")]))
-    if (kind := hello.virtualisation) is not None:
+        several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
+        pieces.append((7, [(foreign(several + name), "dim")]))
+    if kind is not None:
         named = "guest" if kind == "hypervisor" else f"{kind} guest"
-        pieces.append(Piece(4, [(foreign(named), "dim")]))
-    each = "" if cores == cpus else f"{many(cores, 'core')}, "
-    pieces.append(Piece(3, [(f"{each}{many(cpus, 'CPU')}", "dim")]))
-    if not wide:
-        pieces.append(Piece(4, [(duration(status.interval_ns / 1e9), "dim")]))
+        pieces.append((4, [(foreign(named), "dim")]))
+    of_cores = "" if cores == cpus else f"{many(cores, 'core')}, "
+    pieces.append((3, [(f"{of_cores}{many(cpus, 'CPU')}", "dim")]))
+    if not wordy:
+        pieces.append((4, [(duration(status.interval_ns / 1e9), "dim")]))
     return pieces
 
 
@@ -88,46 +83,40 @@ def model(name: str) -> str:
     return short.removeprefix("Intel ") or name
 
 
-def _source(
-    session: Session, interval: Interval | None, status: Status, *, wide: bool
+def _reading(
+    session: Session, interval: Interval | None, status: Status, *, wordy: bool
 ) -> list[Piece]:
-    """Where the numbers come from, the method of the SMT states, and how often both are read."""
-    hello = session.hello
-    pieces = []
+    """The link to a probe that is far away, where the numbers come from, the method of the SMT
+    states, and how often both are read."""
+    hello, link = session.hello, status.way
+    pieces: list[Piece] = []
+    if link is not None:
+        runs: list[Run] = [("socket" if link.place.startswith("unix:") else "ssh", "clock")]
+        if not isnan(link.rtt_s):
+            runs += [(" ", "dim"), (f"{1e3 * link.rtt_s:.1f}", "text"), (" ms", "dim")]
+        if not isnan(link.rate):
+            runs += [(" ", "dim"), (f"{link.rate / 1e3:.1f}", "text"), (" kB/s", "dim")]
+        pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
-        runs: list[Run] = [(foreign(hello.source), "clock")]
+        runs = [(foreign(hello.source), "clock")]
         if method := _method(session, interval):
             runs.append((f", {method}", "text"))
-        pieces.append(Piece(5, runs))
-    if wide:
+        pieces.append((5, runs))
+    if wordy:
         shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
-        pieces.append(Piece(6, [("every ", "dim"), (shown, "text"), (", sampled ", "dim"),
-                                (sample, "dim")]))  # fmt: skip
+        runs = [("every ", "dim"), (shown, "text"), (", sampled ", "dim"), (sample, "dim")]
+        pieces.append((6, runs))
     return pieces
-
-
-def _way(status: Status) -> list[Piece]:
-    """How long the way from a probe that is far away is, and what comes along it."""
-    way = status.way
-    if way is None:
-        return []
-    runs: list[Run] = [("ssh" if not way.place.startswith("unix:") else "socket", "clock")]
-    if not isnan(way.rtt_s):
-        runs += [(" ", "dim"), (f"{1e3 * way.rtt_s:.1f}", "text"), (" ms", "dim")]
-    if not isnan(way.rate):
-        runs += [(" ", "dim"), (f"{way.rate / 1e3:.1f}", "text"), (" kB/s", "dim")]
-    return [Piece(4, runs)]
 
 
 def _method(session: Session, interval: Interval | None) -> str:
     """The method of the SMT states of most cores, with the factor of its counter once that is
     settled; '' if no core has a method."""
-    if interval is None:
-        return ""
-    name = interval.split.usual
-    found = session.calibrations.get((name or "").replace("-", "_"))
-    settled = found is not None and found.state == "settled" and found.factor != 1
-    return f"{name} ×{found.factor:g}" if found is not None and settled else name or ""
+    name = interval.split.usual or "" if interval is not None else ""
+    calibration = session.calibrations.get(name.replace("-", "_"))
+    if calibration is None or calibration.state != "settled" or calibration.factor == 1:
+        return name
+    return f"{name} ×{calibration.factor:g}"
 
 
 def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
@@ -135,59 +124,60 @@ def _cost(session: Session, interval: Interval | None, status: Status) -> list[P
     read; both counts begin with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
     whose = "own" if status.replay is None else "probe"  # a recording has no cost of the app
-    pieces = [Piece(3, [(f"{whose} ".rjust(len(whose) + 5 - len(own)), "dim"), (own, "text"),
-                        (" %", "dim")])]  # fmt: skip
+    label = f"{whose} ".rjust(len(whose) + 5 - len(own))
+    pieces: list[Piece] = [(3, [(label, "dim"), (own, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:
         skew = f"{interval.skew_s * 1e6:.0f}"
-        apart = interval.skew_s * 1e9 > SKEWED * session.hello.sample_ns
-        pieces.append(Piece(6, [("skew ".rjust(9 - len(skew)), "dim"),
-                                (skew, "warn" if apart else "text"), (" µs", "dim")]))  # fmt: skip
+        style = "warn" if interval.skew_s * 1e9 > MAX_SKEW * session.hello.sample_ns else "text"
+        label = "skew ".rjust(9 - len(skew))
+        pieces.append((6, [(label, "dim"), (skew, style), (" µs", "dim")]))
     if session.late:
-        pieces.append(Piece(5, [("late ", "dim"), (str(session.late), "warn")]))
-    lost = session.lost
-    pieces.append(Piece(2, [("lost ", "dim"), (str(lost), "warn" if lost else "text")]))
-    return pieces
+        pieces.append((5, [("late ", "dim"), (str(session.late), "warn")]))
+    style = "warn" if session.lost else "text"
+    return [*pieces, (2, [("lost ", "dim"), (str(session.lost), style)])]
 
 
-def _state(status: Status, interval: Interval | None, *, wide: bool) -> list[Piece]:
+def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Piece]:
     """What is unusual: a past moment, a recording, a command, no data."""
-    pieces = []
+    pieces: list[Piece] = []
+
+    def badge(rank: int, text: str, style: str) -> None:
+        pieces.append((rank, [(text, style)]))
+
     if status.job:
         ended = status.job_status
-        style = "clock" if ended is None else "warn" if ended else "text"
-        pieces.append(Piece(1, [(foreign(status.job), style)]))
-    if status.recording is not None:
-        size = status.recording
-        pieces.append(Piece(1, [(f" REC {size} ", "paused") if size
-                                else (" NOT RECORDING ", "lost")]))  # fmt: skip
-    if status.replay is not None:
+        badge(1, foreign(status.job), "clock" if ended is None else "warn" if ended else "text")
+    if status.recording:
+        badge(1, f" REC {status.recording} ", "paused")
+    elif status.recording is not None:
+        badge(1, " NOT RECORDING ", "lost")
+    if (replay := status.replay) is not None:
         if interval is not None:
-            style = "lost" if status.replay.over and status.replay.damage else "paused"
-            text = _replay(status.replay, interval, " · " if wide else " ")
-            pieces.append(Piece(0, [(text, style)]))
+            style = "lost" if replay.over and replay.damage else "paused"
+            badge(0, _replay(replay, interval, " · " if wordy else " "), style)
     elif status.paused is not None:
-        pieces.append(Piece(0, [(f" PAUSED {when(status.paused)} ", "paused")]))
+        badge(0, f" PAUSED {when(status.paused)} ", "paused")
     elif status.way is not None and status.way.down:
-        pieces.append(Piece(0, [(f" NO LINK FOR {status.way.down_s:.0f} s ", "lost")]))
+        badge(0, f" NO LINK FOR {status.way.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:
-        pieces.append(Piece(0, [(f" NO DATA FOR {status.silent_s:.0f} s ", "lost")]))
+        badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
     if status.failed is not None:
-        pieces.append(Piece(1, [(" DEAD ", "lost")]))
+        badge(1, " DEAD ", "lost")
     return pieces
 
 
 def _replay(replay: Replay, interval: Interval, dot: str) -> str:
     first_ns, last_ns = replay.reach_ns
     if replay.seeking_ns is not None:
-        does = f"seeking {place(replay.seeking_ns - first_ns)}"
+        state = f"seeking {place(replay.seeking_ns - first_ns)}"
     elif replay.over:
-        does = "end"
+        state = "end"
     elif replay.playing:
-        does = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
+        state = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
     else:
-        does = "paused"
+        state = "paused"
     at, whole = place(interval.time_ns - first_ns), place(last_ns - first_ns)
-    told = [f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{does:<6}"]
+    parts = [f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{state:<6}"]
     if replay.indexed is not None:
-        told.append(f"finding episodes {100 * replay.indexed:2.0f} %")
-    return f" {dot.join(told)} "
+        parts.append(f"finding episodes {100 * replay.indexed:2.0f} %")
+    return f" {dot.join(parts)} "

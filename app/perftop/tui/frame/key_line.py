@@ -1,22 +1,27 @@
-"""The last line of the screen: the views, keys of the visible one in groups, help and quit. A click
-on a key presses it. The help (`?`) lists the keys that do not fit."""
+"""The lines below the view: what this source cannot count, and the last line of the screen with the
+views, keys of the visible one in groups, help and quit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events
 from textual.message import Message
 
-from perftop.draw.strips import Line
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, width
+from perftop.session.missing import NAMES, by_reason, lasting
+from perftop.tui.frame.top import AIRY, SHORT
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, TURN
 
+if TYPE_CHECKING:
+    from perftop.session.session import Session
+
 _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
-"""Ids of a key, or of two with opposite effects, which share a label."""
+"""Id of a key, or ids of two with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
     (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
@@ -32,7 +37,7 @@ _LIVE = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "
 _REPLAY = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
            "wider", "order", "mark", "longer", "theme")  # fmt: skip
 """Entries of all views by their last key, the most important first."""
-_OF_ROWS = frozenset({"sort", "order", "filter"})
+_ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Entries that do nothing on the page of a core."""
 _URGENT = frozenset({"back", "clear", "output"})
 """Entries for which the views share one entry if there is no room otherwise; in a recording, the
@@ -42,7 +47,7 @@ _PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "wind
 FIRST_HINTS, FIRST_COMMON = 1, 4
 """Entries that alternate in importance: so many of the view alone, so many of all views, then the
 others of the view. In a recording those of all views come first: they play it."""
-GAP, APART = 2, 3
+GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
 
@@ -55,6 +60,8 @@ class Piece(NamedTuple):
 
 
 class KeyLine(PageWidget):
+    """A click on a key presses it. The help lists the keys that do not fit."""
+
     @dataclass(eq=False)
     class Clicked(Message):
         """The user has clicked on the key with this id."""
@@ -65,22 +72,22 @@ class KeyLine(PageWidget):
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
         self._pieces: list[Piece] = []
-        self._asked: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
+        self._shown: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
         """What was last given to `show`."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
     ) -> None:
         """`labels`: words for the keys whose effect changes, by id."""
-        asked = view, hints, dict(labels), replay
-        if asked != self._asked:
-            self._asked = asked
+        shown = view, hints, dict(labels), replay
+        if shown != self._shown:
+            self._shown = shown
             self.update()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - one line
-        if self._asked is None:
+        if self._shown is None:
             return []
-        view, hints, labels, replay = self._asked
+        view, hints, labels, replay = self._shown
         self._pieces = keyline(view, hints, self._captions, _LABELS | labels, width, replay=replay)
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
@@ -136,11 +143,11 @@ def _filled(
         return [], kept
     for ids in entries:
         groups = [[entries[one] for one in group if one in {*kept, ids}] for group in _GROUPS]
-        middle = _joined([_joined(group, GAP) for group in groups if group], APART)
+        middle = _joined([_joined(group, GAP) for group in groups if group], GROUP_GAP)
         rule = [Piece("│", "rule")]
-        line = _joined([views, rule, middle, rule, ends], GAP)
-        if _size(line) <= room:
-            made = line
+        missing_runs = _joined([views, rule, middle, rule, ends], GAP)
+        if _size(missing_runs) <= room:
+            made = missing_runs
             kept.add(ids)
     return made, kept
 
@@ -148,7 +155,7 @@ def _filled(
 def _ranked(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
     """Entries from the most to the least important."""
     by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
-    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _OF_ROWS]
+    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _ROW_KEYS]
     first = 0 if replay else FIRST_HINTS
     order = [*hints[:first], *common[:FIRST_COMMON], *hints[first:], *common[FIRST_COMMON:]]
     return list(dict.fromkeys(by_key[key] for key in order))
@@ -163,3 +170,77 @@ def _joined(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
 
 def _size(pieces: Sequence[Piece]) -> int:
     return sum(len(piece.text) for piece in pieces)
+
+
+_EXPECTED = ("busy_hz", "ipc", "halt", "turbo_ceiling_hz")
+"""Metrics whose absence is reported, the most important first."""
+_MAX_NAMED = 3
+"""Metrics named where there is little room."""
+_DOCTOR: Run = ("perftop doctor", "key")
+
+
+class MissingLine(PageWidget):
+    """The line above the keys on what this source cannot count, why, and how to get it. It is not
+    there where nothing is missing."""
+
+    _session: Session | None = None
+    _runs: Sequence[Run] = ()
+    _at = 0
+    """Line of the widget that has the text; the others are blank."""
+
+    def on_mount(self) -> None:
+        self.lay_out()
+
+    def show(self, session: Session | None) -> None:
+        """Called with every refresh; only a new session has news."""
+        if session is not self._session:
+            self._session = session
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Called when the screen has another size."""
+        size = self.screen.size
+        self._runs = missing_runs(self._session, size.width) if self._session is not None else []
+        self._at = int(size.height >= AIRY)
+        lines = (1 + self._at) * bool(self._runs) + self._at
+        self.display = lines > 0 and size.height >= SHORT
+        self.styles.height = lines
+        self.anew()
+
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as laid out
+        return [*[BLANK] * self._at, ([*self._runs], "calm")]
+
+
+def missing_runs(session: Session, size: int) -> list[Run]:
+    """The metrics that no CPU of this source has, why, and the fix; where that does not fit,
+    `perftop doctor`, which prints it."""
+    names = {key: NAMES[key] for key in _EXPECTED}
+    everywhere = [missing for missing in lasting(session) if missing.cpus is None]
+    reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
+    if not reasons:
+        return []
+    (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
+    lost.sort(key=list(names.values()).index)
+    head = foreign(_reason(why))
+    verb = "cannot be counted" if "PMU" in head else "cannot be known"
+    long = f" {head}: {_and(lost)} {verb}"
+    dot: Run = (" · ", "faint")
+    fix_runs: list[Run] = [dot, (foreign(fix), "dim")] if fix else []
+    texts: list[list[Run]] = [
+        [(long, "dim"), *fix_runs, dot, _DOCTOR, (" tells how" if fix else " tells more", "dim")],
+        [(long, "dim"), dot, _DOCTOR, (" tells more", "dim")],
+        [(f" {head}: {', '.join(lost[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR],
+        [(f" {head}", "dim"), dot, _DOCTOR],
+    ]
+    text = next((runs for runs in texts if width(runs) <= size), None)
+    return text or [(fit(f" {head}", size), "dim")]
+
+
+def _reason(why: str) -> str:
+    """The first part of a reason, as a sentence begins."""
+    short = why.partition(": ")[0].replace("no core PMU", "no PMU")
+    return short[:1].upper() + short[1:]
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
@@ -22,14 +22,19 @@ from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
 from perftop.tui.shared import row_episodes as trouble
 
-ROOMY = 110
+MIN_DECIMAL = 110
 """Columns from which the shares beside the bar have a decimal."""
-
-NEAR = 0.97
+NEAR_LIMIT = 0.97
 """Share of the power limit from which the package counts as held back by it."""
-
-LEAST = 12
-"""Minimum cells of a bar with words beside it; a shorter one shows too little."""
+MIN_BAR = 12
+"""Cells of a bar with words beside it; a shorter one shows too little."""
+MIN_CPUS_HIT = 0.5
+"""Share of the CPUs on which an episode must run to redden a number of the machine."""
+SHARE_WIDTH = len("100.0")
+GAP, NARROW_GAP = 4, 2
+"""Cells between numbers: where all fit, and where they do not."""
+WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
+"""What tasks wait for, by the name of the pressure."""
 
 
 @frozen
@@ -37,7 +42,7 @@ class Extent:
     """The CPUs asked for and their cores. They change so seldom that they are not listed at every
     refresh."""
 
-    of: tuple[object, ...]
+    source: tuple[object, ...]
     """The session's lists from which this was made."""
     cores: list[int]
     pairs: Ints
@@ -50,12 +55,12 @@ _EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
 
 
 def extent(session: Session) -> Extent:
-    held, of = _EXTENTS.get(session), (session.cores, session.shown)
-    if held is None or held.of[0] is not of[0] or held.of[1] is not of[1]:
+    held, source = _EXTENTS.get(session), (session.cores, session.shown)
+    if held is None or held.source[0] is not source[0] or held.source[1] is not source[1]:
         cores = session.shown_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
         every = session.shown == list(range(len(session.topology)))
-        held = Extent(of, cores, pairs, slice(None) if every else session.shown)
+        held = Extent(source, cores, pairs, slice(None) if every else session.shown)
         _EXTENTS[session] = held
     return held
 
@@ -65,43 +70,17 @@ def has_states(session: Session) -> bool:
     return bool(len(extent(session).pairs))
 
 
-COVERS = 0.5
-"""Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
-_WHOLE = len("100.0")
-GAP, NARROW_GAP = 4, 2
-"""Cells between numbers: where all fit, and where they do not."""
-WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""What tasks wait for, by the name of the pressure."""
-
-
-def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
-    """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
-    by_key: dict[str, list[Episode]] = {}
-    for episode in running:
-        for key in _loses(episode):
-            by_key.setdefault(key, []).append(episode)
-    found: dict[str, str] = {}
-    for key, mine in by_key.items():
-        if len({cpu for e in mine for cpu in e.cpus}) >= COVERS * len(session.shown):
-            found[key] = episode_style.sign(mine[0])
-    return found
-
-
-def _loses(episode: Episode) -> Iterable[str]:
-    """Keys of the numbers that the episode makes red; heat is a number of its own."""
-    yield from filter(None, (trouble.number(episode),))
-    if episode.kind == "throttle":
-        yield "temperature_c"
+# --- the numbers
 
 
 def numbers(
     session: Session, interval: Interval, running: Iterable[Episode], size: int
 ) -> list[Run]:
     """The metrics that this source has; one that the running episodes lose is red."""
-    chosen, red = session.evaluator.chosen, lost(session, running)
-    found = interval.values.group(extent(session).cpus).tolist()
-    values = dict(zip(chosen, found, strict=True))
-    pieces: list[tuple[int, list[Run]]] = []
+    chosen, red = session.evaluator.chosen, _lost(session, running)
+    counted = interval.values.group(extent(session).cpus).tolist()
+    values = dict(zip(chosen, counted, strict=True))
+    machine = interval.machine
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if not chosen[key]:
@@ -112,10 +91,15 @@ def numbers(
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
-    pieces.append((0, share("util", "busy", "bright")))
+    pieces: list[tuple[int, list[Run]]] = [(0, share("util", "busy", "bright"))]
     if chosen["busy_hz"]:
-        ceiling_hz = _ceiling(session, interval)
-        pieces.append((1, _clock(values["busy_hz"], ceiling_hz, red.get("busy_hz"))))
+        sign, ceiling_hz = red.get("busy_hz", ""), _ceiling(session, interval)
+        runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
+        runs.append(number(values["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
+        if not isnan(ceiling_hz):
+            runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
+        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves nothing behind it
+        pieces.append((1, runs))
     if chosen["net_hz"]:
         net = number(values["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
@@ -123,21 +107,87 @@ def numbers(
         sign = f"{red['ipc']} " if "ipc" in red else ""
         ipc = number(values["ipc"], 2, 0, "alarm" if sign else "bright")
         pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
-    pieces.append((3, _halts(share, halted=bool(chosen["halt"]))))
+    idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
+    halts: list[Run] = [("halts ", "dim")] if chosen["halt"] and idle else []
+    halts += [*idle, (" idle", "dim")] if idle else []
+    halts += [("  ", "text"), *involuntary, (" involuntary", "dim")] if involuntary else []
+    pieces.append((3, halts))
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
-    hot = "temperature_c" in red
-    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(_whole(interval.machine, hot=hot))]
-    pieces.append((6, _memory(interval.machine)))  # before the net clock, which follows from others
-    pieces.append((8, _dram(interval.machine)))
+    known = [_power(machine), _temperature(machine, hot="temperature_c" in red), _waits(machine)]
+    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, known))]
+    pieces.append((6, _memory(machine)))  # before the net clock, which follows from others
+    if not isnan(watts := machine.get("power_dram_w", nan)):  # not within that of packages
+        pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
+
+
+def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
+    """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
+    by_key: dict[str, list[Episode]] = {}
+    for episode in running:
+        keys = {trouble.number(episode), "temperature_c" if episode.kind == "throttle" else ""}
+        for key in keys - {""}:
+            by_key.setdefault(key, []).append(episode)
+    return {
+        key: episode_style.sign(episodes[0])
+        for key, episodes in by_key.items()
+        if len({cpu for e in episodes for cpu in e.cpus}) >= MIN_CPUS_HIT * len(session.shown)
+    }
+
+
+def _ceiling(session: Session, interval: Interval) -> float:
+    cpus = extent(session).cpus
+    return mean_ceiling(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
+
+
+def _power(machine: Mapping[str, float]) -> list[Run]:
+    watts, limit = machine.get("power_w", nan), machine.get("power_limit_w", nan)
+    if isnan(watts):
+        return []
+    style = "warn" if watts >= NEAR_LIMIT * limit else "text"
+    of = "" if isnan(limit) else f" of {limit:.0f}"
+    return [("power ", "dim"), number(watts, 0, 0, style), (of, "dim"), (" W", "dim")]
+
+
+def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
+    degrees = machine.get("temperature_c", nan)
+    if isnan(degrees):
+        return []
+    return [number(degrees, 0, 0, "alarm" if hot else "text"), (" °C", "dim")]
+
+
+def _waits(machine: Mapping[str, float]) -> list[Run]:
+    """What tasks wait for."""
+    shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAITS.items()}
+    if all(map(isnan, shares.values())):
+        return []
+    runs: list[Run] = [("waits for", "dim")]
+    for name, share in shares.items():
+        runs += [(f" {name} ", "dim"), number(100 * share, 1, 0)]
+    return [*runs, (" %", "dim")]
+
+
+def _memory(machine: Mapping[str, float]) -> list[Run]:
+    """Traffic from and to memory, and its share of the best seen; empty if it is unknown."""
+    rates = [machine.get(name, nan) / 1e9 for name in MEMORY]
+    if isnan(sum(rates)):
+        return []
+    read, write = (number(rate, 1, 0) for rate in rates)
+    share = machine.get(OF_BEST, nan)
+    of = "" if isnan(share) else f" {100 * share:.0f} %"
+    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
 def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
     """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
-    the room of its longest number, so that those beside it neither move nor come and go."""
-    padded = [[*runs, (" " * _spare(runs), "text")] for _, runs in pieces]
+    the room of its longest number, so that those beside it stay in place."""
+    padded = []
+    for _, runs in pieces:
+        shares = [text for text, _ in runs if text[-2:-1] == "."]  # they have one decimal
+        spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
+        padded.append([*runs, (" " * spare, "text")])
     sizes = [*map(width, padded)]
     if sum(sizes) + GAP * (len(sizes) - 1) <= size:
         return gapped(padded, GAP)
@@ -149,138 +199,65 @@ def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
     return gapped([padded[at] for at in sorted(kept)], NARROW_GAP)
 
 
-def _spare(runs: list[Run]) -> int:
-    """Cells that its shares, the numbers with one decimal, lack to 100.0."""
-    return sum([max(0, _WHOLE - len(text)) for text, _ in runs if text[-2:-1] == "."])
-
-
-def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]:
-    """Idle and involuntary halts, with their names behind them."""
-    idle, involuntary = share("idle", ""), share("involuntary", "")
-    runs: list[Run] = [("halts ", "dim")] if halted and idle else []
-    runs += [*idle[1:], (" idle", "dim")] if idle else []
-    return runs + (
-        [("  ", "text"), *involuntary[1:], (" involuntary", "dim")] if involuntary else []
-    )
-
-
-def _ceiling(session: Session, interval: Interval) -> float:
-    cpus = extent(session).cpus
-    return mean_ceiling(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
-
-
-def _clock(hz: float, ceiling_hz: float, sign: str | None) -> list[Run]:
-    """The clock and its ceiling; `sign`: of what holds it below."""
-    runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
-    runs.append(number(hz / 1e9, 2, 0, "alarm" if sign else "bright"))
-    if not isnan(ceiling_hz):
-        runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-    return [*runs, (" GHz" if sign else " GHz  ", "dim")]  # the sign moves nothing behind it
-
-
-def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
-    """Power, temperature and pressure, each only if known."""
-    told: list[list[Run]] = []
-    power = numbers.get("power_w", nan)
-    if not isnan(power):
-        limit = numbers.get("power_limit_w", nan)
-        near = power >= NEAR * limit
-        runs: list[Run] = [("power ", "dim"), number(power, 0, 0, "warn" if near else "text")]
-        told.append([*runs, ("" if isnan(limit) else f" of {limit:.0f}", "dim"), (" W", "dim")])
-    if not isnan(heat := numbers.get("temperature_c", nan)):
-        told.append([number(heat, 0, 0, "alarm" if hot else "text"), (" °C", "dim")])
-    kinds = [(kind, numbers.get(f"pressure_{kind}", nan)) for kind in ("cpu", "io", "memory")]
-    if any(not isnan(share) for _, share in kinds):
-        runs = [("waits for", "dim")]
-        for kind, share in kinds:
-            runs += [(f" {WAITS[kind]} ", "dim"), number(100 * share, 1, 0)]
-        told.append([*runs, (" %", "dim")])
-    return told
-
-
-def _dram(numbers: dict[str, float]) -> list[Run]:
-    """Power of the memory, which that of packages does not hold."""
-    watts = numbers.get("power_dram_w", nan)
-    return [] if isnan(watts) else [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]
-
-
-def _memory(numbers: dict[str, float]) -> list[Run]:
-    """Traffic from and to memory, and its share of the best seen; empty if it is unknown."""
-    rates = [numbers.get(name, nan) / 1e9 for name in MEMORY]
-    if isnan(sum(rates)):
-        return []
-    read, write = (number(rate, 1, 0) for rate in rates)
-    share = numbers.get(OF_BEST, nan)
-    of = "" if isnan(share) else f" {100 * share:.0f} %"
-    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
+# --- the SMT states
 
 
 def strip(session: Session, interval: Interval, size: int) -> list[Run]:
-    """The SMT states of all cores together, in the order of the legend behind them."""
-    cores = extent(session).pairs
-    known = _mean(interval.split.states[cores])
-    if known:
+    """The SMT states of all cores together, in the order of the legend behind them. On the
+    narrowest screens the words are left out."""
+    cores, split = extent(session).pairs, interval.split
+    bar: Callable[[Sequence[float], int], list[Run]] = bars.possible
+    words: list[list[Run]]
+    """Words beside the bar; the first that leave room for it are shown."""
+    if known := _mean(split.states[cores]):
         neither, lp0, lp1, both = known
-        words = _legend((both, lp0, lp1, neither), size)
-        words, room = _room(words, size)
-        return [(" SMT ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
-    low = _mean(interval.split.low[cores])
-    if not low:
-        return _neither(session, interval, cores, size)
-    words = [("  ", "text"), ("SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
-             (" may be any of them ", "dim")]  # fmt: skip
-    words, room = _room(words, size)
-    return [(" SMT ", "dim"), *bars.possible(low, room), *words]
+        words = [_legend((both, lp0, lp1, neither), size)]
+        bar = bars.smt
+    elif known := _mean(split.low[cores]):
+        words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
+                  (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
+    else:  # more than two threads: whether any is active, and how many are
+        known, either = _neither(split.states[cores], split.low[cores], split.high[cores], size)
+        if not known:
+            return [(" SMT ", "dim"), ("n/a", "faint")]
+        (active,) = _mean(split.active_threads[cores][:, None])
+        threads = max(len(session.cores[i]) for i in cores)
+        mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
+        words = [[*either, *mean], either]
+    shown = next((runs for runs in words if size - 5 - width(runs) >= MIN_BAR), [])
+    return [(" SMT ", "dim"), *bar(known, max(0, size - 5 - width(shown))), *shown]
 
 
-def _neither(session: Session, interval: Interval, cores: Ints, size: int) -> list[Run]:
-    """The bar for cores with more than two threads: whether any is active, and how many are."""
-    split, name = interval.split, (" SMT ", "dim")
-    share = _mean(split.states[cores][:, :1])
-    if share:
-        words = _words([("any", 1 - share[0], "unknown"), ("neither", share[0], "dim")], size)
-    elif share := _mean(split.low[cores][:, :1]):
-        (high,) = _mean(split.high[cores][:, :1])
-        between = f"{100 * share[0]:3.0f}–{100 * high:<3.0f}"
+def _neither(states: Floats, low: Floats, high: Floats, size: int) -> tuple[list[float], list[Run]]:
+    """The share of neither, as bounds of a bar, and its words; empty if it is unknown."""
+    if share := _mean(states[:, :1]):
+        any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
+        words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
+                            (neither, "text")]  # fmt: skip
+    elif share := _mean(low[:, :1]):
+        between = f"{100 * share[0]:3.0f}–{100 * _mean(high[:, :1])[0]:<3.0f}"
         words = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
-                 ("neither ", "dim"), (between, "text"), (" % ", "dim")]  # fmt: skip
+                 ("neither ", "dim"), (between, "text")]  # fmt: skip
     else:
-        return [name, ("n/a", "faint")]
-    (active,) = _mean(split.active_threads[cores][:, None])
-    threads = max(len(session.cores[i]) for i in cores)
-    mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
-    told, room = _room([*words, *mean], size)
-    if not told:
-        told, room = _room(words, size)
-    return [name, *bars.possible([share[0], 0.0, 0.0, 0.0], room), *told]
+        return [], []
+    return [share[0], 0.0, 0.0, 0.0], [*words, (" % ", "dim")]
 
 
 def _mean(shares: Floats) -> list[float]:
     """Mean shares over the cores whose shares are all known; empty if there is no such core."""
-    total = shares.sum(axis=1)
-    known = shares[~np.isnan(total)]
+    known = shares[~np.isnan(shares.sum(axis=1))]
     return known.mean(axis=0).tolist() if len(known) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
     """The states with their shapes, so that the bar needs no other key."""
-    digits = 1 if size >= ROOMY else 0
     runs: list[Run] = []
     for (shape, name), share in zip(theme.STATES, shares, strict=True):
-        told = f"{100 * share:{3 + 2 * digits}.{digits}f}"
-        runs += [("   ", "text"), (shape, name), (f" {name} ", "dim"), (told, "text")]
+        runs += [("   ", "text"), (shape, name), (f" {name} ", "dim")]
+        runs.append((_percent(share, size), "text"))
     return [*runs, (" % ", "dim")]
 
 
-def _room(words: list[Run], size: int) -> tuple[list[Run], int]:
-    """The words and the cells of the bar; on the narrowest screens the words are left out."""
-    room = size - 5 - sum(len(text) for text, _ in words)
-    return (words, room) if room >= LEAST else ([], max(0, size - 5))
-
-
-def _words(shares: list[tuple[str, float, str]], size: int) -> list[Run]:
-    digits = 1 if size >= ROOMY else 0
-    runs: list[Run] = []
-    for name, share, key in shares:
-        runs += [(f"  {name} ", key), (f"{100 * share:{3 + 2 * digits}.{digits}f}", "text")]
-    return [*runs, (" % ", "dim")]
+def _percent(share: float, size: int) -> str:
+    digits = 1 if size >= MIN_DECIMAL else 0
+    return f"{100 * share:{3 + 2 * digits}.{digits}f}"

@@ -3,7 +3,7 @@ text's result or error. It is visible only while it is in use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.highlighter import Highlighter
@@ -12,7 +12,6 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -21,10 +20,10 @@ from perftop.base.text import plain
 from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
-LONGEST = 400
+MAX_LENGTH = 400
 """Characters accepted; pasted text may be of any length."""
-ROOMY = 110
-"""Columns from which the words fit beside the text; on narrower screens they stand below it."""
+MIN_BESIDE = 110
+"""Columns from which the words fit beside the text; on narrower screens they are below it."""
 
 
 class Prompt(Widget):
@@ -78,80 +77,96 @@ class Prompt(Widget):
         Binding("tab,shift+tab", "stay", show=False),  # else Tab changes the view
     ]
 
-    @dataclass(eq=False)
-    class Changed(Message):
-        text: str
-
-    class Accepted(Changed):
-        """Enter was pressed; the prompt stays until it is closed."""
-
-    class Left(Message):
-        """Esc was pressed; the prompt has closed."""
-
-    def __init__(self, *, ascii_: bool) -> None:
+    def __init__(self, done: Callable[[], object], *, ascii_: bool) -> None:
+        """`done`: is called when the prompt has closed."""
         super().__init__()
-        self._ascii = ascii_
-        self._wrong = _Wrong()
+        self._done, self._ascii = done, ascii_
+        self._error = _Underline()
         self._label = Static(markup=False, id="prompt-label")
         self._input = _OneLine(
-            highlighter=self._wrong, max_length=LONGEST, select_on_focus=False, compact=True
+            highlighter=self._error, max_length=MAX_LENGTH, select_on_focus=False, compact=True
         )
         self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
-        self._told: tuple[str, int | None] = "", None
-        self.asked = ""
-        """Purpose of the current or last use."""
+        self._explained: tuple[str, int | None] = "", None
+        self._asked = ""
+        """The label of the current question, or of the last one."""
+        self._meaning: Callable[[str], str]
+        self._accept: Callable[[str], None]
+        self._undo: Callable[[], None]
 
     def compose(self) -> ComposeResult:
         yield self._label
         yield self._input
         yield self._words
 
-    def ask(self, what: str, text: str = "", hint: str = "") -> None:
-        """Opens the prompt with this text; `hint` is shown while the text is empty."""
-        self.asked = what
-        self._label.update(what)
+    def ask(
+        self, label: str, hint: str, preview: Callable[[str], str], *,
+        accept: Callable[[str], None] = lambda _: None, leave: Callable[[], None] = lambda: None,
+        text: str = "",
+    ) -> None:  # fmt: skip
+        """Opens the prompt with this text; `hint` is shown while it is empty. `preview` is called
+        with each text and returns what it means; it raises ValueError with one line for the user,
+        and perhaps `at`, the character at which the error begins. `accept` is called with a valid
+        text and Enter, `leave` with Esc."""
+        self._asked, self._meaning, self._accept, self._undo = label, preview, accept, leave
+        self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)
         self._input.placeholder = plain(hint) if self._ascii else hint
-        self.tell("")
+        self.explain("")
         self.display = True
+        if text:
+            self._preview(text)
         self._input.focus()
 
-    def asks(self, what: str) -> bool:
-        """Whether the prompt is open for this purpose."""
-        return self.display and self.asked == what
+    def asks(self, label: str) -> bool:
+        """Whether the prompt is open with this question."""
+        return self.display and self._asked == label
 
     @property
     def wrong(self) -> bool:
-        return self._wrong.at is not None
+        return self._error.at is not None
 
-    def tell(self, words: str, wrong_at: int | None = None) -> None:
-        """Shows the text's result, or its error and the character at which the error begins."""
-        if (words, wrong_at) == self._told:
+    def _preview(self, text: str) -> bool:
+        """Shows what the text means, or what is wrong with it. Returns whether it is valid."""
+        try:
+            self.explain(self._meaning(text))
+        except ValueError as error:
+            self.explain(str(error) if text else "", getattr(error, "at", 0))
+        return not self.wrong
+
+    def explain(self, words: str, wrong_at: int | None = None) -> None:
+        """Shows what the text means, or its error and the character at which the error begins."""
+        if (words, wrong_at) == self._explained:
             return
-        self._told = words, wrong_at
+        self._explained = words, wrong_at
         shown = foreign(words)
         self._words.update(plain(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
-        self._wrong.at = wrong_at
+        self._error.at = wrong_at
         self._input.refresh()
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Closes the prompt; all stays as it was before the question."""
         self.display = False
+        self._undo()
+        self._done()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width < ROOMY, "-narrow")
+        self.set_class(event.size.width < MIN_BESIDE, "-narrow")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         if self.display:  # an event from before Esc may arrive after it
-            self.post_message(self.Changed(event.value))
+            self._preview(event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        if self.display:
-            self.post_message(self.Accepted(event.value))
+        if self.display and self._preview(event.value):
+            self.display = False
+            self._done()
+            self._accept(event.value)
 
     def on_descendant_blur(self) -> None:
         """A click elsewhere takes effect, but the focus comes back to the prompt."""
@@ -159,8 +174,7 @@ class Prompt(Widget):
             self._input.focus()
 
     def action_leave(self) -> None:
-        self.close()
-        self.post_message(self.Left())
+        self.leave()
 
     def action_stay(self) -> None:
         pass
@@ -180,7 +194,7 @@ class _OneLine(Input):
         return strip
 
 
-class _Wrong(Highlighter):
+class _Underline(Highlighter):
     """Underlines the text from the first character that cannot be parsed."""
 
     at: int | None = None

@@ -72,17 +72,18 @@ class Cost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         """Returns the CPU seconds that this process has used, those in the kernel included."""
-        self._told: deque[tuple[int, float]] = deque()
+        self._readings: deque[tuple[int, float]] = deque()
+        """Raw ns, and CPU seconds used up to then."""
         self._share = float("nan")
 
     def share(self, session: Session) -> float:
         """CPU seconds per second that probe and app use together, up to the newest sample."""
-        told, now_ns = self._told, session.now_ns
-        if not isnan(self._share) and now_ns - told[-1][0] < STEP_NS:
+        readings, now_ns = self._readings, session.now_ns
+        if not isnan(self._share) and now_ns - readings[-1][0] < STEP_NS:
             return self._share
-        told.append((now_ns, session.probe_cpu_s() + self._clock()))
-        while len(told) > 2 and now_ns - told[0][0] > SPAN_NS:
-            told.popleft()
-        elapsed_s = (now_ns - told[0][0]) / 1e9
-        self._share = (told[-1][1] - told[0][1]) / elapsed_s if elapsed_s else float("nan")
+        readings.append((now_ns, session.probe_cpu_s() + self._clock()))
+        while len(readings) > 2 and now_ns - readings[0][0] > SPAN_NS:
+            readings.popleft()
+        elapsed_s = (now_ns - readings[0][0]) / 1e9
+        self._share = (readings[-1][1] - readings[0][1]) / elapsed_s if elapsed_s else float("nan")
         return self._share

@@ -3,7 +3,8 @@ what tasks waited for, each with its own past below it where there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 GAP = 3
-WORDY = 110
+MIN_WORDY = 110
 """Columns from which tiles have their whole names."""
 
 
@@ -38,28 +39,40 @@ class Tile(NamedTuple):
     area: str
     """Colour of its past."""
     unit: str = " %"
-    least: float | None = None
+    min_top: float | None = None
     """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
-
-    def scale(self, values: Sequence[float]) -> float:
-        """The value of a full cell."""
-        return 1.0 if self.least is None else max(self.least, *values)
 
 
 _TILES = (
     Tile("util", "busy", "busy", 0, "user-9"),
     Tile("user", "user", "user", 5, "user-7"),
     Tile("system", "kernel", "kernel", 4, "kernel-9"),
-    Tile("steal", "steal", "steal", 1, "steal", least=0.1),
+    Tile("steal", "steal", "steal", 1, "steal", min_top=0.1),
     Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
-    Tile("pressure_io", "for a disk", "disk", 7, "dim", least=0.1),
-    Tile("pressure_memory", "for memory", "memory", 9, "dim", least=0.1),
+    Tile("pressure_io", "for a disk", "disk", 7, "dim", min_top=0.1),
+    Tile("pressure_memory", "for memory", "memory", 9, "dim", min_top=0.1),
     Tile("load_1", "load", "load", 3, "dim", "", 1.0),
     Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", " /s", 1000.0),
     Tile("context_switches_hz", "switches", "switches", 8, "dim", " /s", 1000.0),
 )
-_BY_RANK = sorted(_TILES, key=lambda tile: tile.rank)
+_OLDER_LOADS = "load_5", "load_15"
 HOT = METRICS["steal"].stands_out
+
+
+class Column(NamedTuple):
+    """A tile where there is room for its past."""
+
+    tile: Tile
+    room: int
+    """Cells with the gap behind it: what its words need, and an equal part of what is left."""
+    number: list[Run]
+    used: int
+    """Cells of the number."""
+
+    @property
+    def cells(self) -> int:
+        """Cells of its past."""
+        return max(1, self.room - GAP)
 
 
 def serve(session: Session) -> bool:
@@ -69,36 +82,55 @@ def serve(session: Session) -> bool:
 
 def values(session: Session, interval: Interval) -> Mapping[str, float]:
     """What the tiles show, by key; NaN or absent where it is not known."""
-    found = interval.values.group(extent(session).cpus).tolist()
+    counted = interval.values.group(extent(session).cpus).tolist()
     chosen = session.evaluator.chosen
-    served = {key: value for key, value in zip(chosen, found, strict=True) if chosen[key]}
+    served = {key: value for key, value in zip(chosen, counted, strict=True) if chosen[key]}
     return interval.machine | served
 
 
-def numbers(told: Mapping[str, float], size: int) -> list[Run]:
-    """All in one line; the least important ones go first where it is narrow."""
+def numbers(known: Mapping[str, float], size: int) -> list[Run]:
+    """All in one line; the least important ones are left out first where it is narrow."""
     pieces = [
-        (tile.rank, _number(tile, told, wordy=size >= WORDY))
+        (tile.rank, _number(tile, known, wordy=size >= MIN_WORDY))
         for tile in _TILES
-        if not isnan(told.get(tile.key, nan))
+        if not isnan(known.get(tile.key, nan))
     ]
     return [(" ", "text"), *shed(pieces, size - 2, GAP)]
 
 
-def _number(tile: Tile, told: Mapping[str, float], *, wordy: bool) -> list[Run]:
-    value = told[tile.key]
+def _number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]:
+    value = known[tile.key]
     name: Run = (f"{tile.name if wordy else tile.brief} ", "dim")
     hot = tile.key == "steal" and value >= HOT
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older = [number(told[key], 2, 6, "dim") for key in _OLDER if key in told] if wordy else []
+        older = [number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and wordy]
         return [name, number(value, 2, 5, style), *older]
     if tile.unit == " /s":
         return [name, number(value, 0, 5, style), (tile.unit, "dim")]
     return [name, number(100 * value, 1, 5, style), (tile.unit, "dim")]
 
 
-_OLDER = "load_5", "load_15"
+def columns(known: Mapping[str, float], size: int) -> list[Column]:
+    """The tiles that fit, the most important ones first; they share the cells that are left."""
+    numbers: dict[str, tuple[list[Run], int]] = {}
+    """Runs and their cells, by key."""
+    left = size - 2 + GAP
+    for tile in sorted(_TILES, key=lambda tile: tile.rank):
+        if isnan(known.get(tile.key, nan)):
+            continue
+        runs = _number(tile, known, wordy=True)
+        used = width(runs)
+        if used + GAP > left:
+            break
+        numbers[tile.key] = runs, used
+        left -= used + GAP
+    made: list[Column] = []
+    for tile in (tile for tile in _TILES if tile.key in numbers):
+        at, (runs, used) = len(made), numbers[tile.key]
+        extra = left * (at + 1) // len(numbers) - left * at // len(numbers)
+        made.append(Column(tile, used + GAP + extra, runs, used))
+    return made
 
 
 def wide(columns: Sequence[Column]) -> list[Run]:
@@ -109,75 +141,38 @@ def wide(columns: Sequence[Column]) -> list[Run]:
     return runs[:-1]
 
 
-class _Drawn(NamedTuple):
-    """The past of one tile: by cell the value, and by line the cells."""
-
-    values: list[float]
-    scale: float
-    """The value of a full cell."""
-    lines: list[str]
-
-    def spans(self, cells: int, rows: int) -> bool:
-        return len(self.values) == cells and len(self.lines) == rows
-
-    def moved(self, tile: Tile, gone: int, news: list[float]) -> _Drawn:
-        """The same without the first `gone` cells, and with `news` as the last ones."""
-        stays = slice(gone, gone + len(self.values) - len(news))
-        values = self.values[stays] + news
-        if tile.scale(values) != self.scale:
-            return _drawn(tile, values, len(self.lines))
-        fresh = _cells(news, self.scale, len(self.lines))
-        lines = [line[stays] + cells for line, cells in zip(self.lines, fresh, strict=True)]
-        return _Drawn(values, self.scale, lines)
-
-
-def _drawn(tile: Tile, values: list[float], rows: int) -> _Drawn:
-    scale = tile.scale(values)
-    return _Drawn(values, scale, _cells(values, scale, rows))
-
-
 class Past:
-    """The past of each tile's number, of one session. As bins that are over do not change, only the
-    cells of the newest are drawn at a refresh, for as long as the scale stays."""
+    """The past of each tile's number, of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
-        self._at = {key: i for i, key in enumerate((*self._metrics, *self._others))}
         self._ring = Ring({"tiles": self._values})
-        self._newest = 0
-        """Number of the newest bin, counted since the time 0."""
-        self._drawn: dict[str, _Drawn] = {}
-        """By key, of the tiles that were shown last."""
 
     def lines(
         self, columns: Sequence[Column], interval: Interval, step_ns: int, size: int, rows: int = 1
     ) -> list[list[Run]]:
         """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
         right end of its column."""
+        keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
-        gone, self._newest = newest - self._newest, newest
-        table, fresh = np.zeros((size, len(self._at))), size
+        table = np.zeros((size, len(keys)))
         if history is not None:
-            fresh = self._ring.read(history, newest * step_ns, step_ns, size, interval.time_ns)
+            self._ring.read(history, newest * step_ns, step_ns, size, interval.time_ns)
             table = self._ring["tiles"]
-        news = table[size - fresh :].T.tolist()
-        drawn: dict[str, _Drawn] = {}
-        for tile, _, cells, *_ in columns:
-            at, held = self._at[tile.key], self._drawn.get(tile.key)
-            if held is None or not held.spans(cells, rows) or cells <= fresh:
-                drawn[tile.key] = _drawn(tile, table[-cells:, at].tolist(), rows)
-            else:
-                drawn[tile.key] = held.moved(tile, gone, news[at])
-        self._drawn = drawn
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
-        for tile, room, cells, *_ in columns:
-            values, _, texts = drawn[tile.key]
-            keys = _heat(values) if tile.key == "steal" else [(tile.area, cells)]
-            for line, text in zip(lines, texts, strict=True):
-                line.extend(_coloured(text, keys))
-                line.append((" " * (room - cells), "text"))
+        for column in columns:
+            tile, cells = column.tile, column.cells
+            past = table[-cells:, keys.index(tile.key)].tolist()
+            top = 1.0 if tile.min_top is None else max(tile.min_top, *past)
+            styles = _heat(past) if tile.key == "steal" else [(tile.area, cells)]
+            for line, text in zip(lines, _cells(past, top, rows), strict=True):
+                at = 0
+                for style, count in styles:
+                    line.append((text[at : at + count], style))
+                    at += count
+                line.append((" " * (column.room - cells), "text"))
         return [line[:-1] for line in lines]
 
     def _values(self, history: History, edges_ns: Times) -> Floats:
@@ -190,69 +185,30 @@ class Past:
         return np.concatenate([means, np.where(np.isfinite(others), others, 0.0)], axis=1)
 
 
-def _cells(values: Sequence[float], scale: float, rows: int) -> list[str]:
-    """The lines of cells of these values, from the top. What is more than 0 is seen."""
-    most = 8 * rows
-    eighths = [round(most * value / scale) or value > 0 for value in values]
+def _cells(past: Sequence[float], top: float, rows: int) -> list[str]:
+    """The lines of cells of these values, from the top one. Any value above 0 is visible."""
+    values = np.array(past)
+    eighths = np.maximum(np.rint(8 * rows * values / top), values > 0).clip(0, 8 * rows)
+    columns = _columns(rows)
+    drawn = [columns[height] for height in eighths.astype(int).tolist()]
+    return [*map("".join, zip(*drawn, strict=True))]
+
+
+@cache
+def _columns(rows: int) -> list[str]:
+    """A column of cells by its height in eighths of a cell, from the top."""
     return [
-        "".join([theme.LEVELS[min(max(height - base, 0), 8)] for height in eighths])
-        for base in range(most - 8, -8, -8)
+        "".join(theme.LEVELS[min(max(height - base, 0), 8)] for base in range(8 * rows - 8, -8, -8))
+        for height in range(8 * rows + 1)
     ]
 
 
-def _coloured(text: str, keys: Sequence[tuple[str, int]]) -> Iterator[Run]:
-    """The text in stretches of these styles and lengths."""
-    at = 0
-    for key, count in keys:
-        yield text[at : at + count], key
-        at += count
-
-
-def _heat(values: Sequence[float]) -> list[tuple[str, int]]:
+def _heat(past: Sequence[float]) -> list[tuple[str, int]]:
     """Styles of cells of steal and how many have each: red as far back as it has been high without
     a break."""
-    hot = [value >= HOT for value in values]
-    if True not in hot:  # mostly
-        return [("steal", len(hot))]
-    now = next((i for i, high in enumerate(reversed(hot)) if not high), len(hot))
-    keys = ["over" if high else "steal" for high in hot]
-    keys[len(hot) - now :] = ["alarm"] * now
+    keys = ["over" if value >= HOT else "steal" for value in past]
+    at = len(keys)
+    while at and keys[at - 1] == "over":
+        at -= 1
+        keys[at] = "alarm"
     return [(key, len([*same])) for key, same in groupby(keys)]
-
-
-class Column(NamedTuple):
-    """A tile where there is room for its past."""
-
-    tile: Tile
-    room: int
-    """Cells with the gap behind it: what its words need, and an equal part of what is left."""
-    cells: int
-    """Cells of its past."""
-    number: list[Run]
-    used: int
-    """Cells of the number."""
-
-
-def columns(told: Mapping[str, float], size: int) -> list[Column]:
-    """The tiles that fit."""
-    fits: dict[str, tuple[Tile, list[Run], int]] = {}
-    left = size - 2 + GAP
-    for tile in _BY_RANK:
-        if isnan(told.get(tile.key, nan)):
-            continue
-        number = _number(tile, told, wordy=True)
-        used = width(number)
-        if used + GAP > left:
-            break
-        fits[tile.key] = tile, number, used
-        left -= used + GAP
-    kept = [fits[tile.key] for tile in _TILES if tile.key in fits]
-    ends = [left * (i + 1) // len(kept) for i in range(len(kept))]
-    rooms = [
-        used + GAP + end - start
-        for (*_, used), start, end in zip(kept, [0, *ends], ends, strict=False)
-    ]
-    return [
-        Column(tile, room, max(1, room - GAP), number, used)
-        for (tile, number, used), room in zip(kept, rooms, strict=True)
-    ]

@@ -16,22 +16,23 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from perftop.base.text import plain
+from perftop.draw import theme
 from perftop.draw.strips import Run, foreign, width
+from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
-from perftop.tui.screen.legend import EPISODES, SHAPES
 from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
 
-TWO = 110
+MIN_TWO_COLUMNS = 110
 """Columns from which keys stand at the left and shapes at the right."""
-BETWEEN = 3
+GAP = 3
 """Cells between the two."""
-TERM = 20
+TERM_WIDTH = 20
 """Cells for a key or a shape, before the words."""
-NARROWEST = 20
+MIN_WORDS_WIDTH = 20
 """Minimum cells for words; with fewer, long lines are cut."""
 Line = list[Run]
 
@@ -78,11 +79,11 @@ class Help(Screen[None]):
 def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
     """All lines, none wider than `size`."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left, right = _keys(bindings), [SHAPES_AND_COLOURS, _EPISODES, _FILTERS]
-    if size >= TWO:
-        half = (size - BETWEEN) // 2
+    left, right = _keys(bindings), [SHAPES_AND_COLOURS, EPISODES, FILTERS]
+    if size >= MIN_TWO_COLUMNS:
+        half = (size - GAP) // 2
         lines = [
-            [*(one or []), (" " * (half + BETWEEN - width(one or [])), "text"), *(other or [])]
+            [*(one or []), (" " * (half + GAP - width(one or [])), "text"), *(other or [])]
             for one, other in zip_longest(_lines(left, half), _lines(right, half))
         ]
     else:
@@ -105,15 +106,15 @@ def _lines(sections: Sequence[Section], size: int) -> list[Line]:
 def _wrapped(entry: Entry, size: int) -> list[Line]:
     """The term, and the words beside it in as many lines as they need."""
     used = width(entry.term)
-    column = max(TERM, used + 2) + 2
-    room = max(NARROWEST, size - column)
+    column = max(TERM_WIDTH, used + 2) + 2
+    room = max(MIN_WORDS_WIDTH, size - column)
     first, *more = textwrap.wrap(entry.words, room) or [""]
     gap = " " * (column - 2 - used)
     lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
     return lines + [[(" " * column, "text"), (words, entry.style)] for words in more]
 
 
-# --- what there is to tell
+# --- the sections
 
 
 def _keys(bindings: Sequence[Binding]) -> list[Section]:
@@ -134,9 +135,34 @@ def _keys(bindings: Sequence[Binding]) -> list[Section]:
     return sections
 
 
-SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in SHAPES])
-_EPISODES = Section("episodes", [Entry([(sign, "text")], words) for sign, words in EPISODES])
-_FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
+_RAMP: list[Run] = [(theme.BOTH, f"heat{level}") for level in range(theme.HEAT)]
+_SHAPES: tuple[tuple[list[Run], str], ...] = (
+    ([(theme.BOTH * 4, "both")], "both siblings of a core are active"),
+    ([(theme.LP0 * 4, "lp0")], "only the first sibling (lp0): the upper half of the core"),
+    ([(theme.LP1 * 4, "lp1")], "only the second sibling (lp1): the lower half"),
+    ([(theme.NEITHER * 4, "neither")], "neither"),
+    ([(theme.UNKNOWN * 4, "unknown")], "not counted here: any of the states around it"),
+    ([(theme.CLOCK * 3 + theme.CLOCK_END, "clock"), (" ", "text"), (theme.CEILING, "dim")],
+     "clock while running, from 0, and what turbo allows with as many cores active"),
+    ([(theme.DROPPED, "text"), (" ", "text"), (theme.DROPPED, "alarm")],
+     "clock below that; red: below the others of its package, too"),
+    ([("▅▅▅▅", "user-8"), (" ", "text"), ("▅▅▅▅", "kernel-8")],
+     "charts of a CPU: user time, and the kernel's on top of it"),
+    ([(theme.STEAL * 4, "hot/hot-back"), (" ", "text"), ("▀▀▀▀", "steal")],
+     "steal hangs from the top: the hypervisor ran something else; red while it is much"),
+    ([("━━", "lp0"), ("━━", "dim"), ("──", "rule")], "a task runs, waits for a CPU, sleeps"),
+    (_RAMP, "heat: from low to high"),
+    ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
+    ([("12.3", "warn")], "amber: near a limit"),
+    ([(theme.SUSPECT + "12.3", "dim")], "a sample that cannot be true was left out"),
+    ([(theme.MISSING, "faint")], "not known; the reasons are at the end of this page"),
+    ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
+)  # fmt: skip
+SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in _SHAPES])
+EPISODES = Section(
+    "episodes", [Entry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
+)
+FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
 
 
 def _numbers(session: Session) -> Section:

@@ -25,7 +25,7 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import fields
 from perftop.tui.shared.keys import bindings
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Options = Sequence[tuple[str, str]]
 """Key and label of each option."""
 
@@ -36,11 +36,11 @@ class _Options(OptionList):
         return "page" not in action or bool(self.scrollable_content_region)
 
 
-class _List(ModalScreen[Found | None], Generic[Found]):
+class _List(ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
-    KEYS: ClassVar[str]
-    """Names of the keys, for the lower edge."""
+    HINT: ClassVar[str]
+    """Keys, for the lower edge."""
 
     def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
         self._labels = [label for _, label in options]
         self.list = _Options(markup=False)
         self.list.border_title = title
-        self.list.border_subtitle = self.KEYS
+        self.list.border_subtitle = self.HINT
         self.set_class(ascii_, "-ascii")
 
     def compose(self) -> ComposeResult:
@@ -60,7 +60,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
         label = self._labels[at]
         return plain(label) if self._ascii else label
 
-    def dismiss(self, result: Found | None = None) -> AwaitComplete:
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Closes the list if it is the top screen; a second key may come after it has closed."""
         if self.app.screen_stack[-1] is not self:
             return AwaitComplete()
@@ -80,7 +80,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
 class Menu(_List[str]):
     """A list for one choice; the result is its key, None if the user left."""
 
-    KEYS = "enter, esc"
+    HINT = "enter, esc"
 
     def __init__(self, title: str, options: Options, chosen: str, *, ascii_: bool = False) -> None:
         super().__init__(title, options, ascii_=ascii_)
@@ -100,7 +100,7 @@ class Menu(_List[str]):
 class Chooser(_List[set[str]]):
     """A list for several choices; the result is their keys, None if the user left."""
 
-    KEYS = "space, a: all, enter"
+    HINT = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
 
     def __init__(
@@ -149,8 +149,8 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
         every = CpuColumns(session).columns()
         options += [(c.key, full_name(c, clock)) for c in every if table or c.key in known]
     chosen, arrow = view.sorting.order, theme.RISING if view.sorting.reverse else theme.FALLING
-    told = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
-    return Menu("sort by", told, chosen, ascii_=choice.ascii)
+    options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
+    return Menu("sort by", options, chosen, ascii_=choice.ascii)
 
 
 def full_name(column: Number, clock: ClockUnit) -> str:
@@ -170,11 +170,11 @@ def columns(session: Session, choice: Choice) -> Chooser:
     return Chooser("columns", options, chosen, ascii_=choice.ascii)
 
 
-def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[str, ...]:
-    """Keys in `found`: first those in `before`, in its order, then the others; empty: all. Keys in
+def ordered(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
+    """The ticked keys: first those in `before`, in its order, then the others; empty: all. Keys in
     `before` that this stream does not have were not in the list, and are kept."""
     keys = [column.key for column in CpuColumns(session).columns()]
-    if found >= set(keys):
+    if ticked >= set(keys):
         return ()
-    kept = [key for key in before if key in found or key not in keys]
-    return (*kept, *(key for key in keys if key in found and key not in kept))
+    kept = [key for key in before if key in ticked or key not in keys]
+    return (*kept, *(key for key in keys if key in ticked and key not in kept))

@@ -1,61 +1,124 @@
-"""The main screen: the machine at the top, one view below it, its keys in the last line."""
+"""The main screen: the machine at the top, one view below it, a command's output, and the keys in
+the last line. It keeps the user's choices, which all views share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
+from perfprobe.wire import Cpu
 from perftop.base.format import duration, when
+from perftop.draw.strips import fit, foreign
+from perftop.process.job_terminal import Printout
+from perftop.session.filter import Filter, parse
 from perftop.session.interval import Interval
 from perftop.session.navigation import typed_moment
-from perftop.tui.frame.heights import TINY
-from perftop.tui.frame.key_line import KeyLine
-from perftop.tui.frame.missing_line import MissingLine
+from perftop.session.session import Session
+from perftop.tui.frame.command_output import Extent, Output
+from perftop.tui.frame.key_line import KeyLine, MissingLine
 from perftop.tui.frame.status import Status
-from perftop.tui.frame.top import Top
-from perftop.tui.screen.command_pane import Paned
-from perftop.tui.screen.messages import Deepened, Jumped, Marked, Said, State
-from perftop.tui.screen.narrowing import Narrowing
-from perftop.tui.screen.views import view
+from perftop.tui.frame.top import TINY, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
+from perftop.tui.shared.fields import fields
 from perftop.tui.shared.order import called
+from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
+    from perftop.tui.views.episodes import Episodes
 
 ASIDE = "PERFTOP_FLEET"
 """Set in the environment of a perftop that a fleet has opened: Esc leads back there."""
+NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
+_NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
+MAX_FILTER = 24
+"""Characters of a filter shown in the last line of the screen."""
 
 
-class Monitor(Paned):
+class State(NamedTuple):
+    """What the app shows now."""
+
+    session: Session | None
+    interval: Interval | None
+    status: Status
+
+    @property
+    def indexed(self) -> float | None:
+        replay = self.status.replay
+        return None if replay is None else replay.indexed
+
+
+class Controls(Protocol):
+    """What the screen asks of the app. Times are raw ns."""
+
+    def go(self, time_ns: int) -> None:
+        """Shows this moment."""
+
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        """Shows the next episode or mark, or for -1 the one before, on one of these CPUs; None: on
+        any CPU."""
+
+    def mark(self, time_ns: int, label: str) -> None:
+        """Names this moment; '': by a number."""
+
+    def say(self, notice: str) -> None:
+        """Shows a message until the next key."""
+
+
+def view(name: str, choice: Choice) -> Canvas:
+    """The view of this name, which is also its id. It is imported when it is first shown, so that
+    the first numbers need not wait for the others."""
+    made: type[Canvas]
+    match name:
+        case "overview":
+            from perftop.tui.overview.overview import Overview as made  # noqa: N813
+        case "heat":
+            from perftop.tui.views.heat_map import HeatMap as made  # noqa: N813
+        case "time":
+            from perftop.tui.views.timeline import Timeline as made  # noqa: N813
+        case "table":
+            from perftop.tui.views.table import Table as made  # noqa: N813
+        case "episodes":
+            from perftop.tui.views.episodes import Episodes as made  # noqa: N813
+        case "neighbours":
+            from perftop.tui.views.neighbours import Neighbours as made  # noqa: N813
+        case _:
+            from perftop.tui.core_page.core_page import CorePage as made  # noqa: N813
+    return made(choice, id=name)
+
+
+class Monitor(DirectScreen):
     AUTO_FOCUS = "#overview"
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
-    def __init__(self, choice: Choice, keymap: Mapping[str, str]) -> None:
+    def __init__(self, choice: Choice, keymap: Mapping[str, str], controls: Controls) -> None:
         super().__init__()
         self.choice = choice
+        self._controls = controls
         self.view = view("overview", choice)
+        """The visible view."""
         self._views = {"overview": self.view}
         self._before = "overview"
         """Id of the view to which Esc returns from the page of a core."""
         self.last = State(None, None, Status(0))
+        self.output: Output | None = None
+        """The pane of a command's output; None until it prints something."""
         self._prompt: Prompt | None = None
         self._narrowing = Narrowing(choice)
-        self._jump_ns = self._mark_ns = 0
-        self._jump_from: Interval | None = None
-        self.captions = keys.captions(keymap)
-        self._top = Top(ascii_=choice.ascii, episodes=self.captions["episodes"], id="top")
+        self._captions = keys.captions(keymap)
+        """Names of keys, by id."""
+        self._top = Top(ascii_=choice.ascii, episodes=self._captions["episodes"], id="top")
         self._missing = MissingLine(ascii_=choice.ascii, id="missing")
-        self._keys = KeyLine(self.captions, ascii_=choice.ascii, id="keys")
+        self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
@@ -78,57 +141,56 @@ class Monitor(Paned):
         """Draws what is new, at once."""
         before, self.last = self.last, state
         if before.interval is None and state.interval is not None:
-            self._tell_machine()  # its lines have other heights than before
+            self._show_machine()  # its lines have other heights than before
             self.lay_out()
         with self.together():
-            self._tell_machine()
+            self._show_machine()
             stale = state.status.failed is not None
             if stale != self.choice.stale:
                 self.choice.stale = stale
                 self.view.lay_out()
-            found = [m.status.replay and m.status.replay.indexed for m in (before, state)]
-            if state.interval is not before.interval or found[0] != found[1]:
-                self._narrowing.sift(state.session, state.interval)
-                self._show()
-            self._tell_keys()
+            indexed = [
+                each.status.replay and each.status.replay.indexed for each in (before, state)
+            ]
+            if state.interval is not before.interval or indexed[0] != indexed[1]:
+                self._narrowing.update_mask(state.session, state.interval)
+                self._show_view()
+            self._show_keys()
 
-    def _tell_machine(self) -> None:
-        self._top.show(self.last.session, self.last.interval, self.last.status)
+    def again(self) -> None:
+        """Shows the view anew: after another choice, or if history reaches further back."""
+        self.view.lay_out()
+        self._show_view()
+        self._show_keys()
+
+    def _show_machine(self) -> None:
+        self._top.show(*self.last)
         self._missing.show(self.last.session)
 
-    def on_deepened(self, _: Deepened) -> None:
-        self.again()
-
-    def _show(self) -> None:
+    def _show_view(self) -> None:
         session, interval = self.last.session, self.last.interval
-        if session is None or interval is None:
-            return
-        self.view.show(session, interval)
+        if session is not None and interval is not None:
+            self.view.show(session, interval)
 
-    def _tell_keys(self) -> None:
+    def _show_keys(self) -> None:
         status, order = self.last.status, self.view.sorting.order
         labels = {"longer": duration(status.interval_ns / 1e9), "order": called(order)}
         replay = status.replay
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
-            self._prompt.tell(self._narrowing.matches(self.last.session))
+            self._prompt.explain(self._narrowing.matches(self.last.session))
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
         if self.choice.filter is not None:
-            labels["clear"] = f"all · {self._narrowing.told(self.last.session)}"
+            labels["clear"] = f"all · {self._narrowing.summary(self.last.session)}"
             hints = ("clear", *hints)  # on narrow screens the last hints go first
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
-
-    def again(self) -> None:
-        self.view.lay_out()
-        self._show()
-        self._tell_keys()
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Does what the key does. A prompt that is open is left as by Esc."""
         key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
-            self._prompt.action_leave()
+            self._prompt.leave()
         where: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
             key.place, self.view
         )
@@ -137,7 +199,8 @@ class Monitor(Paned):
     # --- views
 
     async def action_view(self, name: str) -> None:
-        self.uncover()
+        if self.output is not None and self.output.extent == "whole":  # it hides the view
+            self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
         if name not in self._views:
@@ -178,92 +241,251 @@ class Monitor(Paned):
         elif os.environ.get(ASIDE):
             await self.app.action_quit()
 
-    # --- the prompt: filter, jump, mark
-
-    async def _ask(self, what: str, text: str, hint: str) -> None:
-        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
-
-        if self._prompt is None:
-            self._prompt = Prompt(ascii_=self.choice.ascii)
-            await self.mount(self._prompt, before=self._keys)
-        self._prompt.ask(what, text, hint)
-
-    async def action_filter(self, text: str = "") -> None:
-        """Asks for a filter; the prompt begins with `text`."""
-        if self.last.session is not None and not (self._prompt and self._prompt.asks("filter")):
-            text = self._narrowing.begin(text)
-            await self._ask("filter", text, "0-15,32  pkg:1  busy>80  postgres")
-            self._heard(text)
-
-    def action_clear(self) -> None:
-        self.choice.filter = None
-        self._narrowed()
-
-    async def action_jump(self) -> None:
-        self._jump_from = self.last.interval
-        if self._jump_from is not None:
-            await self._ask("jump to", "", "12:03:05  12:03  -30s")
-
-    async def action_mark(self) -> None:
-        """Asks for a name for the present moment, which is kept while the user types."""
-        session, interval = self.last.session, self.last.interval
-        if session is not None and interval is not None:
-            past = self.last.status.paused is not None
-            self._mark_ns = interval.time_ns if past else session.now_ns
-            await self._ask("mark", "", "a name; without one it gets a number")
-
-    def _heard(self, text: str) -> bool:
-        """Applies or previews the typed text, or shows its error. Returns whether it is valid."""
-        session, prompt = self.last.session, self._prompt
-        assert session is not None
-        assert prompt is not None
-        try:
-            if prompt.asked == "filter":
-                self._narrowing.to(text)
-                prompt.tell("")
-                self._narrowed()
-            elif prompt.asked == "mark":
-                prompt.tell(when(session.unix(self._mark_ns)))
-            elif self._jump_from is not None:
-                replay = self.last.status.replay
-                reach_ns = None if replay is None else replay.reach_ns
-                self._jump_ns = typed_moment(text, session, self._jump_from, reach_ns)
-                prompt.tell(when(session.unix(self._jump_ns)))
-        except ValueError as error:
-            prompt.tell(str(error) if text else "", getattr(error, "at", 0))
-            return False
-        return True
-
-    def on_prompt_changed(self, message: Prompt.Changed) -> None:
-        self._heard(message.text)
-
-    def on_prompt_accepted(self, message: Prompt.Accepted) -> None:
-        assert self._prompt is not None
-        if self._heard(message.text):
-            self._prompt.close()
-            self.view.focus()
-            if self._prompt.asked == "mark":
-                self.app.post_message(Marked(self._mark_ns, message.text))
-            elif self._prompt.asked != "filter":
-                self.app.post_message(Jumped(self._jump_ns))
-                assert self.last.session is not None
-                at = when(self.last.session.unix(self._jump_ns))
-                goes_on = self.captions["pause"]
-                self.app.post_message(Said(f"at {at}; {goes_on} goes on from there"))
-
-    def on_prompt_left(self) -> None:
-        assert self._prompt is not None
-        if self._prompt.asked == "filter":
-            self._narrowing.undo()
-            self._narrowed()
-        self.view.focus()
-
-    def _narrowed(self) -> None:
-        self._narrowing.sift(self.last.session, self.last.interval)
-        self.again()
-
     def action_help(self) -> None:
         from perftop.tui.screen.help import Help
 
         bindings = [active.binding for active in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
+
+    # --- the output of a command, below the view or in its place
+
+    async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
+        """Shows what the command has printed; the pane comes with the first of it. `resize`: is
+        called with the pane's size, in columns and lines of output."""
+        if self.output is None:
+            caption = self._captions["output"]
+            self.output = Output(printout, caption, resize, ascii_=self.choice.ascii)
+            await self.mount(self.output, after=self.view)
+            self.again()
+        self.output.show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        there = action != "output" or self.output is not None
+        return there and super().check_action(action, parameters)
+
+    def action_output(self) -> None:
+        if self.output is not None:
+            self._extend_output(_NEXT_EXTENT[self.output.extent])
+
+    def _extend_output(self, extent: Extent) -> None:
+        """Sets the extent of the output; while it is "whole", the view is hidden."""
+        assert self.output is not None
+        self.output.extend(extent)
+        self.view.display = extent != "whole"
+        (self.output if extent == "whole" else self.view).focus()
+        self.again()
+
+    # --- choices: order, metric, units, window and columns
+
+    def action_order(self) -> None:
+        sorting, orders = self.view.sorting, self.view.ORDERS
+        at = orders.index(sorting.order) if sorting.order in orders else -1
+        sorting.order = orders[(at + 1) % len(orders)]
+        self.again()
+
+    def action_sort(self, key: str) -> None:
+        sorting = self.view.sorting if key in self.view.ORDERS else self.choice
+        sorting.order, sorting.reverse = key, False
+        self.again()
+
+    def action_reverse(self) -> None:
+        self.view.sorting.reverse = not self.view.sorting.reverse
+        self.again()
+
+    def action_metric(self, which: int | str) -> None:
+        """Chooses the metric with this key, or the one this many further on."""
+        if self.last.session is None:
+            return
+        known = [field.key for field in fields(self.last.session)]
+        if isinstance(which, int):
+            at = known.index(self.choice.metric) if self.choice.metric in known else 0
+            which = known[(at + which) % len(known)]
+        self.choice.metric = which
+        self.again()
+
+    def action_goto(self, cpu: int) -> None:
+        """Moves the cursor to the core of this CPU."""
+        session = self.last.session
+        cores = session.cores if session is not None else []
+        self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
+        self.again()
+
+    def action_units(self, name: str = "") -> None:
+        at = UNITS.index(self.choice.units)
+        self.choice.units = next((u for u in UNITS if u == name), UNITS[(at + 1) % len(UNITS)])
+        self.again()
+
+    def action_window(self, by: int) -> None:
+        at = WINDOWS_S.index(self.choice.window_s) + by
+        self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, at))]
+        self.again()
+
+    def action_sort_menu(self) -> None:
+        from perftop.tui.screen.menu import sorting  # Textual's list is slow to import
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self.action_sort(key)
+
+        if self.last.session is not None:
+            self.app.push_screen(sorting(self.last.session, self.choice, self.view), chosen)
+
+    def action_columns(self) -> None:
+        from perftop.tui.screen.menu import columns, ordered
+
+        session, choice = self.last.session, self.choice
+
+        def chosen(ticked: set[str] | None) -> None:
+            if ticked is not None and session is not None:
+                choice.columns = ordered(session, choice.columns, ticked)
+                self.again()
+
+        if session is not None:
+            self.app.push_screen(columns(session, choice), chosen)
+
+    # --- other moments
+
+    def action_episode(self, by: int) -> None:
+        """Goes to the next or previous episode: on the page of a core among episodes on that core,
+        elsewhere among those on CPUs that match the filter."""
+        session, choice = self.last.session, self.choice
+        if session is None:
+            return
+        cpus: list[int] | None = None
+        if self.view.id == "core":
+            cpus = next((core for core in session.cores if choice.cpu in core), [])
+        elif choice.mask is not None:
+            cpus = [session.topology[row].cpu for row in choice.mask]
+        self._controls.go_to_episode(by, cpus)
+
+    def on_episodes_visited(self, message: Episodes.Visited) -> None:
+        self._controls.go(message.time_ns)
+
+    # --- the prompt: a time, a name, a filter
+
+    async def _shown_prompt(self) -> Prompt:
+        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
+
+        if self._prompt is None:
+            self._prompt = Prompt(self._focus_view, ascii_=self.choice.ascii)
+            await self.mount(self._prompt, before=self._keys)
+        return self._prompt
+
+    def _focus_view(self) -> None:
+        self.view.focus()
+
+    async def action_jump(self) -> None:
+        session, shown = self.last.session, self.last.interval
+        if session is None or shown is None:
+            return
+
+        def moment(text: str) -> int:
+            replay = self.last.status.replay
+            return typed_moment(text, session, shown, None if replay is None else replay.reach_ns)
+
+        def preview(text: str) -> str:
+            return when(session.unix(moment(text)))
+
+        def go(text: str) -> None:
+            self._controls.go(moment(text))
+            resume = self._captions["pause"]
+            self._controls.say(f"at {preview(text)}; {resume} goes on from there")
+
+        prompt = await self._shown_prompt()
+        prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
+
+    async def action_mark(self) -> None:
+        """Asks for a name for the present moment, which is kept while the user types."""
+        session, interval = self.last.session, self.last.interval
+        if session is None or interval is None:
+            return
+        time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
+        at = when(session.unix(time_ns))
+        prompt = await self._shown_prompt()
+        prompt.ask(
+            "mark", "a name; without one it gets a number", lambda _: at,
+            accept=lambda text: self._controls.mark(time_ns, text),
+        )  # fmt: skip
+
+    async def action_filter(self, text: str = "") -> None:
+        """Asks for a filter; the prompt begins with `text`."""
+        if self.last.session is None or (self._prompt and self._prompt.asks("filter")):
+            return
+
+        def preview(text: str) -> str:
+            self._narrowing.set(text)
+            self._narrowed()
+            return self._narrowing.matches(self.last.session)
+
+        def leave() -> None:
+            self._narrowing.undo()
+            self._narrowed()
+
+        text = self._narrowing.begin(text)
+        prompt = await self._shown_prompt()
+        hint = "0-15,32  pkg:1  busy>80  postgres"
+        prompt.ask("filter", hint, preview, leave=leave, text=text)
+
+    def action_clear(self) -> None:
+        self.choice.filter = None
+        self._narrowed()
+
+    def _narrowed(self) -> None:
+        self._narrowing.update_mask(self.last.session, self.last.interval)
+        self.again()
+
+
+class Narrowing:
+    """The filter in force: the CPUs that match it now, and the filter before while one is typed."""
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice = choice
+        self._before: tuple[Filter | None, int | None] = None, None
+        """Filter and selected core when typing began."""
+        self._made_from: tuple[Filter, Session, list[Cpu]] | None = None
+        """Filter, session and topology from which the mask was made."""
+
+    def begin(self, text: str = "") -> str:
+        """Called when typing begins. Returns the text to begin with: this one, else that of the
+        filter in force."""
+        current = self._choice.filter
+        self._before = current, self._choice.cpu
+        return text or (current.text if current else "")
+
+    def set(self, text: str) -> None:
+        """Sets the filter to this text. Raises FilterError, and changes nothing, if the text is no
+        valid filter."""
+        self._choice.filter = parse(text)
+        self._choice.cpu = self._before[1]  # a former text may have hidden this core
+        self._choice.mask = self._made_from = None  # views check the selected core again
+
+    def undo(self) -> None:
+        self._choice.filter, self._choice.cpu = self._before
+
+    def update_mask(self, session: Session | None, interval: Interval | None) -> None:
+        """Computes the mask if it may have changed. It stays the same object while equal, because
+        views compare it by identity."""
+        choice, current = self._choice, self._choice.filter
+        if session is None or current is None:
+            choice.mask = self._made_from = None
+            return
+        source = current, session, list(session.topology)
+        if current.steady and source == self._made_from:
+            return
+        self._made_from = source
+        mask = frozenset(current.cpus(session, interval).nonzero()[0].tolist())
+        if mask != choice.mask:
+            choice.mask = mask
+
+    def matches(self, session: Session | None) -> str:
+        """How many CPUs match, in a text of constant width unless none matches."""
+        mask = self._choice.mask
+        if session is None or mask is None:
+            return ""
+        count, total = len(mask.intersection(session.shown)), len(session.shown)
+        return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
+
+    def summary(self, session: Session | None) -> str:
+        """The filter's text, cut to MAX_FILTER characters, and how many CPUs match."""
+        text = foreign(self._choice.filter.text) if self._choice.filter else ""
+        return f"{fit(text, min(len(text), MAX_FILTER))} · {self.matches(session)}"

@@ -1,4 +1,4 @@
-"""The command palette: the actions of keys, and others without a key, by name."""
+"""The command palette: all actions by name, those of keys and those without a key."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 def places(session: Session, query: str) -> Iterator[Command]:
     """Commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
-    shown = [session.topology[row] for row in session.shown]
-    found = {f"Go to CPU {it.cpu}": it.cpu for it in shown if str(it.cpu) in numbers}
-    for it in reversed(shown):  # reversed, so that a core's first CPU stays
-        if str(it.core) in numbers:
-            found[f"Go to core {it.core} of package {it.package}"] = it.cpu
-    return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in found.items())
+    shown = [session.topology[position] for position in session.shown]
+    names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
+    for row in reversed(shown):  # reversed, so that a core's first CPU stays
+        if str(row.core) in numbers:
+            names[f"Go to core {row.core} of package {row.package}"] = row.cpu
+    return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in names.items())
 
 
 class Commands(Provider):
@@ -86,8 +86,8 @@ class Palette(CommandPalette):
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        gone = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
-        return AwaitComplete() if gone else super().dismiss(result)
+        closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
+        return AwaitComplete() if closed else super().dismiss(result)
 
     @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - the same
     async def _gather_commands(self, search_value: str) -> None:

@@ -57,7 +57,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     session.detector.running.append(Episode("throttle", [1], at_ns))
     assert "throttles CPU 1" in strips.text(told())
     session.detector.running.pop()
-    session.now_ns = at_ns + alert.NEW_NS
+    session.now_ns = at_ns + alert.WARNING_NS
     assert "offline" in strips.text(told())
 
 
@@ -168,10 +168,11 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
         session.now_ns = end_ns + 10**12 if paused else now_ns
         return text(session, replace(interval, time_ns=now_ns), status, width)
 
-    for word in ("last:", "▼", "package 0", "4.0 s", "PL1", "12 s ago"):
-        assert word in told(12)
-    assert told(12).endswith(" · 5")
-    assert "0.60 GHz" in told(12, 120)
+    for width in (60, 80, 120):
+        assert told(12, width).startswith(" ▼ 12 s ago: ")
+        assert told(12, width).endswith(" for 4.0 s (5: all episodes)")
+    assert told(12, 120).startswith(" ▼ 12 s ago: power limit PL1 ")
+    assert "package 0" in told(12, 120)
     assert told(59.9) != ""
     assert told(60.1) == ""
     assert all(len(told(1, width)) <= width for width in range(20, 300))

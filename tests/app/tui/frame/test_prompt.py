@@ -12,7 +12,7 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import parse
 from perftop.tui.frame.prompt import Prompt
-from perftop.tui.screen.narrowing import Narrowing
+from perftop.tui.screen.monitor import Narrowing
 from perftop.tui.shared.choice import Choice
 
 # --- the line itself
@@ -23,62 +23,66 @@ class Small(App[None]):
 
     def __init__(self, *, ascii_: bool = False) -> None:
         super().__init__()
-        self.told: list[tuple[str, str]] = []
-        self._ascii = ascii_
+        self.calls: list[tuple[str, str]] = []
+        self._prompt = Prompt(lambda: self._called("done"), ascii_=ascii_)
         self.register_theme(theme.THEMES[0])
         self.theme = theme.THEMES[0].name
 
     def compose(self) -> ComposeResult:
-        yield Prompt(ascii_=self._ascii)
+        yield self._prompt
 
-    def on_prompt_changed(self, message: Prompt.Changed) -> None:
-        self.told.append(("changed", message.text))
+    def _called(self, name: str, text: str = "") -> str:
+        self.calls.append((name, text))
+        if "!" in text:
+            raise ValueError(f"no {text}")
+        return text.upper()
 
-    def on_prompt_accepted(self, message: Prompt.Accepted) -> None:
-        self.told.append(("accepted", message.text))
+    def ask(self, text: str = "", hint: str = "") -> Prompt:
+        self._prompt.ask(
+            "filter", hint, lambda text: self._called("preview", text), text=text,
+            accept=lambda text: self.calls.append(("accept", text)),
+            leave=lambda: self.calls.append(("leave", "")),
+        )  # fmt: skip
+        return self._prompt
 
-    def on_prompt_left(self) -> None:
-        self.told.append(("left", ""))
 
-
-async def test_it_tells_what_is_typed_and_how_it_ends() -> None:
+async def test_each_text_is_previewed_and_only_a_valid_one_is_accepted() -> None:
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.query_one(Prompt)
-        assert not prompt.asks("filter")
-        prompt.ask("filter", "ab", "hint")
-        await pilot.press("c", "backspace", "q", "enter")
-        assert app.told == [("changed", "ab"), ("changed", "abc"), ("changed", "ab"),
-                            ("changed", "abq"), ("accepted", "abq")]  # fmt: skip
-        assert prompt.asks("filter")  # until it is closed
-        await pilot.press("escape")
-        assert app.told[-1] == ("left", "")
+        prompt = app.ask("ab")
+        assert prompt.asks("filter")
+        await pilot.press("c", "exclamation_mark", "enter")
+        assert prompt.wrong
+        assert prompt.asks("filter")  # not like this
+        await pilot.press("backspace", "enter")
+        texts = dict.fromkeys(text for name, text in app.calls if name == "preview")
+        assert [*texts] == ["ab", "abc", "abc!"]
+        assert app.calls[-2:] == [("done", ""), ("accept", "abc")]
         assert not prompt.asks("filter")
 
 
 async def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> None:
-    """Textual tells of a text later than it changes: Esc may have been pressed by then."""
-
+    """Textual reports a text later than it changes: Esc may have been pressed by then."""
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.query_one(Prompt)
-        prompt.ask("filter", "ab")
+        prompt = app.ask("ab")
         await pilot.pause()
         line = prompt.query_one(Input)
         line.value = "abc"
         line.post_message(Input.Submitted(line, "abc"))
-        prompt.action_leave()
+        prompt.leave()
         await pilot.pause()
-        assert app.told == [("changed", "ab"), ("left", "")]
+        assert app.calls[-2:] == [("leave", ""), ("done", "")]
+        assert {text for _, text in app.calls} == {"ab", ""}
 
 
 @pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
 async def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
     app = Small()
     async with app.run_test(size=(width, 6)) as pilot:
-        prompt = app.query_one(Prompt)
-        prompt.ask("filter", "util>")
-        prompt.tell("a number is missing: util>80 and more words to be read", 5)
+        prompt = app.ask("util>")
+        await pilot.pause()
+        prompt.explain("a number is missing: util>80 and more words to be read", 5)
         await pilot.pause()
         words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
         assert (words.region.y > text.region.y) == below
@@ -90,8 +94,7 @@ async def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> 
 async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
     app = Small()
     async with app.run_test(size=(30, 6)) as pilot:
-        prompt = app.query_one(Prompt)
-        prompt.ask("filter", hint="0-15,32  pkg:1  util>80  postgres")
+        prompt = app.ask(hint="0-15,32  pkg:1  util>80  postgres")
         await pilot.pause()
         typed = prompt.query_one(Input)
         line = typed.render_line(0)
@@ -103,18 +106,18 @@ async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
 async def test_what_cannot_be_read_is_underlined() -> None:
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.query_one(Prompt)
-        prompt.ask("filter", "0-3 utl>8")
+        prompt = app.ask("0-3 utl>8")
+        await pilot.pause()
 
         def underlined() -> str:
             strip = prompt.query_one(Input).render_line(0)
             return "".join(s.text for s in strip if s.style and s.style.underline)
 
-        prompt.tell("no metric utl", 4)
+        prompt.explain("no metric utl", 4)
         await pilot.pause()
         assert underlined() == "utl>8"
         assert prompt.wrong
-        prompt.tell("12 of 256 CPUs")
+        prompt.explain("12 of 256 CPUs")
         await pilot.pause()
         assert underlined() == ""
         assert not prompt.wrong
@@ -136,9 +139,9 @@ async def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
 async def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
     app = Small(ascii_=True)
     async with app.run_test(size=(120, 5)) as pilot:
-        prompt = app.query_one(Prompt)
-        prompt.ask("filter", "", "a · b")
-        prompt.tell("ends in …\n", 0)
+        prompt = app.ask(hint="a · b")
+        await pilot.pause()
+        prompt.explain("ends in …\n", 0)
         await pilot.pause()
         assert prompt.query_one(Input).placeholder == "a . b"
         assert str(prompt.query_one("#prompt-words", Static).content).isascii()
@@ -312,15 +315,15 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
     for counting in (steady, moving):
         choice.filter = counting  # type: ignore[assignment]
         for _ in range(3):
-            narrowing.sift(session, interval)
+            narrowing.update_mask(session, interval)
     assert (steady.asked, moving.asked) == (1, 3)
     choice.filter = steady  # type: ignore[assignment]
-    narrowing.sift(session, interval)
+    narrowing.update_mask(session, interval)
     session.topology[2] = type(session.topology[2])(cpu=2, online=True, package=0, core=1)
-    narrowing.sift(session, interval)
+    narrowing.update_mask(session, interval)
     assert steady.asked == 3
     assert choice.mask == frozenset({1, 2, 5})
-    assert narrowing.told(session) == "core:1 · 3 of 8 CPUs"
+    assert narrowing.summary(session) == "core:1 · 3 of 8 CPUs"
 
 
 # --- times

@@ -6,8 +6,6 @@ from math import nan
 
 import pytest
 from fakes import Machine, guest, seen
-from simulated import SAMPLE_NS
-from simulated import messages as simulated
 
 from perftop.draw import strips
 from perftop.session.history import History
@@ -86,19 +84,3 @@ def test_a_column_keeps_its_place_while_its_number_changes() -> None:
 def test_a_past_of_several_lines_fills_from_below() -> None:
     assert tiles._cells([0.5, 1.0, 0.0], 1.0, 3) == [" █ ", "▄█ ", "██ "]
     assert tiles._cells([0.0, 0.4, 4.0], 4.0, 3) == ["  █", "  █", " ▂█"]
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("samples", [1, 2, 25])
-def test_a_past_that_moves_on_is_that_drawn_as_a_whole(samples: int, rows: int) -> None:
-    """Samples in each interval; at last there are more of them than a tile has cells."""
-    hello, found = simulated("guest,cpus=2", 250)
-    session = Session(hello, History(hello))
-    past = tiles.Past(session)
-    for at in range(0, len(found), samples):
-        for message in found[at : at + samples]:
-            session.apply(message)
-        interval = session.take()
-        columns = tiles.columns(tiles.values(session, interval), 160)
-        asked = columns, interval, SAMPLE_NS, 160, rows
-        assert past.lines(*asked) == tiles.Past(session).lines(*asked)

@@ -1,4 +1,4 @@
-"""The views of the screen, and moments of the past in them."""
+"""The main screen: its views, moments of the past in them, and scrollbars."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import itertools
 
 import pytest
 from fakes import Does, Machine, guest
+from painted import messages, shown
 from playing import Run, running
 from waiting import until
 
-from perftop.tui.playhead import Playhead
-from perftop.tui.screen import views
-from perftop.tui.screen.messages import State
+from perftop.tui.app import Playhead
+from perftop.tui.screen import monitor as views
+from perftop.tui.screen.monitor import ASIDE, Monitor, State
+from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 
 NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 
 
-def shown(run: Run) -> str:
+def view_text(run: Run) -> str:
     """All lines of the view that is looked at."""
     view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
@@ -61,7 +63,7 @@ async def test_a_core_stays_selected_across_views() -> None:
             await run.pilot.press(key)
             assert run.grid.choice.cpu == 2
         await run.pilot.press("enter")
-        assert "core 2" in shown(run)
+        assert "core 2" in view_text(run)
 
 
 async def test_views_that_are_not_looked_at_cost_nothing() -> None:
@@ -81,14 +83,14 @@ async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
         await run.pilot.press(key)
         m.does = {cpu: Does(0.25, ipc=0.5) for cpu in range(8)}
         await run.intervals(3)
-        then, moment = shown(run), run.interval.time_ns
+        then, moment = view_text(run), run.interval.time_ns
         m.does = {cpu: Does(0.75, ipc=1.5) for cpu in range(8)}
         await run.intervals(3)
-        assert shown(run) != then
+        assert view_text(run) != then
         await run.pilot.press("space", *["comma"] * 6)
         await run.pilot.pause()
         assert run.interval.time_ns == moment
-        assert shown(run) == then
+        assert view_text(run) == then
 
 
 async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
@@ -130,7 +132,7 @@ async def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
 async def test_keys_before_there_is_anything() -> None:
     async with running(Machine()) as run:
         run.app.playhead = Playhead()
-        run.app._session = None
+        run.app.source._session = None
         keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
         await run.pilot.press(*keys)
         assert run.app.is_running
@@ -169,13 +171,13 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
         await until(lambda: run.has("it is gone"), "told")
         for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
-            assert shown(run).strip()
+            assert view_text(run).strip()
 
 
 async def test_a_probe_that_hangs_is_told() -> None:
     async with running(Machine()) as run:
         now_s = 100.0
-        run.app._clock = lambda: now_s
+        run.app.clock = lambda: now_s
         await run.intervals(1)
         assert not run.has("NO DATA")
         now_s += 7.4
@@ -184,3 +186,53 @@ async def test_a_probe_that_hangs_is_told() -> None:
         await run.intervals(1)
         run.app._watch()
         await until(lambda: not run.has("NO DATA"), "told no more")
+
+
+FRAMES = 40
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30)])
+async def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
+    """All views with more lines than the screen has."""
+
+    touched, scrolled = [], 0
+    async with shown(messages(128, FRAMES), size) as app:
+        for name in (view for view in keys.TURN if view != "core"):
+            screen = app.screen
+            assert isinstance(screen, Monitor)
+            await screen.action_view(name)
+            view = screen.view
+            await until(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
+            if not view.show_vertical_scrollbar:
+                continue
+            scrolled += 1
+            texts = [view.render_line(y).text for y in range(view.size.height)]
+            touched += [f"{name}: {t}" for t in texts if t[view.width - 1].isalnum()]
+    assert scrolled > 1
+    assert touched == []
+
+
+async def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
+    async with running(Machine(cores=4), (80, 25)) as run:
+        for height in (25, 24):
+            await run.pilot.resize_terminal(80, height)
+            await run.pilot.pause()
+            view = run.monitor.view
+            assert view.count + len(view.feet) <= view.size.height
+            assert not view.show_vertical_scrollbar
+            assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))
+
+
+@pytest.mark.parametrize("aside", [True, False])
+async def test_escape_leaves_only_what_a_fleet_has_opened(
+    aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if aside:
+        monkeypatch.setenv(ASIDE, "1")
+
+    async with running(Machine()) as run:
+        await run.intervals(1)
+        await run.pilot.press("enter", "escape")  # from a core to the overview
+        assert not run.app._exit
+        await run.pilot.press("escape")
+        assert run.app._exit is aside

@@ -1,0 +1,301 @@
+"""`perftop -- CMD`: a live stream around a command, whose output has a pane on the screen.
+
+The command may outlive the screen: if the user quits before its end, the rest of its output and the
+summary appear where the screen was. So a task of its own reads the stream, not the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from perfprobe.frozen import replace
+from perftop.base.errors import Failed, complain
+from perftop.base.format import length, running
+from perftop.base.text import in_ascii, printable, utf8
+from perftop.process.job import Run, raw_ns
+from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
+from perftop.process.launch import Feed
+from perftop.process.link import Link
+from perftop.process.signals import on_signal
+from perftop.process.streams import REST_S, ProbeStream, open_stream
+from perftop.tui.app import Live, Opener, PerfTopApp
+from perftop.tui.config import Config
+from perftop.tui.frame.status import Status
+from perftop.tui.terminal_app import drawing_on_stdout
+
+if TYPE_CHECKING:  # numpy comes with it
+    from perfprobe import wire
+    from perftop.output.measurement import CommandMeasurement
+    from perftop.process.command_window import RunNotes
+    from perftop.session.session import Session
+
+PRINT_S = 0.1
+"""Seconds between two updates of the output; nobody reads faster."""
+NEWS_NS = 10_000_000_000
+"""How long the end of the command is shown as news, in ns."""
+MAX_UNSEEN = 1 << 16
+"""Bytes from between two updates that are still printed if the screen closes meanwhile."""
+MAX_NAME = 16
+"""Characters of the command's name that are shown."""
+TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
+STOPPED = 130
+
+
+class Around(Live):
+    def __init__(
+        self, tty: JobTerminal, opener: Opener, link: Callable[[], Link | None] = lambda: None
+    ) -> None:
+        super().__init__(opener, link=link)
+        self.tty = tty
+        self.measurement: CommandMeasurement | None = None
+        self._notes: RunNotes | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._left = False
+        """Whether the screen has closed."""
+        self._stopped = False
+        """Whether the user stopped the run before the command started, so it must not start."""
+        self._end_read = False
+        """Whether the user has pressed a key since the command's end was reported."""
+        self._printout = Printout()
+        self._unseen = b""
+        self._rest: Callable[[float], None] = lambda _: None
+        """Tells the stream how many seconds may pass between two reads."""
+        self._print_timer: asyncio.TimerHandle | None = None
+        """The next update of the output; None: nothing is to be shown."""
+        argv = tty.job.argv
+        self._name = PurePath(argv[0]).name[:MAX_NAME] or argv[0][:MAX_NAME]
+
+    @property
+    def run(self) -> Run | None:
+        """The outcome of the command; None until it has ended."""
+        return None if self.measurement is None else self.measurement.bracket.run
+
+    # --- the stream
+
+    async def feed(self) -> None:
+        self.tty.follow(self._printed)
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            async with self._open() as stream:
+                from perftop.output.measurement import CommandMeasurement
+                from perftop.process.command_window import RunNotes
+
+                self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)
+                self.measurement.bracket.reached(self._link())
+                if isinstance(stream, ProbeStream):
+                    self._rest = stream.rest
+                    self.measurement.bracket.reads(stream.rest)
+                self._notes = RunNotes(self.tty.job, self.measurement.bracket)
+                async for messages in stream:
+                    for some in [messages] if self._patient else [[one] for one in messages]:
+                        self._measure(self.measurement, self._notes, some)
+                        if self._left and self.measurement.summary:
+                            return
+            self.app.end(Failed("the probe has ended", 0))
+        except Failed as failed:
+            self.app.end(failed)
+        except Exception as error:  # noqa: BLE001 - as in the app's own tasks
+            self.app.crash(error)
+
+    def _measure(
+        self, measurement: CommandMeasurement, notes: RunNotes, messages: list[wire.Message]
+    ) -> None:
+        measured = bool(measurement.summary)
+        self.take(messages)
+        if self.started:
+            for note in notes.due(self.session.now_ns, over=measurement.bracket.closed):
+                self.add(note)
+            if bool(measurement.summary) != measured:
+                self.pace()
+        if self.run is not None and self.run.failed is not None:
+            self.app.exit()
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        if self.measurement is not None:
+            self.measurement.begin(hello)
+        session = super().on_hello(hello)
+        session.account()
+        return session
+
+    def admits(self, message: wire.Message) -> bool:
+        return self.measurement is None or self.measurement.admit(message)
+
+    def on_message(self, message: wire.Message) -> bool:
+        super().on_message(message)
+        if self.measurement is not None:
+            self.measurement.take(self.session, message)
+        return False
+
+    @property
+    def _patient(self) -> bool:
+        """Whether nothing waits for a sample: the command runs, or all of its run was measured. Its
+        run begins and ends with samples."""
+        measurement = self.measurement
+        return measurement is not None and (measurement.running or bool(measurement.summary))
+
+    @property
+    def _rest_s(self) -> float:
+        """Seconds between two reads then."""
+        return min(self.app.status.interval_ns / 1e9, REST_S)
+
+    def pace(self) -> None:
+        super().pace()
+        if self.started and self._patient:
+            self._rest(self._rest_s)
+
+    # --- the command's output and state
+
+    def _printed(self, data: bytes) -> None:
+        self._printout.take(data)
+        self._unseen = (self._unseen + data)[-MAX_UNSEEN:]
+        if self._print_timer is None:
+            self._print_later()
+
+    def _print_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._print_timer = loop.call_later(PRINT_S, self.app.call_later, self._show_output)
+
+    async def _show_output(self) -> None:
+        self._print_timer = None
+        monitor = self.app.monitor
+        if monitor is None:  # it is not there yet
+            self._print_later()
+        elif self._unseen:
+            self._unseen = b""
+            self._printout.settle()
+            await monitor.show_output(self._printout, self.tty.resize)
+
+    def read(self, status: Status) -> Status:
+        status = super().read(status)
+        run = self.run
+        return replace(
+            status,
+            job=self._state(),
+            job_status=None if run is None else run.status,
+            notice=status.notice or self._news(),
+        )
+
+    def _state(self) -> str:
+        run, measurement = self.run, self.measurement
+        if run is not None:
+            return f"{self._name} ended: {run.status}"
+        start_ns = 0 if measurement is None else measurement.job.start_ns
+        if not start_ns:
+            return f"{self._name} waits"
+        seconds = (raw_ns() - start_ns) // 10**9
+        return f"{self._name} {running(seconds)}"
+
+    def _news(self) -> str:
+        run = self.run
+        if run is None or self._end_read or raw_ns() - run.end_ns > NEWS_NS:
+            return ""
+        after = length(run.end_ns - run.start_ns)
+        text = f"{self._name} ended with status {run.status} after {after}"
+        return f"{text} · q quits and prints the summary"
+
+    def notice_read(self) -> None:
+        self._end_read = self.run is not None
+        super().notice_read()
+
+    # --- signals and keys for the command
+
+    def handles(self, number: signal.Signals) -> bool:
+        """Passes a signal on to the command. Returns False if none runs; a command that still waits
+        is then not started."""
+        measurement = self.measurement
+        if measurement is None or not measurement.running:
+            self._stopped = self.run is None
+            return False
+        if number in TYPED:
+            self.tty.type(TYPED[number])
+        else:
+            measurement.job.kill(number)
+        return True
+
+    def leave(self) -> None:
+        """Output printed from now on does not go to the pane."""
+        self.tty.leave()
+
+    # --- after the screen
+
+    async def see_out(self) -> None:
+        """Called after the screen has closed. Lets the command run to its end, even if the app
+        failed."""
+        self._left = True
+        reading = self._reading
+        if reading is None:
+            return
+        if self._stopped:
+            reading.cancel()
+        else:
+            await self._accompany(reading)
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+        if self.measurement is not None and self.started:
+            self.measurement.finish(self.session)  # all that was measured is still true
+
+    async def _accompany(self, reading: asyncio.Task[None]) -> None:
+        """Copies the command's output to the terminal and passes signals on to the command, until
+        its end."""
+
+        def resize() -> None:
+            with contextlib.suppress(OSError):  # the terminal is gone
+                self.tty.resize(*os.get_terminal_size(1))
+
+        def pass_on(number: signal.Signals) -> None:
+            if not self.handles(number):
+                reading.cancel()
+
+        if self.run is None and (self.tty.job.start_ns or not reading.done()):
+            complain(f"{self._name} runs on, its summary will follow")
+        on_signal((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
+        on_signal([signal.SIGWINCH], lambda _: resize())
+        resize()
+        for number in (signal.SIGTSTP, signal.SIGCONT):  # these handlers were the screen's
+            signal.signal(number, signal.SIG_DFL)
+        copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
+        if self.measurement is not None and self.measurement.summary:
+            reading.cancel()
+        await asyncio.wait([reading])
+        if self.measurement is not None:
+            await self.measurement.bracket.ended()
+        self.tty.finish()
+        await copying
+
+
+def run(
+    probe: Feed, console: JobTerminal, interval_ns: int, config: Config, *, mouse: bool = True
+) -> int:
+    """Runs the app; returns the command's exit status. Raises Failed if the command could not be
+    run, or if the stream or the app failed."""
+    ascii_ = not utf8()
+    source = Around(console, lambda: open_stream(probe), link=lambda: probe.link)
+    app = PerfTopApp(source, interval_ns, config, ascii_=ascii_)
+    asyncio.run(_run(app, source, mouse=mouse))
+    done, failure = source.run, app.failure
+    if done is not None and done.failed is not None:
+        raise Failed(f"{console.job.argv[0]}: {done.failed}", done.status)
+    recorded = app.ended_recording()
+    lines = [f"perftop: {recorded}"] if recorded else []
+    lines += source.measurement.summary if source.measurement is not None else []
+    text = "".join(f"{printable(in_ascii(line) if ascii_ else line)}\n" for line in lines)
+    with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
+        print(text, end="", file=sys.stderr, flush=True)
+    if failure is not None and (failure.status or done is None):
+        raise Failed(str(failure), (done and done.status) or failure.status)
+    return done.status if done is not None else app.return_code or STOPPED
+
+
+async def _run(app: PerfTopApp, source: Around, *, mouse: bool) -> None:
+    with drawing_on_stdout():
+        await app.run_async(mouse=mouse)
+    await source.see_out()

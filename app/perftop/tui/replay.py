@@ -1,0 +1,329 @@
+"""`perftop replay`: a recording as the source of the app.
+
+What was read of the file is kept in a history, as in a live session. Reading follows the shown
+moment, and begins elsewhere when the user goes to a moment that is not in the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from textual.worker import Worker
+
+from perfprobe import wire
+from perfprobe.frozen import replace
+from perftop.base.errors import USAGE, Failed
+from perftop.base.format import when
+from perftop.base.text import utf8
+from perftop.recording import episode_index
+from perftop.recording.file import GROWING, UNCHECKED, AnyRecording
+from perftop.recording.file import recording as opened
+from perftop.recording.player import (
+    BATCH_S,
+    BREATH_S,
+    END_NS,
+    Playback,
+    PlayClock,
+    Seeker,
+    frame_range,
+)
+from perftop.session import episodes as marks
+from perftop.session.episodes import RecordingEpisodes
+from perftop.session.session import MAX_BATCH, Session
+from perftop.tui.app import PerfTopApp, Source
+from perftop.tui.config import Config
+from perftop.tui.frame.status import Cost, Replay, Status
+from perftop.tui.terminal_app import show
+
+TICK_S = 0.05
+"""Seconds between two steps of playing; no interval is shorter."""
+
+
+class Recorded(Source):
+    LACKS = frozenset({"record"})
+
+    def __init__(self, recording: AnyRecording) -> None:
+        super().__init__()
+        self.min_interval_ns = recording.hello.sample_ns
+        self.reach_ns = frame_range(recording)
+        """The first and the last moment of the file."""
+        self._recording = recording
+        self._passage: Playback | None = None
+        """The part of the file that is in the history."""
+        self._pace = PlayClock()
+        self._playing = asyncio.Event()
+        self._playing.set()
+        self.seek: Worker[None] | None = None
+        """The seek under way to another moment; None if there is none."""
+        self._seek_ns = 0
+        """The moment up to which the seek has read."""
+        self._episodes = RecordingEpisodes()
+        self.indexing = True
+        """Whether the pass over the file, which finds its episodes, is under way."""
+        self._deepened: tuple[Playback, int] | None = None
+        """The passage whose past was last read, and the moment that was reached."""
+        self._marked = 0
+        """Number of marks that the user has set; they are not written to the file."""
+        self._remarks = [] if recording.checked else [UNCHECKED]
+        """What is still to be reported of the recording."""
+        self._remarks += [GROWING] if recording.growing else []
+        self._damage: str | None = None
+        """The damage that was last reported."""
+
+    async def feed(self) -> None:
+        await self._go(self.reach_ns[0])
+        self.app.run_worker(self._index(), group="index")
+        while True:
+            await self._playing.wait()
+            late = self.seek is None and self._play()
+            await asyncio.sleep(BREATH_S if late else TICK_S)
+
+    async def _index(self) -> None:
+        """Finds the episodes of the whole file, in a process of its own."""
+        recording, episodes = self._recording, self._episodes
+        try:
+            async with aclosing(
+                episode_index.follow(recording.path, recording.hello, episodes)
+            ) as news:
+                async for _ in news:
+                    self.app.show()
+            if episodes.left_out:
+                self.say(f"{episodes.left_out} more episodes of the file are not listed")
+        except (Failed, OSError) as error:
+            self.say(str(error))
+        self.indexing = False
+        self.app.moved()
+
+    def watch(self) -> None:
+        """Reports damage to the file once. Reads more of the past if the user wants to see it."""
+        self._deepen()
+        damage = self._recording.damage
+        if damage != self._damage and damage is not None:
+            self._damage = damage
+            self.say(f"the recording is {damage}")
+        elif self._remarks:
+            self.say(f"the recording is {self._remarks.pop()}")
+
+    def read(self, status: Status) -> Status:
+        if self._passage is None:
+            return status
+        first_ns, last_ns = self.reach_ns
+        indexed = (self._episodes.until_ns - first_ns) / (last_ns - first_ns)
+        replay = Replay(
+            playing=self._playing.is_set(),
+            speed=self._pace.speed,
+            reach_ns=self.reach_ns,
+            seeking_ns=None if self.seek is None else self._seek_ns,
+            over=self._over,
+            damage=self._recording.damage,
+            indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
+        )
+        return replace(status, replay=replay)
+
+    @property
+    def ends_ns(self) -> tuple[int, int] | None:
+        """The first and the last moment in the history."""
+        return None if self._passage is None else self._passage.ends_ns
+
+    @property
+    def _over(self) -> bool:
+        """Whether the last moment of the recording is shown."""
+        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
+        last = ends_ns is not None and shown is not None and shown.time_ns >= ends_ns[1]
+        return last and passage is not None and passage.over
+
+    # --- playing
+
+    def _play(self) -> bool:
+        """Plays up to the moment that is due: first what was read before, then the file. Returns
+        True if this machine cannot keep up with the speed."""
+        app, passage, shown = self.app, self._passage, self.app.interval
+        now_ns = self._pace.now_ns(app.clock())
+        if passage is None or shown is None:
+            return False
+        if app.playhead.paused and now_ns < passage.session.now_ns:
+            if now_ns - shown.time_ns >= app.status.interval_ns:
+                app.go(int(now_ns))
+            return False
+        app.playhead.paused = False
+        app.status = replace(app.status, paused=None)
+        end_s = app.clock() + BATCH_S
+        due = passage.until(now_ns)
+        while messages := list(islice(due, MAX_BATCH)):
+            self.take(messages)
+            if app.clock() > end_s:
+                self._pace.begin(passage.session.now_ns, app.clock())
+                return True
+        if passage.over:
+            self._playing.clear()
+            app.go(END_NS)
+        return False
+
+    def pause(self) -> None:
+        if self._playing.is_set() or self.seek is not None:
+            self._playing.clear()
+            self._cancel_seek()
+            self.app.playhead.paused = True
+        elif self._over:
+            self.say("end of recording")
+        elif (shown := self.app.interval) is not None:
+            self._playing.set()
+            self._pace.begin(shown.time_ns, self.app.clock())
+            if (ends_ns := self.ends_ns) is not None and shown.time_ns < ends_ns[0]:
+                self.head_for(shown.time_ns)  # a search has read on and dropped it
+        self.app.moved()
+
+    def speed(self, by: int) -> None:
+        self._pace.change(by)
+        if (shown := self.app.interval) is not None:
+            self._pace.begin(shown.time_ns, self.app.clock())
+        self.app.show()
+
+    # --- going to another moment
+
+    def step(self, by: int) -> None:
+        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
+        if passage is None or ends_ns is None or shown is None or self.seek is not None:
+            return
+        self._playing.clear()
+        if by > 0 and shown.time_ns >= ends_ns[1]:
+            passage.sample()
+        if by < 0 and shown.time_ns <= ends_ns[0]:
+            self.head_for(shown.time_ns - 1)
+        else:
+            self.app.step(by)
+
+    def head_for(self, time_ns: int) -> None:
+        """Goes to this moment: at once if it is in the history, else by a seek."""
+        first_ns, last_ns = self.reach_ns
+        time_ns = max(first_ns, min(last_ns, time_ns))
+        ends_ns = self.ends_ns
+        if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
+            self._cancel_seek()
+            self._show(time_ns)
+        else:
+            self.start_seek(partial(self._go, time_ns))
+
+    def go(self, time_ns: int) -> None:
+        self._playing.clear()
+        self.head_for(time_ns)
+
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        self._playing.clear()
+        self.start_seek(partial(self._find_episode, by, cpus))
+
+    def mark(self, time_ns: int, label: str) -> None:
+        self._marked += 1
+        label = marks.shorten_label(label or f"mark {self._marked}")
+        self._episodes.name(marks.new_mark(time_ns, label))
+        at = when(self.session.unix(time_ns))
+        self.say(f'marked "{label}" at {at} until you leave; the file does not change')
+        if self.app.playhead.paused:
+            self.app.step(0)
+
+    def start_seek(self, way: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Starts a seek; it replaces one that is under way."""
+
+        async def seek() -> None:
+            await way()
+            self.seek = None
+            self.app.show()
+
+        self._cancel_seek()
+        shown = self.app.interval
+        self._seek_ns = self.reach_ns[0] if shown is None else shown.time_ns
+        self.seek = self.app.run_worker(seek, group="seek")
+        self.app.show()
+
+    def _cancel_seek(self) -> None:
+        if self.seek is not None:
+            self.seek.cancel()
+            self.seek = None
+
+    async def _go(self, time_ns: int) -> None:
+        self._enter(await self._search().go(self._passage, time_ns), time_ns)
+
+    async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
+        """Goes to the next episode or mark of the file, or the one before. Waits for the pass over
+        the file where it has not arrived yet."""
+        shown, episodes = self.app.interval, self._episodes
+        if shown is None or self._passage is None:
+            return
+        while True:
+            complete = not self.indexing or (by < 0 and episodes.until_ns >= shown.time_ns)
+            way = await self._search().beside(self._passage, shown, by, cpus)
+            if complete or (way is not None and by > 0):
+                break
+            self._report_seek(episodes.until_ns)
+            await asyncio.sleep(BATCH_S)
+        if way is not None:
+            self._enter(*way)
+        else:
+            self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
+
+    def _search(self) -> Seeker:
+        return Seeker(self._recording, self._episodes, self.app.clock, self._report_seek)
+
+    def _report_seek(self, time_ns: int) -> None:
+        self._seek_ns = time_ns
+        self.app.show()
+
+    def _enter(self, passage: Playback, time_ns: int) -> None:
+        """Shows this moment of the passage, if the passage has samples."""
+        if passage.ends_ns is None:
+            return
+        if passage is not self._passage:
+            self.app.workers.cancel_group(self.app, "deepen")
+            self._passage = passage
+            self.add(passage.session.hello)
+            self.app.cost = Cost(lambda: 0.0)
+            self.app.cost.share(passage.session)
+            self.app.status = replace(self.app.status, own=passage.cost)
+            self.app.playhead.session = passage.session
+        passage.session.take()  # the next interval begins where reading continues
+        self._show(time_ns)
+
+    def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the passage has read it
+        assert self._passage is not None
+        return self._passage.session
+
+    def _show(self, time_ns: int) -> None:
+        """Shows this moment; playing continues from there."""
+        self.app.go(time_ns)
+        if (shown := self.app.interval) is not None:
+            self._pace.begin(shown.time_ns, self.app.clock())
+        self._deepen()
+
+    def _deepen(self) -> None:
+        """Reads, in the background, what the time axes show of the time before the history."""
+        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
+        if passage is None or ends_ns is None or shown is None or self.seek is not None:
+            return
+        since_ns = max(self.reach_ns[0], shown.time_ns - round(self.app.choice.window_s * 1e9))
+        before = self._deepened
+        done = before is not None and before[0] is passage and before[1] <= since_ns
+        if not done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
+            self._deepened = passage, since_ns
+            self.app.run_worker(self._read_past(passage, since_ns), group="deepen", exclusive=True)
+
+    async def _read_past(self, passage: Playback, since_ns: int) -> None:
+        search = Seeker(self._recording, self._episodes, self.app.clock, lambda _: None)
+        await search.deepen(passage, since_ns)
+        if passage is self._passage and (monitor := self.app.monitor) is not None:
+            monitor.again()
+
+
+def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
+    """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
+    with opened(path) as recording:
+        app = PerfTopApp(Recorded(recording), interval_ns, config, ascii_=not utf8())
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # after what the file lacks
+            verbs = "perftop summary, perftop export"
+            raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
+        return show(app, mouse=mouse)
