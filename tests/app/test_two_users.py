@@ -303,13 +303,13 @@ def test_the_text_file_is_written_and_removed_where_it_was(
     if when == "before":
         swap()
     else:
-        one._write(0.0)
+        one._write_file(0.0)
         assert Path("theirs/out").read_bytes() == b"numbers"
         swap()
     if when != "at its end":
         with pytest.raises(Failed, match="is a link of another user"):
-            one._write(FILE_S)
-    one.finish()
+            one._write_file(FILE_S)
+    one.on_end()
 
 
 def test_a_cache_that_is_not_ours_is_left(

@@ -45,7 +45,7 @@ def page(cpus: int, detail: Detail) -> Line:
     text = made.text(openmetrics=False)
 
     def again() -> None:
-        made._made.clear()
+        made._texts.clear()
         made.text(openmetrics=False)
 
     return (

@@ -68,7 +68,7 @@ async def on_screen() -> dict[str, Flow]:
         with followed() as found["a sample to the overview"]:
             for message in feed[WARM:]:
                 app._take([message])
-            app._tell()
+            app.show()
             await asyncio.sleep(PAINT_S)
         with followed() as found["key 2 to the heat map"]:
             app.post_message(events.Key("2", None))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import time_of_day as time_of_day
+from perftop.base.format import time_of_day
 from perftop.base.text import safe
 from perftop.process import launch, ssh
 from perftop.process.prometheus import Server

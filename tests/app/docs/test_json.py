@@ -12,7 +12,7 @@ import pytest
 from json_page import faults, object_faults
 
 from perftop import cli
-from perftop.verbs.ramp import command as ramp
+from perftop.verbs import ramp
 
 SIM = "--source=sim:{},cpus=4,speed=max"
 RENAMED = {"fleet": {"machine": "fleet_machine", "episode": "fleet_episode"}}
@@ -96,8 +96,9 @@ def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
         return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=told)
 
     for cpu in (None, "all"):
-        options = ramp.Options(cpu, phases[0], 1.0, json=True, output=None)
-        assert ramp.run(options, ask) == 0
+        options = cli._parsed(["ramp", "--json", "--isa", phases[0]])
+        options.cpu = cpu
+        assert ramp.measure(options, ask) == 0
     one, every = map(json.loads, capsys.readouterr().out.splitlines())
     assert check("ramp", [one, *every["cpus"]]) == {"ramp"}
     assert set(every) == {"cpus", "failed"}

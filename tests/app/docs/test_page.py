@@ -102,4 +102,4 @@ def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["help", "glosary"]) == 2
     assert "did you mean glossary?" in capsys.readouterr().err
     assert cli.main(["help", "PROCHOT"]) == 2
-    assert "no page 'PROCHOT'; episodes, glossary tell of it" in capsys.readouterr().err
+    assert "unknown page 'PROCHOT'; see episodes, glossary" in capsys.readouterr().err

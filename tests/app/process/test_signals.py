@@ -32,11 +32,11 @@ open("ended", "w").close()
 TRACED = """
 import asyncio, signal, sys
 from perftop.process import command_window, launch, signals
-from perftop.verbs import run_headless
+from perftop.verbs import headless
 
 PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1]]
 at, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
-OURS = {launch.__file__, signals.__file__, run_headless.__file__}
+OURS = {launch.__file__, signals.__file__, headless.__file__}
 
 def trace(frame, event, _):
     global lines
@@ -58,10 +58,10 @@ with launch.launched(PROBE):
 UNSEEN = """
 class Work:
     bracket = None
-    def finish(self): pass
+    def on_end(self): pass
     async def consume(self, stream): pass
 
-status = asyncio.run(run_headless.attend(Work(), PROBE))
+status = asyncio.run(headless.attend(Work(), PROBE))
 """
 END = """
 sys.settrace(None)

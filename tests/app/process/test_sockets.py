@@ -122,7 +122,7 @@ except Failed as failed:
     ("changes", "said"),
     [
         ({}, "3 False False"),
-        ({"other": 1}, "say where by --socket"),
+        ({"other": 1}, "no socket to listen on: --socket PATH"),
         ({"count": 2}, "no socket"),
         ({"listen": ""}, "does not listen for streams"),
         ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "does not listen for streams"),

@@ -11,10 +11,11 @@ import pytest
 from played import TICKS, played
 
 from perfprobe import wire
+from perftop import cli
 from perftop.output import stat_json
 from perftop.session.episodes import MAX_WARNING
 from perftop.session.session import Session
-from perftop.verbs.stat import Options, Stat
+from perftop.verbs.stat import Stat
 
 HELLO = made.hello(
     [made.REF, made.CYCLES, made.ONE_THREAD],
@@ -67,8 +68,8 @@ def test_stat_says_it_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
         yield [HELLO]
         yield [*frames([(24.0, 10), (96.0, 60)])]
 
-    out = io.StringIO()
-    stat = Stat(Options([], 1_000_000_000, made.SAMPLE_NS, json=True), out)
+    stat = Stat(cli._parsed(["stat", "-i", "1s", "--json"]))
+    stat.out = io.StringIO()
     asyncio.run(stat.consume(stream()))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("perftop: a tick of one_thread is 96 TSC ticks, not 24")

@@ -44,10 +44,10 @@ def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
-def placed(number: Number, clock: ClockUnit, width: int) -> columns.Number:
+def placed(number: Number, clock: ClockUnit, width: int) -> columns.Column:
     """The number as a column of a table."""
     scale, digits = number.scale(clock)
-    return columns.Number(
+    return columns.Column(
         number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
         shows=number,
     )  # fmt: skip

@@ -27,8 +27,7 @@ from perftop.draw.columns import (
     total_width,
 )
 from perftop.draw.strips import QUIET, Line, Run, foreign
-from perftop.model.numbers import Metric
-from perftop.model.numbers import Number as Number
+from perftop.model.numbers import Metric, Number
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted

@@ -20,7 +20,7 @@ from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Line, Run, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
-from perftop.model.numbers import Number as Number
+from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted, shown
