@@ -35,7 +35,7 @@ def tables() -> dict[str, dict[str, str]]:
 
 TABLES = tables()
 PLAIN: dict[str, type | tuple[type, ...]] = {
-    "text": str, "number": (int, float), "whole": int, "truth": bool, "null": type(None),
+    "text": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None),
     "any": object,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def _faults(value: Any, said: str, at: str) -> Iterator[str]:
         for key, each in pairs:
             yield from faults(each, inner, f"{at}.{key}")
     elif said in PLAIN:
-        if not isinstance(value, PLAIN[said]) or (isinstance(value, bool) and said != "truth"):
+        if not isinstance(value, PLAIN[said]) or (isinstance(value, bool) and said != "boolean"):
             yield f"{at} is no {said}: {value!r:.40}"
     elif not isinstance(value, dict):
         yield f"{at} is no {said}"

@@ -119,4 +119,4 @@ def test_a_fault_is_found() -> None:
     assert list(object_faults(good | {"lp0": "0"}, "states", "smt")) == [
         "smt.lp0 is no number: '0'"
     ]
-    assert faults({"a": [1, "x"]}, "{[whole]} / null", "it") == ["it.a.1 is no whole: 'x'"]
+    assert faults({"a": [1, "x"]}, "{[integer]} / null", "it") == ["it.a.1 is no integer: 'x'"]
