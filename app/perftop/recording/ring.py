@@ -317,7 +317,7 @@ class Triggers:
 
     def take(self, session: Session) -> Iterator[Wanted]:
         """What is to be kept by now; an episode that runs is in it each time."""
-        ended, self._cursor = session.episodes_since(self._cursor)
+        ended, self._cursor = session.log.since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):
                 yield from self._around(episode, session.now_ns)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.delta import Delta, Doubt, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, Values, resting
@@ -28,7 +27,7 @@ Tasks = Mapping[str, Any]
 """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Interval:
     """The numbers of one span of time; arrays by position of CPU or core."""
 

@@ -7,12 +7,12 @@ code serves a live stream, a file and a test.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.arrays import Bools
 from perftop.base.format import length
 from perftop.detect.engine import RunningEpisodes
@@ -25,7 +25,7 @@ from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.smt import core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
-from perftop.session.episodes import MAX_MARKS, EpisodeLog, RecordingEpisodes
+from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks
 from perftop.session.losses import Losses, LossSums
@@ -324,15 +324,6 @@ class Session:
     # --- episodes
 
     @property
-    def file(self) -> RecordingEpisodes | None:
-        """What a pass over the whole recording has found; None: there is no recording."""
-        return self.log.recording
-
-    @file.setter
-    def file(self, found: RecordingEpisodes | None) -> None:
-        self.log.recording = found
-
-    @property
     def running(self) -> list[Episode]:
         return self.log.running
 
@@ -347,13 +338,11 @@ class Session:
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
         return self.log.between(since_ns, until_ns)
 
-    def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
-        return self.log.since(cursor)
-
     @property
     def known_ns(self) -> int:
         """Time up to which episodes are known: now, or the end of the recording."""
-        return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
+        recording = self.log.recording
+        return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
     # --- what is known of the machine
 

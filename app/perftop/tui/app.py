@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -16,11 +17,10 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.process import launch as batches
+from perftop.process import launch
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
@@ -292,7 +292,7 @@ class Live(Source):
     def pace(self) -> None:
         if self.started:
             self._set_pace(
-                batches.longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
+                launch.longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
             )
 
     def record(self) -> None:

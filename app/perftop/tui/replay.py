@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,6 @@ from pathlib import Path
 from textual.worker import Worker
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.errors import USAGE, Failed
 from perftop.base.format import when
 from perftop.base.text import utf8

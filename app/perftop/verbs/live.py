@@ -79,11 +79,10 @@ def run(args: argparse.Namespace) -> int:
     settings, mouse = config.load(args.config), not args.no_mouse
     interval_ns, sample_ns = options.times(args, LIVE_INTERVAL_NS)
     from perftop.process import launch
-    from perftop.process import launch as batches
 
     if args.command is None:
         argv = options.stream_command(
-            args, sample_ns, batches.longest_batch_ns(sample_ns, interval_ns)
+            args, sample_ns, launch.longest_batch_ns(sample_ns, interval_ns)
         )
         # The app takes longer to import than the probe to start, so both happen side by side.
         with first_picture.shown() as picture, launch.launched(argv) as probe:

@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if _repeats(args):
         return _run_repeated(args, sample_ns)
     with options.held_job(args) as job:
-        from perftop.process import launch as batches
+        from perftop.process import launch
 
-        batch_ns = batches.longest_batch_ns(sample_ns, interval_ns, args.duration)
+        batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
         each = options.stream_commands(args, sample_ns, batch_ns, job)
         start = options.shared_start(job, len(each))
         with lean():

@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
         return _run_on_file(args)
     _, sample_ns = options.times(args)
     with options.held_job(args) as job:
-        from perftop.process import launch as batches
+        from perftop.process import launch
 
         duration_ns = args.duration or USUAL_NS
-        batch_ns = batches.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
+        batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
             import asyncio

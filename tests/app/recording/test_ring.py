@@ -233,7 +233,7 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
 def test_a_long_episode_is_kept_at_both_ends() -> None:
     long = Episode("steal", [0], 100 * S, None, 0.5, "hypervisor")
     session = SimpleNamespace(
-        episodes_since=lambda _: ([long] if long.end_ns else [], 0),
+        log=SimpleNamespace(since=lambda _: ([long] if long.end_ns else [], 0)),
         running=[] if long.end_ns else [long], now_ns=1000 * S,
     )  # fmt: skip
     watched = black_box.Triggers(["steal"], LENGTH)

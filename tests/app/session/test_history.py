@@ -6,6 +6,7 @@ import gc
 import math
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import made
 import numpy as np
@@ -18,7 +19,6 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
 from perftop.session.history import History, covering, edges

@@ -6,9 +6,9 @@ In the heat map racks are columns where names have them, else machines follow ea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, isfinite
 
-from perfprobe.frozen import frozen
 from perftop.base.format import GHZ
 from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
@@ -29,7 +29,7 @@ TIME_NAME, TIME_WIDE = 16, 120
 """Cells of a name in the time view, and minimum columns for the sentence there."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None: a gap."""

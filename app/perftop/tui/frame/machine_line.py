@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
@@ -37,7 +37,7 @@ WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 """What tasks wait for, by the name of the pressure."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Extent:
     """The CPUs asked for and their cores. They change so seldom that they are not listed at every
     refresh."""

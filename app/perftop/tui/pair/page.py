@@ -14,7 +14,6 @@ from math import isfinite, nan
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, place, when
 from perftop.draw import charts, theme
@@ -61,7 +60,7 @@ HELP = (
 )
 
 
-@frozen
+@dataclass(frozen=True)
 class Alignment:
     """The moment of a recording from which its time is counted."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from perfprobe.frozen import frozen
+from dataclasses import dataclass
+
 from perftop.draw.strips import fit
 from perftop.model.numbers import Number
 
 
-@frozen
+@dataclass(frozen=True)
 class Placed:
     key: str
     """Names the column; where it shows a metric, the metric's key."""
