@@ -11,7 +11,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.episode import CrowdedCpu, Episode
-from perftop.model.machine_totals import SHARES
+from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import KEPT_NS, RunningTasks, ThreadActivity, WatchedJob
 
@@ -86,7 +86,7 @@ class Scheduler:
             tasks = [(task, cpu) for cpu in cpus for task in self._running.on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in own]  # fmt: skip
             evidence |= blamed_tasks(tasks, own) | self._crowded(cpus)
-        pressure = self._counters.rates(data.sample.delta, SHARES["pressure_cpu"])
+        pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
