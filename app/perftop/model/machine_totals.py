@@ -65,7 +65,7 @@ class MachineTotals:
 
     def rates(self, delta: Delta) -> Rates:
         """The rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
-        moved, span = delta.at(self._moved), delta.at(self._ticks) / self._per
+        moved, span = delta.take(self._moved), delta.take(self._ticks) / self._per
         values = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
         rates = {key: values[rows] for key, rows in self._rows}
         for key in self._wide:

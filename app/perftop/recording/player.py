@@ -180,7 +180,7 @@ class Seeker:
         await self._read(playback, time_ns)
         return playback
 
-    async def beside(
+    async def next_episode(
         self, playback: Playback, at: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """The moment of the next known episode or mark of the file, as seen from an interval, and a

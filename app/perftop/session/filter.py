@@ -55,7 +55,7 @@ class FilterError(ValueError):
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
-        self.at = at
+        self.offset = at
         """Position of the first bad character, or of what is missing."""
 
 

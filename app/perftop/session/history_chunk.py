@@ -122,8 +122,8 @@ class Trail:
             _write(self._parts[0, :, new], top, known)
             _write(self._parts[1, :, new], bottom, known)
 
-            moved = samples.part(lambda among: among.delta.at(self._moved))
-            ticks = samples.part(lambda among: among.delta.at(self._ticks))
+            moved = samples.part(lambda among: among.delta.take(self._moved))
+            ticks = samples.part(lambda among: among.delta.take(self._ticks))
             first = 0
             for each in self._kept:
                 last = first + len(each.rows)

@@ -169,7 +169,7 @@ def value(machine: Machine, order: str, now: float) -> float:
     if order == "suspects":
         return float(machine.suspects)
     if order == "age":
-        return float(int(now - machine.heard))
+        return float(int(now - machine.updated))
     return machine.rank(order) if order in FIELDS else nan
 
 
