@@ -98,12 +98,12 @@ def _pulls(
     """Distance of each block above or below the whole, weighted with its size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
-    found = [
+    pulls = [
         sum(amounts[at : at + length]) - whole * sum(sizes[at : at + length])
         for at in range(0, last, length)
     ]
-    middle = fmean(found)
-    return [(part - middle) / mean_size for part in found]
+    middle = fmean(pulls)
+    return [(part - middle) / mean_size for part in pulls]
 
 
 def difference(a: Estimate, b: Estimate) -> Difference | None:
@@ -133,11 +133,11 @@ def least_difference(sd: float, count: float) -> float:
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Chances corrected by Holm for the number of differences that are tested together."""
-    found, least = [0.0] * len(chances), 0.0
+    corrected, least = [0.0] * len(chances), 0.0
     for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - place) * chances[at]))
-        found[at] = least
-    return found
+        corrected[at] = least
+    return corrected
 
 
 def apart(values: Sequence[float]) -> list[int]:

@@ -213,14 +213,18 @@ class OpenEpisodes(Generic[S]):
 
     def taken(self, count: int) -> Bools:
         """Mask of so many positions: which are in one that runs."""
-        members = [one.members for one in self.running]
+        members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
     def young(self, group: int) -> S | None:
         """One of this group that started with the sample before this one: perhaps in the middle of
         it, so that not all of its positions showed it yet."""
-        same = (one for one in self.running if one.group == group and one.calm_ns is None)
-        return next((one for one in same if one.totals.samples == 2), None)
+        same = (
+            current
+            for current in self.running
+            if current.group == group and current.calm_ns is None
+        )
+        return next((current for current in same if current.totals.samples == 2), None)
 
     def begin(self, started: S) -> None:
         self.running.append(started)
@@ -228,8 +232,8 @@ class OpenEpisodes(Generic[S]):
 
     def close(self, over: Sequence[S]) -> list[Episode]:
         """The ended episodes of these."""
-        self.running = [one for one in self.running if one not in over]
-        return [self._episodes.end(one.episode, one.until_ns) for one in over]
+        self.running = [current for current in self.running if current not in over]
+        return [self._episodes.end(current.episode, current.until_ns) for current in over]
 
 
 class ShareEpisodes:
@@ -278,16 +282,16 @@ class ShareEpisodes:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
             self._high, self._since_ns = np.zeros((2, len(names)), int)
-            for one in self.running:
-                cpus = {*one.episode.cpus}
-                one.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
+            for current in self.running:
+                cpus = {*current.episode.cpus}
+                current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
         if self._open.patience.gap(since_ns, time_ns):
             self._high[:] = 0
             return self._open.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
-        found = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
-        ended = self._open.close(self._follow(found, since_ns, time_ns))
+        sums = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
+        ended = self._open.close(self._follow(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.taken(len(names))
         # Positions that have been high for long enough start an episode.
         self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # unknown since
@@ -296,41 +300,41 @@ class ShareEpisodes:
         rises = high & (self._high >= self._after)
         self._high[rises] = 0
         for group in distinct(groups[rises]):
-            self._rise(group, rises & (groups == group), found, time_ns)
+            self._rise(group, rises & (groups == group), sums, time_ns)
         return ended
 
-    def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
+    def _follow(self, by_position: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
         """Adds the sample to what runs. Returns those that are over."""
         over: list[ShareEpisode] = []
-        for one in self.running:
-            sums = found[:, one.members].sum(axis=1)
+        for current in self.running:
+            sums = by_position[:, current.members].sum(axis=1)
             if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
-                one.pause(since_ns, sums)
+                current.pause(since_ns, sums)
             elif known:
-                one.show(sums, time_ns)
-                _set_depth(one)
-            over += [one] if self._open.patience.over(one, time_ns, known=known) else []
+                current.show(sums, time_ns)
+                _set_depth(current)
+            over += [current] if self._open.patience.over(current, time_ns, known=known) else []
         return over
 
-    def _rise(self, group: int, new: Bools, found: Floats, time_ns: int) -> None:
-        sums = found[:, new].sum(axis=1)
-        one = self._open.young(group)
-        if one is None:
+    def _rise(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
+        sums = by_position[:, new].sum(axis=1)
+        current = self._open.young(group)
+        if current is None:
             start_ns = int(self._since_ns[new].min())
-            one = ShareEpisode(
+            current = ShareEpisode(
                 group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
-            self._open.begin(one)
-            one.show(sums, time_ns)
+            self._open.begin(current)
+            current.show(sums, time_ns)
         else:
-            one.totals.amend(sums)
-        _set_depth(one)
-        one.members |= new
-        names = [self._names[i] for i in np.flatnonzero(one.members).tolist()]
-        one.episode.cpus = sorted(cpu for name in names for cpu in name)
+            current.totals.amend(sums)
+        _set_depth(current)
+        current.members |= new
+        names = [self._names[i] for i in np.flatnonzero(current.members).tolist()]
+        current.episode.cpus = sorted(cpu for name in names for cpu in name)
 
 
-def _set_depth(one: ShareEpisode) -> None:
-    lost, weight = one.sums[:2].tolist()
-    one.episode.depth = lost / weight
+def _set_depth(share: ShareEpisode) -> None:
+    lost, weight = share.sums[:2].tolist()
+    share.episode.depth = lost / weight

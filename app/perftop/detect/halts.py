@@ -108,8 +108,8 @@ class Halts:
         times, cores = (since_ns, data.time_ns), data.cores
         group = np.append(cores.group, -1)[cores.of_cpu]
         ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
-        for one in self._halts.running:
-            _describe(one)
+        for halt in self._halts.running:
+            _describe(halt)
         return ended
 
     def _together(self, data: DetectorInput) -> tuple[int, Sums]:
@@ -129,13 +129,13 @@ class Halts:
         return since_ns, both
 
 
-def _describe(one: ShareEpisode) -> None:
-    sums = one.sums
+def _describe(halt: ShareEpisode) -> None:
+    sums = halt.sums
     span_s, lost_s = sums[[1, LOST_S]].tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(SIGNS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
-    episode = one.episode
+    episode = halt.episode
     episode.depth = lost_s / span_s
     episode.cause = SIGNS[cause].cause if cause else "unknown"
     episode.confidence = SIGNS[cause].confidence if cause else "unknown"
@@ -191,8 +191,8 @@ class Signs:
                 "pcu": span_s * self._transition_share(data),
                 "between": lost_s * between,
             }
-        found = np.array([seconds[key] for key in SIGNS])
-        return np.where(np.isfinite(found), found, 0.0)
+        table = np.array([seconds[key] for key in SIGNS])
+        return np.where(np.isfinite(table), table, 0.0)
 
     def _moved(self, data: DetectorInput, key: str) -> Floats:
         moved = self._counters.moved(data.sample.delta, key)

@@ -100,14 +100,14 @@ class NeighbourLosses:
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         over: Bools = np.zeros(len(known), bool)
         for at in np.flatnonzero(self.open).tolist():
-            one = self.shares[at]
+            high_share = self.shares[at]
             if known[at] and high[at]:
-                one.show(sums[at], time_ns)
+                high_share.show(sums[at], time_ns)
             elif known[at]:
-                one.pause(one.last_ns, sums[at])
-            over[at] = self._patience.over(one, time_ns, known=bool(known[at]))
+                high_share.pause(high_share.last_ns, sums[at])
+            over[at] = self._patience.over(high_share, time_ns, known=bool(known[at]))
             if not over[at] and not self.sure[at]:  # it may turn out to be slight
-                total, weight = _total(one).tolist()
+                total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
 
@@ -118,9 +118,9 @@ class NeighbourLosses:
         that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
-            one = self.shares[at]
-            enough = one.totals.samples >= MIN_LOSS_SAMPLES and one.last_ns == time_ns
-            if not (enough and np.asarray(one.totals.sums)[0] >= self._least):
+            share = self.shares[at]
+            enough = share.totals.samples >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
+            if not (enough and np.asarray(share.totals.sums)[0] >= self._least):
                 continue
             loss = self._loss_of(at)
             if at not in loss.members:
@@ -145,12 +145,12 @@ class NeighbourLosses:
 
     def _loss_of(self, at: int) -> NeighbourLoss:
         """One that started with this position, or had it before; else a new one."""
-        one = self.shares[at]
+        share = self.shares[at]
         for loss in self.running:
-            apart_ns = abs(loss.episode.start_ns - one.start_ns)
-            if loss.group == one.group and (apart_ns <= self._sample_ns or at in loss.members):
+            apart_ns = abs(loss.episode.start_ns - share.start_ns)
+            if loss.group == share.group and (apart_ns <= self._sample_ns or at in loss.members):
                 return loss
-        loss = NeighbourLoss(Episode(NEIGHBOUR, [], one.start_ns, cause=self._cause), one.group)
+        loss = NeighbourLoss(Episode(NEIGHBOUR, [], share.start_ns, cause=self._cause), share.group)
         self.running.append(loss)
         self._episodes.running.append(loss.episode)
         return loss
@@ -170,15 +170,15 @@ class NeighbourLosses:
         return ended
 
 
-def _total(one: HighShare) -> Floats:
+def _total(share: HighShare) -> Floats:
     """Lost and weight up to now."""
-    return np.asarray(one.totals.sums + sum(one.calm))
+    return np.asarray(share.totals.sums + sum(share.calm))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
     """Whether the tasks cannot have had all of their share before the loss started."""
     since_ns = max(start_ns, running.since_ns)
-    had_ns = sum(one.share for one in tasks) * (running.time_ns - running.since_ns)
+    had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
     return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
 
@@ -187,7 +187,7 @@ def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, 
     """Evidence of who caused it, with the CPU: strangers, and separately the job itself."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
-    return {key: found for key, found in (("who", who), ("self", selves)) if found}
+    return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
 
 
 class UndisturbedPrograms:

@@ -122,7 +122,7 @@ def _limited(case: Case) -> Verdict | None:
     """The limit that was seen most. For power: the clue that shows which of its limits it is."""
     shares = [(clue, case.facts.mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
-    seen.sort(key=lambda found: -found[1] if found[0].least else 0.0)
+    seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
     causes = [clue.cause for clue, _ in seen]
     if causes and causes[0] == POWER:
         causes = [cause for cause in causes if cause in LIMITS]
@@ -168,50 +168,52 @@ limits the package, what is only likely."""
 
 
 def verdict(case: Case) -> Verdict:
-    found = (rule(case) for rule in RULES)
-    return next((each for each in found if each is not None), Verdict("unknown", "unknown"))
+    verdicts = (rule(case) for rule in RULES)
+    return next(
+        (result for result in verdicts if result is not None), Verdict("unknown", "unknown")
+    )
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
     """What the cause rests on, and what else was counted."""
     facts, mean = case.facts, case.facts.mean
-    found: dict[str, Any] = {"cap": case.cap} if case.cap else {}
+    result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
     if sum(levels.values()) >= ACTS:
         most = max(levels, key=lambda key: levels[key])
-        found["simd"] = Level(int(most[-1]), levels[most])
+        result["simd"] = Level(int(most[-1]), levels[most])
     # Limit reasons: first those that limit the clock, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", ACTS)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
-    found["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
+    result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
     for key, share in (*((key, ACTS) for key in FLAGS), ("plr_reasons", 0.0)):
         if bits := facts.bits(key, share):
-            found[key] = PolledBits(tuple(bits), facts.polls(key))
-    found |= {key: share for key in PCU if (share := mean(key)) >= ACTS}
+            result[key] = PolledBits(tuple(bits), facts.polls(key))
+    result |= {key: share for key in PCU if (share := mean(key)) >= ACTS}
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
-            found[f"{scope}_throttled_share"] = round(share, 3)
+            result[f"{scope}_throttled_share"] = round(share, 3)
         for what in ("throttles", "power_limits"):
             if (per_s := mean(f"{scope}_{what}")) > 0:
-                found[f"{scope}_{what}"] = per_s
+                result[f"{scope}_{what}"] = per_s
     if (share := mean("power_throttled_s")) >= ACTS:
-        found["throttled_for_power_share"] = round(share, 3)
+        result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
         if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
-            found["hwp_max"] = OutOf(requested, highest)
+            result["hwp_max"] = OutOf(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
-            found["hwp_epp"] = round(preference)
+            result["hwp_epp"] = round(preference)
     if (limit := mean("pstate_limit")) > 0:  # how far it is lowered, not why
-        found["pstate_limit"] = round(limit, 1)
+        result["pstate_limit"] = round(limit, 1)
     if cause == "hypervisor":
-        found["steal_share"] = round(mean("stat_steal_s"), 3)
+        result["steal_share"] = round(mean("stat_steal_s"), 3)
     numbers = {"power_w": facts.watts, "power_limit_w": mean("power_limit_w")}
     if cause == "power-pl2":
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
         numbers["temperature_c"] = mean("temperature_c")
-    return found | {key: round(value, 1) for key, value in numbers.items() if value > 0}
+    return result | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 
 @dataclass(slots=True)

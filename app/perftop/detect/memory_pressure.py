@@ -140,7 +140,7 @@ class Memory:
         """The work of busy CPUs in each sample."""
         counts = batch.once(busy_work)
         work = self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
-        return [_MemoryWork(*each) for each in zip(*work, strict=True)]
+        return [_MemoryWork(*parts) for parts in zip(*work, strict=True)]
 
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
@@ -229,11 +229,11 @@ class Memory:
         """Tasks of other programs that have come to the package since it was quiet, the busiest
         first."""
         names = {task[1] for task in self._running.firsts(loss.episode.cpus) if task}
-        found = [
+        suspects = [
             (task, cpu)
             for cpu in self._reader.hello.packages[loss.group]
             for task in self._running.tasks_on(cpu)[:1]
             if task.comm not in names and task.pid not in own
             and (task.pid, task.comm) not in self._before[loss.group][0]
         ]  # fmt: skip
-        return sorted(found, key=lambda one: -one[0].share)[:MAX_NAMED_TASKS]
+        return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]

@@ -157,7 +157,7 @@ class Siblings:
     def _busy_work(self, batch: SampleBatch) -> list[_SiblingWork]:
         """The work of busy CPUs in each sample."""
         work = self._work(batch.once(busy_work), batch.split)
-        return [_SiblingWork(*each) for each in zip(*work, strict=True)]
+        return [_SiblingWork(*parts) for parts in zip(*work, strict=True)]
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work

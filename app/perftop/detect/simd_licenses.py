@@ -57,25 +57,25 @@ class Licenses:
         more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]
         times = data.since_ns, data.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
-        for one in self._licenses.running:
-            self._describe(one)
+        for running in self._licenses.running:
+            self._describe(running)
         return ended
 
     def _level_cycles(self, batch: SampleBatch) -> Floats:
         """(samples, levels, cores): cycles of the core, which each thread counts whole; see
         low_clock_causes.LEVEL."""
         moved = [self._counters.moved(batch.delta, key) for key in self._levels]
-        by_core = [batch.cores.most(each) for each in moved if each is not None]
+        by_core = [batch.cores.most(counts) for counts in moved if counts is not None]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
-    def _describe(self, one: ShareEpisode) -> None:
+    def _describe(self, running: ShareEpisode) -> None:
         """Sets evidence and depth. The depth is what the clock lacks, not the share of wide
         code."""
-        sums = one.sums
+        sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         most = int(sums[FIRST:].argmax())
         level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
-        episode = one.episode
+        episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:

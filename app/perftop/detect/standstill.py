@@ -123,11 +123,11 @@ class Thermal:
 
     def _set(self, batch: SampleBatch) -> list[bool]:
         tables = batch.delta.tables
-        found: list[bool] = np.logical_or.reduce([
+        result: list[bool] = np.logical_or.reduce([
             tables[status.column.block].moved[..., status.columns].any(axis=(-2, -1))
             for status in self._status
         ]).tolist()  # fmt: skip
-        return found
+        return result
 
     def shares(self, data: DetectorInput) -> Floats:
         """(HOT, cores) share of the polls in this sample that found it; NaN: no polls."""
@@ -158,8 +158,8 @@ class Modulation:
     def _set(self, batch: SampleBatch) -> list[bool]:
         assert self._column is not None
         moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
-        found: list[bool] = np.any(moved, axis=-1).tolist()
-        return found
+        result: list[bool] = np.any(moved, axis=-1).tolist()
+        return result
 
     def shares(self, data: DetectorInput) -> Floats:
         """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""

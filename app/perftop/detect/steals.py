@@ -60,14 +60,14 @@ class Steals:
         self._last_ns = np.where(came, time_ns, self._last_ns)
         share[came & (self._ticks < MIN_TICKS - 0.5) & ~taken] = np.nan
 
-        running = {id(one.episode): one for one in self._steals.running}
+        running = {id(steal.episode): steal for steal in self._steals.running}
         ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
         for episode in ended:  # with its last tick, and not when the next was missed
             episode.end_ns = running[id(episode)].last_ns
-        for one in self._steals.running:
-            if id(one.episode) not in running:
-                one.episode.cause = "hypervisor"
-                one.episode.start_ns = int(self._start_ns[one.members].min())
-            ticks = float(self._ticks[one.members].sum())
-            one.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
+        for steal in self._steals.running:
+            if id(steal.episode) not in running:
+                steal.episode.cause = "hypervisor"
+                steal.episode.start_ns = int(self._start_ns[steal.members].min())
+            ticks = float(self._ticks[steal.members].sum())
+            steal.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
         return ended

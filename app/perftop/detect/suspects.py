@@ -52,9 +52,9 @@ class Suspects:
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
-        over = [one for one in self._running if time_ns - one.last_ns >= clean_ns]
-        self._running = [one for one in self._running if one not in over]
-        return [self._episodes.end(one.episode, one.last_ns) for one in over]
+        over = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
+        self._running = [suspect for suspect in self._running if suspect not in over]
+        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in over]
 
     def _add(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
@@ -66,7 +66,9 @@ class Suspects:
                 by_key.setdefault(name, {})[cpu] = why
         news: dict[int, set[int]] = {}
         for key, cpus in sorted(by_key.items()):
-            suspect = next((one for one in self._running if one.takes(key, time_ns)), None)
+            suspect = next(
+                (running for running in self._running if running.takes(key, time_ns)), None
+            )
             if suspect is None:
                 suspect = _Suspect(Episode("suspect", [], since_ns, cause=key), time_ns)
                 self._episodes.running.append(suspect.episode)

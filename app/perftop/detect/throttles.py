@@ -67,8 +67,8 @@ class Throttles:
         ]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
-        for one in self._throttles.running:
-            _describe(one)
+        for throttle in self._throttles.running:
+            _describe(throttle)
         return ended
 
     def _dropping(self, cores: Cores) -> Bools:
@@ -83,9 +83,9 @@ class Throttles:
         return dropping
 
 
-def _describe(one: ShareEpisode) -> None:
+def _describe(throttle: ShareEpisode) -> None:
     """Sets cause, evidence and depth. The depth is the cost, not how often the status was set."""
-    sums, episode = one.sums, one.episode
+    sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
     episode.evidence = {
@@ -106,8 +106,8 @@ class BookedThrottling:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
-        found = (reader.counters.columns.get(key) for key in BOOKED)
-        self._columns = [column for column in found if column is not None]
+        columns = (reader.counters.columns.get(key) for key in BOOKED)
+        self._columns = [column for column in columns if column is not None]
         self.available = bool(self._columns)
         """The kernel of this stream books such time."""
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}

@@ -100,8 +100,8 @@ def _some_slow(batch: SampleBatch) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
     cycles, run_s = batch.once(ran).swapaxes(0, 1)
     slow = cycles < (1 - END) * run_s * batch.ceilings.low_hz
-    found: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
-    return found
+    result: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
+    return result
 
 
 class Drops:

@@ -60,8 +60,8 @@ class Scheduler:
         count = len(self._names)
         shares, weights = np.full(count, np.nan), np.zeros(count)
         shares[[at for at in range(count) if at not in occupied]] = 0.0
-        for at, one in activity.items():
-            shares[at], weights[at] = one.wait, one.run_s + one.wait_s
+        for at, work in activity.items():
+            shares[at], weights[at] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
         over = self.losses.step(shares, weights, everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
@@ -76,8 +76,8 @@ class Scheduler:
     ) -> None:  # fmt: skip
         sums = self._switches[loss]
         threads = [activity[at] for at in loss.members if at in activity]
-        sums[0] += sum(one.involuntary for one in threads)
-        sums[1] += max((one.elapsed_s for one in threads), default=0.0)
+        sums[0] += sum(thread.involuntary for thread in threads)
+        sums[1] += max((thread.elapsed_s for thread in threads), default=0.0)
         evidence = loss.episode.evidence
         if sums[1]:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
@@ -208,5 +208,5 @@ class Budget:
                 for task in self._running.tasks_on(cpu)[:1]
                 if task.pid not in own
             ]
-            tasks.sort(key=lambda found: -found[0].share)
+            tasks.sort(key=lambda pair: -pair[0].share)
             episode.evidence |= blamed_tasks(tasks, own)

@@ -22,12 +22,12 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
     """The text of each man page, by the name of its file."""
     main, *rest = verbs(parser)
     pages = [read(topic) for topic in topics()]
-    found = {"perftop.1": _main(main, rest, pages)}
+    texts = {"perftop.1": _main(main, rest, pages)}
     for verb in rest:
-        found[f"perftop-{verb.name}.1"] = _verb(verb, pages)
+        texts[f"perftop-{verb.name}.1"] = _verb(verb, pages)
     for page in pages:
-        found[f"perftop-{page.topic}.7"] = _topic(page)
-    return {name: _whole(name, lines, version, date) for name, lines in found.items()}
+        texts[f"perftop-{page.topic}.7"] = _topic(page)
+    return {name: _whole(name, lines, version, date) for name, lines in texts.items()}
 
 
 def _whole(name: str, lines: list[str], version: str, date: str) -> str:

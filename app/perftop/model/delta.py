@@ -61,10 +61,10 @@ def with_lasting(fresh: Codes, before: Codes) -> Codes:
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
     """The doubted counters with their doubts, by position of the CPU; `codes`: (CPUs, counters)."""
-    found: dict[int, set[tuple[str, Doubt]]] = {}
-    for row, at in zip(*np.nonzero(codes), strict=True):
-        found.setdefault(int(row), set()).add((keys[at], Doubt(codes[row, at])))
-    return found
+    by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
+    for row, counter in zip(*np.nonzero(codes), strict=True):
+        by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
+    return by_cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,10 @@ class BlockPlaces:
 
     def any_value(self, values: Bools) -> Bools:
         """(frames, rows) whether this is true of any value of the row."""
-        found: Bools = np.zeros((len(values), self.rows), bool)
+        result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
-            found[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
-        return found
+            result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
+        return result
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Delta:
     @property
     def tables(self) -> Mapping[str, BlockDelta]:
         if self._tables is None:
-            self._tables = {each.block.name: self._table(each) for each in self._places.blocks}
+            self._tables = {place.block.name: self._table(place) for place in self._places.blocks}
         return self._tables
 
     def _table(self, place: BlockPlace) -> BlockDelta:

@@ -219,8 +219,8 @@ class Differences:
 def asleep_ns(frame: wire.Frame) -> int:
     """Nanoseconds that the machine was suspended from hello to this frame; 0 if the untrusted
     record is not valid."""
-    found = frame.records.get("asleep_ns")
-    return found if type(found) is int and 0 <= found < wire.LATEST_NS else 0
+    asleep = frame.records.get("asleep_ns")
+    return asleep if type(asleep) is int and 0 <= asleep < wire.LATEST_NS else 0
 
 
 @dataclass
@@ -241,8 +241,8 @@ class _Readings:
     """Every row that is present was read and has no other flag, as usual."""
 
     def flagged(self, bit: int) -> Bools:
-        found: Bools = self.flags & np.uint64(bit) != 0
-        return found
+        mask: Bools = self.flags & np.uint64(bit) != 0
+        return mask
 
     @cached_property
     def sampled(self) -> Bools:

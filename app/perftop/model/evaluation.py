@@ -281,7 +281,7 @@ def resting(util: Floats, before: Bools | None = None) -> Bools:
     """Mask of the CPUs at rest: they run so seldom that a number per running time, such as clock or
     IPC, describes a few wake-ups only. `before`: the mask of the interval before; without it CPUs
     between both shares are awake. A CPU whose share is unknown is not at rest."""
-    found: Bools = util < RESTS
+    mask: Bools = util < RESTS
     if before is not None and len(before) == len(util):
-        found |= before & (util < WAKES)
-    return np.asarray(found)
+        mask |= before & (util < WAKES)
+    return np.asarray(mask)

@@ -202,8 +202,8 @@ class Classified(Protocol):
 
 def kind_of(episode: Classified) -> Kind:
     """The kind of an episode; of a neighbour, that of its cause."""
-    found = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
-    return found or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
+    neighbour = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
+    return neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
 
 
 @dataclass(frozen=True)

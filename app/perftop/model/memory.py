@@ -107,5 +107,5 @@ class L3Groups:
         for (group, l3), rate in self._rates.items():
             if l3 in l3s:
                 sums[group] = sums.get(group, 0.0) + rate
-        found = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
-        return sorted(found, key=lambda one: -one.bytes_per_s)[:MAX_NAMED_GROUPS]
+        traffic = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
+        return sorted(traffic, key=lambda item: -item.bytes_per_s)[:MAX_NAMED_GROUPS]

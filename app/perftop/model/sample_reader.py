@@ -69,8 +69,8 @@ class SampleBatch:
         made = self._made.get(make)
         if made is None:
             made = self._made[make] = make(self)
-        found: T = made
-        return found
+        result: T = made
+        return result
 
 
 class Sample:

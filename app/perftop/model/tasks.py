@@ -66,10 +66,10 @@ class TaskSnapshot:
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
-        others, waits = records.get("others"), records.get("waits")
+        ranked, waits = records.get("others"), records.get("waits")
         return cls(
             tasks,
-            others if isinstance(others, dict) else {},
+            ranked if isinstance(ranked, dict) else {},
             waits if isinstance(waits, dict) else None,
         )
 
@@ -80,14 +80,14 @@ class TaskSnapshot:
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """The tasks that ran most on this CPU, with what they did besides running."""
         if cpu not in self._on:
-            others, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
-            if isinstance(others, list) and others:
-                records = others[:MAX_TASKS]
+            ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
+            if isinstance(ranked, list) and ranked:
+                records = ranked[:MAX_TASKS]
             else:
                 records = [self.tasks.get(cpu)]
-            known = waits[: len(records)] if isinstance(waits, list) else []
-            found = zip_longest(map(task, records), known)
-            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in found if ran]
+            wait_records = waits[: len(records)] if isinstance(waits, list) else []
+            pairs = zip_longest(map(task, records), wait_records)
+            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in pairs if ran]
         return self._on[cpu]
 
 

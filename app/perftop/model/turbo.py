@@ -68,12 +68,12 @@ class Turbo:
         self._tables, self._bounds = valid_tables(hello.turbo, list(position))
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
         self._sleeps = [column for key in DEEP_SLEEPS if (column := counters.columns.get(key))]
-        who = hello.identity
-        small = (who.vendor, who.family, who.model) in SMALL_MODELS
+        identity = hello.identity
+        small = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
         self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
-        known = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
-        known += [counters.has(column.counter.key) for column in self._gauges]
-        self.cpus: Bools = np.any(known, axis=0)
+        masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        masks += [counters.has(column.counter.key) for column in self._gauges]
+        self.cpus: Bools = np.any(masks, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
         self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any ceiling is known."""
@@ -206,8 +206,8 @@ class Turbo:
             np.where(off | disabled, configured, np.nan),
             share * self._top(),
         ]
-        found = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
-        return Caps(found.min(axis=0), found.argmin(axis=0))
+        limits = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
+        return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
     def _top(self) -> Floats:
         """The fastest clock of each core with no other core active; NaN: unknown."""
@@ -294,13 +294,13 @@ def lower_hull(points: Points) -> Points:
     return hull
 
 
-def valid_tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
+def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
     """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
     that origins `cpufreq` give, in Hz by position of the CPU. NaN: unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
-    for turbo in found[:MAX_TABLES]:
+    for turbo in turbos[:MAX_TABLES]:
         if not _is_valid(turbo.steps):
             continue
         listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)

@@ -172,9 +172,9 @@ class Job:
         os.close(self._reports)
         failed = os.strerror(int(number)) if number else None
         status = code if code >= 0 else 128 - code
-        own = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
-        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own[:2])  # the kernel counts µs
-        switches, faults, disk_faults = map(int, own[2:])
+        own_use = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
+        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
+        switches, faults, disk_faults = map(int, own_use[2:])
         peak_bytes = used.ru_maxrss * 1024
         peak = peak_bytes if peak_bytes > PEAK_MARGIN * self._forked_bytes else None
         return Run(
@@ -225,8 +225,8 @@ def _programs(name: str) -> list[str]:
     """Paths of the program, by the rules of execvp; several, as some may not be executable."""
     if "/" in name:
         return [name]
-    found = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
-    return [path for path in found if os.path.exists(path)]  # noqa: PTH110 - quick to import
+    paths = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
+    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick to import
 
 
 def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:

@@ -248,21 +248,21 @@ class StreamJoiner:
         """The blocks, with ROW_REBASED on each row up to its first read."""
         if not self._unread:
             return blocks
-        found = dict(blocks)
+        rebased = dict(blocks)
         for name, unread in list(self._unread.items()):
             if name in blocks:
                 head = np.frombuffer(blocks[name].head, "<u8").reshape(-1, wire.HEAD).copy()
                 whole = len(head) == 1  # a single head row stands for all rows
                 marked = np.array([unread.any()]) if whole else unread
                 head[marked, 4] |= np.uint64(wire.ROW_REBASED)
-                found[name] = replace(blocks[name], head=head.tobytes())
+                rebased[name] = replace(blocks[name], head=head.tobytes())
                 read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0
                 self._unread[name] = left = unread & ~read
                 if not left.any():
                     del self._unread[name]
-        return found
+        return rebased
 
 
-def _sum(one: int, other: int) -> int:
+def _sum(total: int, more: int) -> int:
     """A sum that a message can hold, whatever came."""
-    return min(one + max(0, other), wire.LATEST_NS)
+    return min(total + max(0, more), wire.LATEST_NS)

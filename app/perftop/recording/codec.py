@@ -89,31 +89,34 @@ class Unpacking:
             self._crc = zlib.crc32(data, self._crc)
             if self._crc != packed.crc:
                 raise ValueError("its checksum is wrong")
-            found = self._packer.unpack(data)
-            _check(found)
-            if not max(self._time_ns, found.time_ns) <= packed.time_ns:
+            unpacked = self._packer.unpack(data)
+            _check(unpacked)
+            if not max(self._time_ns, unpacked.time_ns) <= packed.time_ns:
                 raise ValueError("its time is wrong")
             self._time_ns = packed.time_ns
         except _DAMAGE as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
-        return found
+        return unpacked
 
 
-def _check(found: Timed) -> None:
+def _check(message: Timed) -> None:
     """Raises ValueError or WireError: packed or not, a message comes from outside."""
     fields: tuple[object, ...]
-    if isinstance(found, wire.Frame):
-        fields = found.seq, found.time_ns, found.lost, found.late, found.records
+    if isinstance(message, wire.Frame):
+        fields = message.seq, message.time_ns, message.lost, message.late, message.records
         types: tuple[type, ...] = int, int, int, int, dict
     else:
-        fields, types = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
+        fields, types = (
+            (message.kind, message.time_ns, message.author, message.data),
+            (str, int, str, dict),
+        )
     if tuple(map(type, fields)) != types:
         raise ValueError("a field has a wrong type")
-    if isinstance(found, wire.Frame):
-        wire.check_frame(found)
+    if isinstance(message, wire.Frame):
+        wire.check_frame(message)
     else:
-        wire.check_note(found)
+        wire.check_note(message)
 
 
 class Reader:

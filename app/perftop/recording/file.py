@@ -109,8 +109,8 @@ class Recording:
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
         """Messages from the block that holds this moment, or from the last one before it. Damage
         costs the rest of its block."""
-        found = bisect_right(self._blocks[1::2], time_ns) - 1
-        at: int | None = self._blocks[2 * max(found, 0)] if self._blocks else self._begin
+        block = bisect_right(self._blocks[1::2], time_ns) - 1
+        at: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._begin
         while at is not None:
             at = yield from self._until_damage(at)
 
@@ -181,10 +181,10 @@ class Recording:
             return None
         decoder = self._decoder()
         try:
-            found = list(decoder.feed(self._bytes(at, self._size - at)))
+            messages = list(decoder.feed(self._bytes(at, self._size - at)))
         except wire.WireError:
             return None
-        note = found[0] if len(found) == 1 and not decoder.cut else None
+        note = messages[0] if len(messages) == 1 and not decoder.cut else None
         if not isinstance(note, wire.Note) or note.kind != INDEX:
             return None
         blocks, data = array("Q"), note.data.get("blocks")
@@ -260,9 +260,9 @@ def _fields(prefix: bytes) -> dict[str, object]:
 def _block_time(prefix: bytes) -> int | None:
     """The time of a message with which a block begins, as it needs none before it; None: it is no
     such message, or has no time."""
-    found = _fields(prefix)
-    time_ns = found.get("time_ns")
-    alone = found.get("type") == "frame" or found.get("first") is True
+    fields = _fields(prefix)
+    time_ns = fields.get("time_ns")
+    alone = fields.get("type") == "frame" or fields.get("first") is True
     return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
 
 
@@ -319,8 +319,8 @@ class RecordingDirectory:
     def damage(self) -> str | None:
         """The damage of the first part that has some; like that of a file it can follow `the
         recording is`."""
-        found = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
-        return next(found, f"not whole: {self._failures[0]}" if self._failures else None)
+        damages = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
+        return next(damages, f"not whole: {self._failures[0]}" if self._failures else None)
 
     @property
     def first_ns(self) -> int:

@@ -114,8 +114,8 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
             offline = flags & np.uint64(wire.ROW_OFFLINE) != 0
             sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [
-                replace(row, online=bool(here or (row.online and not off)))
-                for row, off, here in zip(hello.topology, offline, sampled, strict=True)
+                replace(row, online=bool(online or (row.online and not off)))
+                for row, off, online in zip(hello.topology, offline, sampled, strict=True)
             ]
             return replace(hello, topology=topology)
     return hello
@@ -181,18 +181,20 @@ class Seeker:
         return playback
 
     async def next_episode(
-        self, playback: Playback, at: Interval, by: int, cpus: list[int] | None
+        self, playback: Playback, shown: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """The moment of the next known episode or mark of the file, as seen from an interval, and a
         playback that has read it; for -1 the one before."""
         session = playback.session
         episodes = navigation.reachable(session, cpus)
-        moments = {navigation.moment_of(session, episode, at) for episode in episodes}
-        for time_ns in sorted((ns for ns in moments if (ns - at.time_ns) * by > 0), reverse=by < 0):
+        moments = {navigation.moment_of(session, episode, shown) for episode in episodes}
+        for time_ns in sorted(
+            (ns for ns in moments if (ns - shown.time_ns) * by > 0), reverse=by < 0
+        ):
             found = await self.go(playback, time_ns)
             # Samples are apart: this may be the moment that is shown already.
             shown_ns = found.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - at.time_ns) * by > 0:
+            if shown_ns is not None and (shown_ns - shown.time_ns) * by > 0:
                 return found, time_ns
         return None
 

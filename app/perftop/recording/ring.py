@@ -220,22 +220,22 @@ class Ring:
 
     def _total_bytes(self) -> int:
         """Bytes of all parts, by inode, so that a part that is kept as well counts once."""
-        found = {}
+        sizes = {}
         for directory in chain([self._directory], self._kept()):
             for part in directory.files(_PART).values():
-                found[part.st_ino] = part.st_size
-        return sum(found.values())
+                sizes[part.st_ino] = part.st_size
+        return sum(sizes.values())
 
     # --- keeping
 
     def _link(self, name: str, since_ns: int) -> str | None:
         """Makes a recording of the parts since then; returns its name. None: that failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
-        wanted = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
+        parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
             with self._named(name) as kept:
-                for part in wanted:
+                for part in parts:
                     self._share(part, kept)
         except OSError as error:
             self.news.append(str(errors.cannot("keep it", error)))
@@ -291,9 +291,9 @@ def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.at(path, make=make))
-            found = directory.stat(KEPT)
+            kept = directory.stat(KEPT)
             own = not set(directory.names()) - {*directory.files(_PART), KEPT}
-            if own and found is not None:
+            if own and kept is not None:
                 os.close(directory.below(KEPT).fd)
         except FileNotFoundError:
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None

@@ -40,14 +40,14 @@ def refuse(path: Path, *, force: bool) -> None:
         text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
         raise Failed(text, USAGE)
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
     except OSError as error:
         raise cannot(path, error) from None
     else:
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise Failed(f"cannot record to {path}: it exists and is not a file")
         if not force:
             raise Failed(f"{path} exists already; --force replaces it")

@@ -53,8 +53,8 @@ class EpisodeLog:
     @property
     def running(self) -> list[Episode]:
         """Episodes that have not ended, oldest first; of a recording, up to its end."""
-        found, file = self._detector.running, self.recording
-        return found if file is None else [*file.running, *file.not_listed(found)]
+        seen, recording = self._detector.running, self.recording
+        return seen if recording is None else [*recording.running, *recording.not_listed(seen)]
 
     @property
     def ended(self) -> list[Episode]:
@@ -146,8 +146,8 @@ class RecordingEpisodes:
             return self.ended
         state = len(self.ended), self.until_ns, len(seen), *(id(e) for e in seen[-1:])
         if state != self._merged[0]:
-            found = [*self.ended, *self.not_listed(seen)]
-            self._merged = state, sorted(found, key=lambda e: e.end_ns or 0)
+            episodes = [*self.ended, *self.not_listed(seen)]
+            self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
         return self._merged[1]
 
     def with_marks(self, seen: list[Episode]) -> list[Episode]:
@@ -161,7 +161,7 @@ class RecordingEpisodes:
         """The seen episodes that the pass has not found, not even with another start."""
         if self.complete:
             return []
-        found, listed_ns = [], self.until_ns - LISTED_NS
+        missing, listed_ns = [], self.until_ns - LISTED_NS
         for episode in seen:
             end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
             if episode.end_ns is not None and end_ns <= listed_ns:
@@ -172,8 +172,8 @@ class RecordingEpisodes:
                 for listed in self.overlapping(episode.start_ns, end_ns)
             )
             if not any(alike):
-                found.append(episode)
-        return found
+                missing.append(episode)
+        return missing
 
 
 class Tally:
@@ -186,9 +186,9 @@ class Tally:
     def add(self, episode: Episode, now_ns: int) -> None:
         causes = self.counted.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        held = self._worst.get(episode.kind)
+        worst = self._worst.get(episode.kind)
         cost = episode.lost_s(now_ns), episode.depth or 0.0
-        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
+        if worst is None or cost > (worst.lost_s(now_ns), worst.depth or 0.0):
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:

@@ -89,8 +89,8 @@ class Follower:
             self._begin(first)
         elif first is not None:
             ahead = chain([first], ahead)
-        wanted = filter(self.admits, ahead)
-        for message in wanted if self._session is None else self._session.play(wanted):
+        admitted = filter(self.admits, ahead)
+        for message in admitted if self._session is None else self._session.play(admitted):
             if self._session is not None:
                 self._report(self._session)
             over = isinstance(message, wire.Frame) and self._timed(message)
@@ -131,7 +131,7 @@ class Follower:
         ended, self._cursor = session.log.since(self._cursor)
         for episode in ended:
             self.on_episode(episode)
-        before, self._running = self._running, {id(one): one for one in session.running}
+        before, self._running = self._running, {id(e): e for e in session.running}
         for key, episode in self._running.items():
             if key not in before:
                 self.on_beginning(episode)

@@ -63,7 +63,7 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
         sizes = int(kind[2:]) * ((widths == width) @ layout.heights)
         ends = accumulate(sizes.tolist(), initial=0)
         parts.append([data[start:end] for start, end in pairwise(ends)])
-    return [b"".join(each) for each in zip(*parts, strict=True)]
+    return [b"".join(pieces) for pieces in zip(*parts, strict=True)]
 
 
 def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
@@ -106,12 +106,12 @@ class Layouts:
         if layout is None:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
-            kept = sum(made.words for made in self._made.values())
-            if len(self._made) >= MAX_LAYOUTS or kept + words > MAX_WORDS // 2:
+            total = sum(made.words for made in self._made.values())
+            if len(self._made) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
                 self._made.clear()
             layout = self._made[form] = Layout(shapes)
             parts = ((m.order, m.back, m.heights, m.starts) for m in self._made.values())
-            self.nbytes = sum(part.nbytes for each in parts for part in each)
+            self.nbytes = sum(part.nbytes for arrays in parts for part in arrays)
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
@@ -133,8 +133,8 @@ class Layouts:
         parts = iter([data[start:end] for start, end in pairwise(ends)])
         return {
             block.name: wire.Rows(next(parts), next(parts), next(parts))
-            for (block, _), there in zip(self._blocks, form, strict=True)
-            if there
+            for (block, _), heads in zip(self._blocks, form, strict=True)
+            if heads
         }
 
     def _shapes(self, form: bytes) -> list[tuple[int, int]]:
@@ -185,8 +185,8 @@ class Packer:
         packed = pack(layout, np.concatenate([self._old(form, layout)[None], new]))
         self._keep(form, new[-1].copy())
         return [
-            _bytes((one.seq, one.time_ns, one.lost, one.late, one.records, form, data))
-            for one, data in zip(frames, packed, strict=True)
+            _bytes((frame.seq, frame.time_ns, frame.lost, frame.late, frame.records, form, data))
+            for frame, data in zip(frames, packed, strict=True)
         ]
 
     def _forgets(self, forms: Iterable[bytes]) -> bool:
@@ -209,7 +209,7 @@ class Packer:
 
     def _keep(self, form: bytes, new: Words) -> None:
         """Packing and unpacking forget alike."""
-        others = sum(len(words) for kept, words in self._last.items() if kept != form)
+        others = sum(len(words) for known_form, words in self._last.items() if known_form != form)
         if others + len(new) > MAX_WORDS:
             self._last.clear()
         self._last[form] = new

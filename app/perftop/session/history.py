@@ -158,9 +158,9 @@ class History:
                 rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
             self._counters[key] = CounterRows(column, np.array(rows, int))
         first = 0
-        for name, each in self._counters.items():
+        for name, kept in self._counters.items():
             self._first[name] = first
-            first += len(each.rows)
+            first += len(kept.rows)
 
     # --- what is kept
 
@@ -205,10 +205,10 @@ class History:
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
         """(bins, metrics, rows): `field` of some metrics, which costs little more than of one."""
-        found = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
+        values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served:
-            return found
+            return values
         places = [self._metrics.index(keys[i]) for i in served]
         at = [*rows]
         every = at == self._rows
@@ -220,12 +220,12 @@ class History:
         sums = self._sums(edges_ns, (2, len(served), len(at)), part)
         known = [self._registry.index[keys[i]] for i in served]
         low, high = self._registry.low[known, None], self._registry.high[known, None]
-        found[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
-        return found
+        values[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
+        return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
         """(bins, names): numbers of the whole machine that are TRACED."""
-        found = np.full((len(edges_ns) - 1, len(names)), np.nan)
+        values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         served = [i for i, name in enumerate(names) if name in TRACED and name in self._counters]
         if served:
             rows = [self._first[names[i]] for i in served]
@@ -233,8 +233,8 @@ class History:
             per = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
             moved, ticks = self._counter_sums(rows, len(rows), edges_ns)
             with np.errstate(divide="ignore", invalid="ignore"):
-                found[:, served] = per * moved / ticks
-        return found
+                values[:, served] = per * moved / ticks
+        return values
 
     def shared(self, key: str, edges_ns: Times) -> Floats:
         """(bins, rows): how far a counter of SHARED moved per second, by package in the order of

@@ -42,10 +42,10 @@ class CounterRows:
     column: BlockCounter
     rows: Ints
 
-    def moved(self, among: SampleBatch) -> Floats:
+    def moved(self, batch: SampleBatch) -> Floats:
         """How far it moved, by sample and row: the sum of its columns."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
-        block = among.delta.tables[self.column.block].moved
+        block = batch.delta.tables[self.column.block].moved
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
 
 
@@ -53,7 +53,7 @@ class Trail:
     """What some samples in a row showed, as long as there is room."""
 
     def __init__(
-        self, metrics: Sequence[int], kept: Sequence[CounterRows], counters: Counters,
+        self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
         cores: Cores, room: int,
     ) -> None:  # fmt: skip
         """`metrics`: those that are kept, as positions in the registry."""
@@ -66,8 +66,11 @@ class Trail:
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
-        self._kept = kept
-        places = [[part[each.rows] for part in counters.places(each.column)] for each in kept]
+        self._kept = counter_rows
+        places = [
+            [part[rows_of.rows] for part in counters.places(rows_of.column)]
+            for rows_of in counter_rows
+        ]
         places.append([np.zeros(0, int)] * 2)
         self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
         """Where the rows of the counters are in a Delta."""
@@ -77,8 +80,8 @@ class Trail:
 
     @property
     def nbytes(self) -> int:
-        kept = self._ends, self._parts, self._counters, self._cores
-        return sum(array.nbytes for array in kept)
+        arrays = self._ends, self._parts, self._counters, self._cores
+        return sum(array.nbytes for array in arrays)
 
     @property
     def ends(self) -> Times:
@@ -113,8 +116,8 @@ class Trail:
         new = slice(self.count - len(self._waiting), self.count)
         samples, self._waiting = StackedSamples(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
-            top = samples.part(lambda among: among.values.top)
-            bottom = samples.part(lambda among: among.values.bottom)
+            top = samples.part(lambda batch: batch.values.top)
+            bottom = samples.part(lambda batch: batch.values.bottom)
             if len(self._metrics) < top.shape[1]:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
@@ -122,22 +125,22 @@ class Trail:
             _write(self._parts[0, :, new], top, known)
             _write(self._parts[1, :, new], bottom, known)
 
-            moved = samples.part(lambda among: among.delta.take(self._moved))
-            ticks = samples.part(lambda among: among.delta.take(self._ticks))
+            moved = samples.part(lambda batch: batch.delta.take(self._moved))
+            ticks = samples.part(lambda batch: batch.delta.take(self._ticks))
             first = 0
-            for each in self._kept:
-                last = first + len(each.rows)
-                if each.column.counter.columns > 1:
-                    moved[:, first:last] = samples.part(each.moved)
+            for rows_of in self._kept:
+                last = first + len(rows_of.rows)
+                if rows_of.column.counter.columns > 1:
+                    moved[:, first:last] = samples.part(rows_of.moved)
                 first = last
             known = (np.isfinite(moved) & (ticks > 0)).T
             _write(self._counters[0, :, new], moved.T, known)
             _write(self._counters[1, :, new], ticks.T, known)
 
-            states = samples.part(lambda among: among.split.states)
-            ceiling = samples.part(lambda among: among.ceilings.hz)
+            states = samples.part(lambda batch: batch.split.states)
+            ceiling = samples.part(lambda batch: batch.ceilings.hz)
             known = np.isfinite(states[..., 0])
-            ticks = samples.part(lambda among: among.delta.tables["cpu"].ticks)
+            ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.most(ticks / self._stamp_hz)
             cores = self._cores[new, :-1]
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])

@@ -74,8 +74,8 @@ class LossSums(NamedTuple):
 
     def shares(self) -> dict[Cause, float]:
         """The share of each cause, the costliest first."""
-        found = {cause: self.share(cause) for cause in self.by_cause}
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
+        by_cause = {cause: self.share(cause) for cause in self.by_cause}
+        return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
 
     @property
     def lost_ratio(self) -> float:
@@ -123,16 +123,16 @@ class Losses:
         samples, self._unsplit = self._unsplit, []
         if not samples:
             return
-        wanted_s = np.array([one.wanted_s for one in samples])
-        stolen_s = np.array([one.parts_s[LOSS_PARTS.index("steal")] for one in samples])
+        wanted_s = np.array([sample.wanted_s for sample in samples])
+        stolen_s = np.array([sample.parts_s[LOSS_PARTS.index("steal")] for sample in samples])
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
-        for one, stolen, weight in zip(samples, stolen_s, weights, strict=True):
+        for sample, stolen, weight in zip(samples, stolen_s, weights, strict=True):
             # The kernel does not count stolen time as running, where it knows of it.
-            wanted, parts = self._run_s * weight + stolen * share, one.parts_s * share
-            self._open.append(one._replace(wanted_s=wanted, parts_s=parts))
+            wanted, parts = self._run_s * weight + stolen * share, sample.parts_s * share
+            self._open.append(sample._replace(wanted_s=wanted, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
 
     def due(self, now_ns: int) -> int | None:
@@ -152,7 +152,7 @@ class Losses:
     @property
     def unsettled_ns(self) -> int:
         """Raw time of the oldest sample that is not settled."""
-        return min((one.since_ns for one in (*self._open, *self._unsplit)), default=0)
+        return min((sample.since_ns for sample in (*self._open, *self._unsplit)), default=0)
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """The sums up to the last sample, by the causes known now. `episodes`: since
@@ -170,9 +170,9 @@ class Losses:
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
         if not samples:
             return self._wanted_s, by_cause
-        wanted_s = np.array([one.wanted_s for one in samples])
-        parts_s = np.array([one.parts_s for one in samples])
-        times = np.array([(one.since_ns, one.until_ns) for one in samples])
+        wanted_s = np.array([sample.wanted_s for sample in samples])
+        parts_s = np.array([sample.parts_s for sample in samples])
+        times = np.array([(sample.since_ns, sample.until_ns) for sample in samples])
         for cause, lost_s in self._causes(wanted_s, parts_s, times, episodes):
             by_cause[cause] = by_cause[cause] + lost_s if cause in by_cause else lost_s
         return self._wanted_s + wanted_s.sum(axis=0), by_cause

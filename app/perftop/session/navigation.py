@@ -22,12 +22,12 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Episodes on some of these CPUs (None: on any) that can be shown, and marks."""
-    wanted = None if cpus is None else set(cpus)
+    asked = None if cpus is None else set(cpus)
     return [
         episode
         for episode in (*session.ended, *session.running, *session.marks)
         if is_reachable(session, episode)
-        and (wanted is None or not episode.cpus or not wanted.isdisjoint(episode.cpus))
+        and (asked is None or not episode.cpus or not asked.isdisjoint(episode.cpus))
     ]
 
 
@@ -56,12 +56,12 @@ def nearest_moment(
     if session.history is None:
         return None
     times = session.history.times()
-    wanted = [moment_of(session, episode, interval) for episode in episodes]
-    if not len(times) or not wanted:
+    starts = [moment_of(session, episode, interval) for episode in episodes]
+    if not len(times) or not starts:
         return None
     # At the ends of samples: else one would come back to the moment that is shown already.
-    found = times[(times.searchsorted(wanted, side="right") - 1).clip(0)]
-    beyond = found[found > interval.time_ns] if by > 0 else found[found < interval.time_ns]
+    moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
+    beyond = moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
     if not len(beyond):
         return None
     return int(beyond.min() if by > 0 else beyond.max())

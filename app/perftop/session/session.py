@@ -238,10 +238,10 @@ class Session:
                 self.log.add_mark(message.time_ns, label)
 
     def _hotplug(self, note: wire.Note) -> None:
-        found = self.reader.hotplug(note)
-        if found is None:
+        change = self.reader.hotplug(note)
+        if change is None:
             return
-        row, online = found
+        row, online = change
         self.topology[row] = wire.topology_row(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
@@ -279,10 +279,10 @@ class Session:
         """What `take` would have given when the last sample by then had come, over about that long:
         computed again from the raw frames, with today's factors of counters and today's cores.
         None: this is not kept."""
-        found = None if self.history is None else self.history.span(time_ns, span_ns)
-        if self.history is None or found is None:
+        bounds = None if self.history is None else self.history.span(time_ns, span_ns)
+        if self.history is None or bounds is None:
             return None
-        begin_ns, end_ns = found
+        begin_ns, end_ns = bounds
         reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
         return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 

@@ -206,7 +206,7 @@ class BusyCpus:
     @property
     def alone(self) -> str:
         """The task that ran most while one CPU worked; '' if none did for half of that time."""
-        name = max(self._alone, key=lambda one: self._alone[one], default="")
+        name = max(self._alone, key=lambda task: self._alone[task], default="")
         return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
 
 

@@ -61,20 +61,20 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
             return spread(session, interval.split.active_threads)
         case "core_power_w":
             return spread(session, interval.core_power_w)
-    found = np.full(len(session.topology), nan)
+    values = np.full(len(session.topology), nan)
     if key in PACKAGE:
-        values = interval.packages.get(PACKAGE[key], np.zeros(0))
-        for cpus, value in zip(session.hello.packages, values, strict=False):
-            found[[session.position[cpu] for cpu in cpus]] = value
+        rows = interval.packages.get(PACKAGE[key], np.zeros(0))
+        for cpus, value in zip(session.hello.packages, rows, strict=False):
+            values[[session.position[cpu] for cpu in cpus]] = value
     elif key in L3:
-        values = interval.caches.get(L3[key], np.zeros(0))
-        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
+        rows = interval.caches.get(L3[key], np.zeros(0))
+        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(rows)).tolist()}
         for row, place in enumerate(session.topology):
             if place.l3 in known:
-                found[row] = values[known[place.l3]]
+                values[row] = rows[known[place.l3]]
     elif interval.elapsed_s and (count := interval.counts.get(key)) is not None:
-        return count / interval.elapsed_s if len(count) == len(found) else found
-    return found
+        return count / interval.elapsed_s if len(count) == len(values) else values
+    return values
 
 
 def of_machine(session: Session, interval: Interval, key: str) -> float:
@@ -126,11 +126,11 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
     elif key in STATES:
         needs = {"tsc", session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
     at = [i for i, name in enumerate(interval.keys) if name in needs]
-    found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
-    if key in STATES and found.any():
+    mask = np.asarray(interval.doubts[:, at].any(axis=1), bool)
+    if key in STATES and mask.any():
         of_cpu = session.reader.cores.of_cpu
-        return np.asarray(np.isin(of_cpu, of_cpu[found]) & (of_cpu >= 0))
-    return found
+        return np.asarray(np.isin(of_cpu, of_cpu[mask]) & (of_cpu >= 0))
+    return mask
 
 
 class CpuColumns:

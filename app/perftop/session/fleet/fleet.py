@@ -66,22 +66,22 @@ class Fleet:
     def totals(self) -> Numbers:
         """Means over machines; power is their sum."""
         answering = self.answering
-        found = dict(mean([machine.numbers for machine in answering]))
+        sums = dict(mean([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
             known = [v for m in answering if isfinite(v := m.numbers[key])]
-            found[key] = sum(known) if known else nan
-        return found
+            sums[key] = sum(known) if known else nan
+        return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
         """The machines asked for: those that do not answer first, then the worst."""
-        wanted = [m for m in self.machines.values() if matches(m, choice.filter)]
-        silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
-        rest = [m for m in wanted if m.answers]
-        rest.sort(key=lambda machine: natural(machine.name))
+        matching = [m for m in self.machines.values() if matches(m, choice.filter)]
+        silent = sorted((m for m in matching if not m.answers), key=lambda m: natural(m.name))
+        answering = [m for m in matching if m.answers]
+        answering.sort(key=lambda machine: natural(machine.name))
         falls = (choice.order not in _RISING) != choice.reverse
         if choice.order == "name":
-            return [*silent, *(rest if not falls else reversed(rest))]
-        known = [(value(m, choice.order, now), m) for m in rest]
+            return [*silent, *(answering if not falls else reversed(answering))]
+        known = [(value(m, choice.order, now), m) for m in answering]
         known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
         return [*silent, *(machine for _, machine in known)]
 
@@ -93,9 +93,9 @@ class Fleet:
             for episode in machine.running:
                 if episode.wrong:
                     groups.setdefault(episode.group, []).append(episode)
-        found = [each for episodes in groups.values() for each in self._shared(episodes)]
-        found.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
-        return found
+        shared = [merged for episodes in groups.values() for merged in self._shared(episodes)]
+        shared.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
+        return shared
 
     def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
         """One for all episodes of one cause, or one for each machine where there are few."""
@@ -130,18 +130,18 @@ class Fleet:
             for episode in machine.ended:
                 if episode.wrong:
                     ended.setdefault(episode.group, []).append(episode)
-        found = self.running()
+        shared = self.running()
         for episodes in ended.values():
             episodes.sort(key=lambda episode: episode.start)
             together: list[MachineEpisode] = []
             for episode in episodes:
                 if together and episode.start - together[0].start > TOGETHER_S:
-                    found += self._shared(together)
+                    shared += self._shared(together)
                     together = []
                 together.append(episode)
-            found += self._shared(together)
-        found.sort(key=lambda h: -h.start)
-        return found[:most]
+            shared += self._shared(together)
+        shared.sort(key=lambda h: -h.start)
+        return shared[:most]
 
     def below(self, cells: int, now: float, span_s: float) -> list[float]:
         """How many machines lost time by a turbo drop in each of `cells` parts of the last
@@ -189,23 +189,23 @@ def natural(name: str) -> tuple[object, ...]:
     return (*parts, text, int(number[:18] or 0))
 
 
-def matches(machine: Machine, wanted: str) -> bool:
+def matches(machine: Machine, words: str) -> bool:
     """Whether a machine has all words of the filter, each in its name, its cause or its state."""
     running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspects), bool(running))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
     text = f"{machine.name} {machine.model} {running} {state}".lower()
-    return all(word in text for word in wanted.lower().split())
+    return all(word in text for word in words.lower().split())
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     """The machines by the part of their names before the last number, in natural order; without
     such parts they are one group."""
-    found: dict[str, list[Machine]] = {}
+    groups: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
         inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
         rack = inner if inner[-1:].isdigit() else stem.rstrip("-_")
-        found.setdefault(rack or machine.name, []).append(machine)
-    return found
+        groups.setdefault(rack or machine.name, []).append(machine)
+    return groups

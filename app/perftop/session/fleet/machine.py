@@ -129,7 +129,7 @@ def lost(found: Numbers) -> float:
 
 def mean(several: Sequence[Numbers]) -> Numbers:
     """Means over spans of one length, or over machines, of the values that are known."""
-    found = dict(NOTHING)
+    means = dict(NOTHING)
     for key in FIELDS:
         total = weights = 0.0
         for numbers in several:
@@ -138,8 +138,8 @@ def mean(several: Sequence[Numbers]) -> Numbers:
             if isfinite(value) and isfinite(weight):
                 total += weight * value
                 weights += weight
-        found[key] = total / weights if weights > 0 else nan
-    return found
+        means[key] = total / weights if weights > 0 else nan
+    return means
 
 
 @dataclass(slots=True)
@@ -188,14 +188,14 @@ class Past:
         series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
-        held = self._made.get((key, cells, span_s))
-        if held is not None and held[0] == stamp:
-            return held[1]
-        found = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
+        known = self._made.get((key, cells, span_s))
+        if known is not None and known[0] == stamp:
+            return known[1]
+        means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
         if len(self._made) >= MAX_SERIES:
             self._made.clear()
-        self._made[key, cells, span_s] = stamp, found
-        return found
+        self._made[key, cells, span_s] = stamp, means
+        return means
 
     def _series(self, at: int, cells: int, step: float, end: float) -> list[float]:
         sums, counts = [0.0] * cells, [0] * cells
@@ -272,7 +272,7 @@ class Machine:
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
             recent.popleft()
-        self.numbers = mean([each for _, each, _ in recent])
+        self.numbers = mean([values for _, values, _ in recent])
         self.suspects = sum(count for *_, count in recent)
         self.past.add(now, numbers)
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
@@ -365,8 +365,8 @@ class LiveMachine(Follower):
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = spent / elapsed if elapsed > 0 else spent
         machine.tasks = _busiest(session)
-        machine.running = [self._episode(session, one) for one in session.running]
-        machine.ended.extend(self._episode(session, one) for one in self._ended)
+        machine.running = [self._episode(session, episode) for episode in session.running]
+        machine.ended.extend(self._episode(session, episode) for episode in self._ended)
         self._ended = []
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
@@ -383,8 +383,8 @@ def _busiest(session: Session) -> str:
     """The task that uses most CPUs, and how many."""
     shares: dict[str, float] = {}
     for record in session.tasks.values():
-        if (one := task(record)) is not None:
-            shares[one.comm] = shares.get(one.comm, 0.0) + one.share
+        if (entry := task(record)) is not None:
+            shares[entry.comm] = shares.get(entry.comm, 0.0) + entry.share
     if not shares:
         return ""
     name = max(shares, key=lambda comm: shares[comm])
