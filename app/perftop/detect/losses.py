@@ -1,10 +1,10 @@
-"""What detectors of neighbours share: which CPUs have work, how fast their programs ran while
-undisturbed, and the share of something that they lose to others, from when to when.
+"""Shared by the detectors of neighbours: which CPUs have work, how fast their programs ran while
+undisturbed, and the share of something that they lose to others, with its start and end.
 
-What others do comes in pieces - ticks, time slices - so one sample proves little. A loss starts
-once it has lasted, and then from its first sample; it ends once it has been over for a while, and
-then with its last one. Each position has a high share of its own; those of a group that started
-together are one episode. All arrays are by position, of CPUs or of packages.
+Other tasks run in pieces (ticks, time slices), so one sample proves little. A loss starts once it
+has lasted, and then from its first sample; it ends once it has been over for a while, and then with
+its last one. Each position has a high share of its own; those of a group that started together are
+one episode. All arrays are by position, of CPUs or of packages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MIN_BUSY = 0.5
 """Share of the time that a CPU must work, steal included. A CPU that is idle for half of the time
 has time to lose."""
 MIN_JOB_BUSY = 0.1
-"""The same for CPUs of a watched job, which matters by the user's word."""
+"""The same for CPUs of a watched job, which the user asked for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,10 +55,12 @@ class NeighbourLoss:
 
 
 class NeighbourLosses:
+    """Losses to one cause: the high share of each position, and the episodes that these form."""
+
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, least: float = 0.0) -> None:  # fmt: skip
         """`start`: the share at which a loss starts; less, down to `end`, keeps it running.
-        `least`: what must be lost in all, in the unit of weights."""
+        `least`: minimum total loss, in the unit of weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._least = start, end, least
@@ -84,7 +86,7 @@ class NeighbourLosses:
              time_ns: int) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended. Shares are NaN where unknown."""
         self.fresh = self.open & False
-        if self._patience.gap(since_ns, time_ns):
+        if self._patience.is_gap(since_ns, time_ns):
             return self._close(self.open.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
@@ -105,7 +107,7 @@ class NeighbourLosses:
                 high_share.show(sums[at], time_ns)
             elif known[at]:
                 high_share.pause(high_share.last_ns, sums[at])
-            over[at] = self._patience.over(high_share, time_ns, known=bool(known[at]))
+            over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
             if not over[at] and not self.sure[at]:  # it may turn out to be slight
                 total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
@@ -184,7 +186,8 @@ def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) ->
 
 
 def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[TaskOnCpu]]:
-    """Evidence of who caused it, with the CPU: strangers, and separately the job itself."""
+    """The tasks to blame, with their CPUs, as evidence: `who` are others, `self` is the job
+    itself."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
@@ -222,7 +225,7 @@ class UndisturbedPrograms:
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def lose(self, losing: Bools, *parts: Floats) -> None:
-        """Add a sample to the sums of losses. Those that have just started start from 0."""
+        """Add a sample to the sums of losses. A loss that has just started begins at 0."""
         fresh = self._losses.fresh
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]

@@ -25,14 +25,14 @@ CAUSES = {
 reasons limit nothing, or it is not known what they limit."""
 LEVELS = "license_1", "license_2", "license_3"
 """Counters of cycles for which wide code had the clock lowered."""
-LEVEL = "license_"
+LEVEL_PREFIX = "license_"
 """Start of the keys of such counters. Each thread counts these cycles of its whole core, even while
 it is halted itself: Intel's metrics for Skylake-SP halve the sum of two."""
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
-ACTS = 0.1
+MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles; rarer limits cannot lower the mean clock by START."""
-AT_LIMIT = 0.99
+MIN_LIMIT_SHARE = 0.99
 """Share of the power limit from which on a controller keeps the mean power there."""
 MIN_STEAL = 0.05
 """Share of the time. A hypervisor that takes so much has more to run than there are cores."""
@@ -48,7 +48,7 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    least: float = ACTS  # 0: events; one is enough, and they rank after all shares
+    least: float = MIN_ACTIVE_SHARE  # 0: events; one is enough, and they rank after all shares
 
 
 PLR = {
@@ -83,7 +83,7 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""The first one counts where several were seen equally often."""
+"""Of several seen equally often, the first one counts."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
@@ -115,7 +115,7 @@ def _capped(case: Case) -> Verdict | None:
 
 def _wide(case: Case) -> Verdict | None:
     levels = sum(share for key in WIDE if (share := case.facts.mean(key)) > 0)
-    return Verdict("license", "measured") if levels >= ACTS else None
+    return Verdict("license", "measured") if levels >= MIN_ACTIVE_SHARE else None
 
 
 def _limited(case: Case) -> Verdict | None:
@@ -136,14 +136,14 @@ def _of_power(case: Case) -> Verdict:
 
 def _reached(case: Case, key: str) -> bool:
     limit = case.facts.mean(key)
-    return limit > 0 and case.facts.watts >= AT_LIMIT * limit
+    return limit > 0 and case.facts.watts >= MIN_LIMIT_SHARE * limit
 
 
 def _at_limit(case: Case) -> Verdict | None:
     """Power at its limit, or time that counts as throttled, which some models count for power
     only."""
     at_limit = any(_reached(case, key) for key in ("power_limit_w", "power_limit2_w"))
-    throttled = case.facts.mean("power_throttled_s") >= ACTS
+    throttled = case.facts.mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     return _of_power(case) if at_limit or throttled else None
 
 
@@ -179,25 +179,25 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
     facts, mean = case.facts, case.facts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
-    if sum(levels.values()) >= ACTS:
+    if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         most = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(most[-1]), levels[most])
     # Limit reasons: first those that limit the clock, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
-    reasons = facts.bits("limit_reasons", ACTS)
+    reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
     result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
-    for key, share in (*((key, ACTS) for key in FLAGS), ("plr_reasons", 0.0)):
+    for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAGS), ("plr_reasons", 0.0)):
         if bits := facts.bits(key, share):
             result[key] = PolledBits(tuple(bits), facts.polls(key))
-    result |= {key: share for key in PCU if (share := mean(key)) >= ACTS}
+    result |= {key: share for key in PCU if (share := mean(key)) >= MIN_ACTIVE_SHARE}
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
             result[f"{scope}_throttled_share"] = round(share, 3)
         for what in ("throttles", "power_limits"):
             if (per_s := mean(f"{scope}_{what}")) > 0:
                 result[f"{scope}_{what}"] = per_s
-    if (share := mean("power_throttled_s")) >= ACTS:
+    if (share := mean("power_throttled_s")) >= MIN_ACTIVE_SHARE:
         result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
         if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
@@ -240,7 +240,7 @@ class Tally:
         self.width = 0
         for key in keys:
             whole = ""  # key of what it is a share of
-            if key.startswith(LEVEL):
+            if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):
                 whole = PCU_TICKS
@@ -267,7 +267,7 @@ class Tally:
             threads = by_row[rows]
             if rows.shape[1] == 1:
                 by_core = threads[:, 0]
-            elif entry.column.counter.key.startswith(LEVEL):
+            elif entry.column.counter.key.startswith(LEVEL_PREFIX):
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)

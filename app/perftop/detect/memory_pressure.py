@@ -3,7 +3,7 @@ before and since.
 
 Traffic is not counted by CPU, so three things must come together: the program runs slower than when
 there was less traffic, the traffic is near the most in this run, and other programs of the package
-work more than before. A program that saturates the memory by itself blames nobody.
+work more than before. If a program saturates memory by itself, no other one is blamed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
-"""Shares of the IPC before, as for siblings: programs waver by some per cent."""
+"""Shares of the IPC before, as for siblings: IPC varies by some per cent."""
 MIN_SPREADS = 2.0
 """Standard deviations of the IPC before. A smaller loss may be the program's own variation."""
 MIN_OF_BEST = 0.7
@@ -97,11 +97,11 @@ class Memory:
             [set()] * 2 for _ in reader.hello.packages
         ]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
-        one may include the first of those that came."""
+        one may already include newcomers."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
-        no job is watched, and all CPUs matter that are busy."""
+        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
+        and all busy CPUs matter."""
         if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -119,7 +119,7 @@ class Memory:
         calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
-        # Much less traffic than before: learn again, because quiet is the least there was.
+        # Traffic is far below what was learned as quiet: learn again.
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
         parts = work.sums.copy()
@@ -220,7 +220,7 @@ class Memory:
             episode.evidence["memory_bytes_per_s"] = round(rate)
             if best > 0:
                 episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
-        if took := self._l3_groups.took(self._reader.hello.packages[loss.group]):
+        if took := self._l3_groups.traffic(self._reader.hello.packages[loss.group]):
             episode.evidence["l3_groups"] = took
         if who and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, own), own)

@@ -1,7 +1,7 @@
 """Detects the loss of a CPU to its sibling: instructions per cycle alone and together.
 
-The same program may be slower for reasons of its own, so one and the same task must be seen in
-both; and it must lose more than it wavers by when it is alone.
+A program may be slower for reasons of its own. So the same task must be seen alone and together,
+and it must lose more than its IPC varies when alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
-"""Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves
-a job for less than a tenth. Half of that keeps a loss running, so that one at the edge is one
+"""Shares of the IPC alone. IPC varies by some per cent from sample to sample, and nobody moves a
+job for less than a tenth. Half of that keeps a loss running, so that one at the edge is one
 episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """Share of a CPU's running time in which its sibling ran, too. Below MAX_ALONE the loss is below
@@ -97,8 +97,8 @@ class Siblings:
         self._other[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
-        no job is watched, and all CPUs matter that are busy."""
+        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
+        and all busy CPUs matter."""
         if data.cores is not self._cores:
             self._regroup(data)
         if self.losses.quiet and not (len(self._pairs) and np.count_nonzero(busy)):

@@ -1,4 +1,4 @@
-"""Detects counters that cannot be believed: which counters, on which CPUs, from when to when.
+"""Detects counters whose values cannot be true: which counters, on which CPUs, from when to when.
 
 A program that takes counters takes them on many CPUs, and each CPU shows it in another sample, when
 its work contradicts the count. All of that is one episode, and its cause names the counters.
@@ -19,7 +19,7 @@ disturbance seen twice, and one line for each would bury it."""
 JOIN_NS = 2_000_000_000
 """Counters doubted within this time of the first belong to one takeover."""
 READ = "time stamps"
-"""The cause where not a counter is wrong but the whole read."""
+"""Cause if the whole read is wrong, not one counter."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,8 @@ class _Suspect:
     samples: dict[int, int] = field(default_factory=dict)
     """Number of doubted samples of each CPU."""
 
-    def takes(self, key: str, time_ns: int) -> bool:
+    def includes(self, key: str, time_ns: int) -> bool:
+        """Whether a doubt about this counter belongs to the episode."""
         if (key == READ) != (READ in self.why):
             return False
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
@@ -67,7 +68,7 @@ class Suspects:
         news: dict[int, set[int]] = {}
         for key, cpus in sorted(by_key.items()):
             suspect = next(
-                (running for running in self._running if running.takes(key, time_ns)), None
+                (running for running in self._running if running.includes(key, time_ns)), None
             )
             if suspect is None:
                 suspect = _Suspect(Episode("suspect", [], since_ns, cause=key), time_ns)

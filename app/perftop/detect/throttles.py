@@ -13,14 +13,14 @@ from perftop.detect.engine import (
     ShareEpisode,
     ShareEpisodes,
 )
-from perftop.detect.low_clock_causes import ACTS
+from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
 from perftop.model.episode import KERNEL, Episode
 from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HOT, "modulation")
-START, END = ACTS, ACTS / 2
+START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time. START is the share from which a status is the cause of a drop."""
 MIN_SAMPLES = 2
 """Samples that must show it. A single one may be the edge of a drop of the same cause."""
@@ -75,8 +75,8 @@ class Throttles:
         """Cores of a drop; if its cause is heat, all of the package, because they share the status:
         those that hardly work have no clock to lose."""
         dropping = np.zeros(len(cores.lists), bool)
-        for episode in self._episodes.of("turbo-drop"):
-            members = cores.of(episode.cpus)
+        for episode in self._episodes.of_kind("turbo-drop"):
+            members = cores.with_cpus(episode.cpus)
             dropping |= members
             if episode.cause in HOT:
                 dropping |= np.isin(cores.package, cores.package[members])
@@ -118,7 +118,7 @@ class BookedThrottling:
     def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that the kernel booked in this sample."""
         time_ns, dropped_ns = data.time_ns, self._dropped_ns
-        for drop in self._episodes.of("turbo-drop"):
+        for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._columns:

@@ -124,7 +124,7 @@ class Drops:
         self._capped = np.zeros(count, bool)
         self._work = np.full(count, np.nan)  # as last read; NaN: never
         for drop in self._drops.running:
-            drop.members = cores.of(drop.episode.cpus)
+            drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
@@ -136,7 +136,7 @@ class Drops:
         if calm and not data.sample.part(_some_ceiling):
             return []
         if calm and not data.sample.part(_some_slow):
-            if not self._drops.patience.gap(data.since_ns, data.time_ns):
+            if not self._drops.patience.is_gap(data.since_ns, data.time_ns):
                 self._capped[:] = False
                 self._remember(data.util(), ceiling, data.time_ns - data.since_ns)
             return []
@@ -146,7 +146,7 @@ class Drops:
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advance by one sample, from per-core clocks."""
-        if self._drops.patience.gap(since_ns, time_ns):
+        if self._drops.patience.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         # The lower of this ceiling and the last one: it may have moved anywhere in the sample.
         lower = np.fmin(now.ceiling_hz, self._ceiling)
@@ -205,12 +205,12 @@ class Drops:
                 drop.episode.calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
-            ended = self._drops.patience.over(drop, sample.time_ns, known=known)
+            ended = self._drops.patience.has_ended(drop, sample.time_ns, known=known)
             over += [drop] if (known and changed) or ended else []
         return over
 
     def _taken(self) -> Bools:
-        return self._drops.taken(len(self._cores.lists))
+        return self._drops.member_mask(len(self._cores.lists))
 
     def _join(self, drop: _Drop, cores: Bools) -> None:
         if cores.any():
@@ -248,7 +248,7 @@ class Drops:
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
         whole = bool(allowed - cycles >= START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s)
-        young = self._drops.young(key)
+        young = self._drops.just_started(key)
         if whole and young is not None:
             young.whole = True
             self._join(young, group & low & ~self._taken())

@@ -96,7 +96,7 @@ class Scheduler:
         it, because a whole process counts for the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
-            activity = thread.over(KEPT_NS)
+            activity = thread.activity(KEPT_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(activity.run_s / activity.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
@@ -186,7 +186,7 @@ class Budget:
     def _power_drop(self, package: int) -> Episode | None:
         """A drop for lack of power that runs there."""
         cpus = {*self._packages[package]}
-        drops = (e for e in self._episodes.of("turbo-drop") if e.cause.startswith("power"))
+        drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
     def _describe(self, episode: Episode, package: int, now: _Clock, own: set[int]) -> None:

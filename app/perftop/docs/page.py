@@ -17,7 +17,7 @@ from perftop.base.text import in_ascii
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _ENDS = re.compile(r"#+ |- |\||```|!\[|$")
-"""Beginnings of lines that end a paragraph."""
+"""Start of a line that ends a paragraph."""
 MARGIN, GAP = 2, 2
 """Columns before text and between columns of a table."""
 MAX_WIDTH, UNLIMITED = 96, 10_000

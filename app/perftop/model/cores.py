@@ -87,7 +87,7 @@ class Cores:
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])
 
-    def of(self, cpus: list[int]) -> Bools:
+    def with_cpus(self, cpus: list[int]) -> Bools:
         """Mask of the cores that have at least one of these CPUs."""
         members = {*cpus}
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)

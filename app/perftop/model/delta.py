@@ -35,7 +35,7 @@ class Doubt(IntEnum):
     STILL = 6
     """It did not move, although another counter shows that the CPU worked."""
     OUTSIDE = 7
-    """It lies outside the bounds that the unhalted times of the siblings set."""
+    """It is outside the bounds given by the unhalted times of the siblings."""
     APART = 8
     """The siblings' counts of the same time differ."""
     BACKWARDS = 9
@@ -115,7 +115,7 @@ class BlockPlaces:
 
     def by_value(self, rows: np.ndarray) -> np.ndarray:
         """(frames, rows) as (frames, values)."""
-        return rows.take(self.row_of, axis=1)  # a fourth of the time of an index
+        return rows.take(self.row_of, axis=1)  # takes a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
         """(frames, rows) whether this is true of any value of the row."""
@@ -195,7 +195,8 @@ class Delta:
         self._widths[...] = width
 
     def add(self, other: Delta, *, doubted: bool = True) -> None:
-        """`doubted`: whether any counter of the other may be. Its reasons replace older ones."""
+        """Add a sample or another sum. `doubted`: the other may have doubted counters; its reasons
+        replace older ones."""
         self._sums += other._sums
         self.skew_ns = max(self.skew_ns, other.skew_ns)
         if doubted and other.doubts.any():
@@ -207,7 +208,7 @@ class Delta:
         return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice) -> Delta:
-        """One sample of several, or some of them. Their arrays are shared."""
+        """One sample, or a slice of them; arrays are shared."""
         return Delta(
             self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],

@@ -1,5 +1,5 @@
-"""Episodes: states with a start and an end on certain CPUs. Their evidence as detectors give it:
-numbers whose keys name their unit, and the types below. `output.episode_words` words them.
+"""Episodes: states with a start and an end on certain CPUs. Their evidence consists of numbers,
+whose keys name their unit, and of the types below; `output.sentences` words it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
-    """Place of a kind among all, the worst first; unknown kinds come last."""
+    """Position of a kind in order of severity, the worst first; unknown kinds come last."""
     return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
 
 

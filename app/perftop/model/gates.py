@@ -202,7 +202,7 @@ class Evidence(NamedTuple):
 
     calibration: Calibration
     by_sample: list[tuple[BoundsEvidence, ...]]
-    """In order of use."""
+    """By sample, in the order in which it is used."""
 
 
 class SiblingGates:
@@ -304,7 +304,7 @@ class SiblingGates:
         return codes
 
     def _key(self) -> str | None:
-        key = self._splitter.counted()
+        key = self._splitter.any_counter()
         return key if key in self._counters.key_at else None
 
 

@@ -362,7 +362,7 @@ RARE: dict[str, Metric] = {
         ),
     )
 }  # fmt: skip
-"""Metrics that few CPUs can tell; a stream without their counters does not have them."""
+"""Metrics that few CPUs support; only streams with their counters have them."""
 
 
 def _of(scope: Scope, *numbers: Number) -> dict[str, Number]:

@@ -1,7 +1,7 @@
 """A command that we run: it is forked, held at a gate until we are ready, started and waited for.
 
 It is forked before there are threads or an event loop. The measurement starts while it waits at the
-gate. What our fork used until it became the command is subtracted.
+gate. The resources that our fork used before it became the command are subtracted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PEAK_MARGIN = 1.1
 CHECK_S = 1.0
 """Seconds between two checks whether we were stopped ourselves, and may have missed the end."""
 _STARTED = struct.Struct("=q2d3q")
-"""What the fork writes just before it becomes the command: raw time, and what it has used so far,
-in the order of `_used`."""
+"""Written by the fork just before it becomes the command: raw time, and its resource use so far, in
+the order of `_used`."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""Fields of a run beside its times."""
+"""Fields of a run other than times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
             finally:
                 exits.hold()
         finally:
-            exits.over()
+            exits.ignore_all()
             failed = probe.end()
             if failed is not None and not probe.failure_raised:
                 raise failed
@@ -285,7 +285,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
             finally:
                 exits.hold()
         except BaseException:
-            exits.over()
+            exits.ignore_all()
             held.close()
             with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.terminate()

@@ -1,6 +1,6 @@
-"""A connection that can break: over ssh, or to a socket whose server may end. Its state, and what
-makes the streams of later connections continue the first: a note for the gap, then frames whose
-counters begin again.
+"""A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state;
+`StreamJoiner` makes the streams of later connections continue the first, by a note for the gap and
+frames whose counters begin again.
 
 That needs the same boot of the same machine, so that raw times continue, and, as readers know the
 first hello only, frames that are described alike.
@@ -22,7 +22,7 @@ from perfprobe import wire
 from perftop.process.job import raw_ns
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each try; the last one holds for all later ones."""
+"""Seconds before each try; the last one applies to all later ones."""
 MAX_UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe answers none."""
 LOST_NS = 30_000_000_000
@@ -31,7 +31,8 @@ some."""
 RATE_S = 5.0
 """Span of the mean of bytes a second."""
 SLEPT_NS = 1_000_000_000
-"""Wall time may move this far against raw time, by a clock that is set right, and is no sleep."""
+"""Wall time may move this far against raw time because the clock was set; more is sleep of the
+machine."""
 
 
 def waits_s() -> Iterator[float]:

@@ -43,8 +43,8 @@ MAX_STATE = 4096
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """The sockets that the service manager listens on for us; none without one. The probe must not
-    take them for its own, so the environment forgets them."""
+    """The sockets that the service manager listens on for us, if there is one. They are removed
+    from the environment, so that the probe does not use them."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
@@ -225,9 +225,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _greeting(self, hello: wire.Hello) -> wire.Hello:
-        """The hello as if it had been sent now, for a reader that knows nothing of the time before
-        and when CPUs went offline. After a sleep of the machine its times are those of the first
-        hello, because frames count sleep from then on."""
+        """The hello as if it had been sent now, for a reader that has seen no earlier hotplug
+        notes. After a sleep of the machine its times are those of the first hello, because frames
+        count sleep from then on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:

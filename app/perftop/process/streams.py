@@ -20,8 +20,8 @@ from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
 MAX_AT_REST = 1 << 15
-"""Bytes after which the reader reads again before it rests, so that the pipe, which holds twice as
-many at least, is never full. In a second, as many come from a dozen CPUs."""
+"""If a read returns this many bytes, the next read follows without a rest, so that the pipe, which
+holds at least twice as many, is never full. A dozen CPUs send as many in a second."""
 REST_S = 1.0
 """Seconds between two reads while a command runs, for readers that only report its end. To take
 each sample as it comes costs three times as much, beside the command."""

@@ -1,7 +1,7 @@
 """Reads recordings: files that can be entered anywhere, directories of such files, and pipes.
 
-Whatever is wrong with a recording costs the part that is wrong, and is reported in `damage`. Only
-where there is nothing to read at all, opening it raises Failed.
+Damage costs only the damaged part, and is reported in `damage`. Opening a recording raises Failed
+only if nothing in it can be read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Recording:
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0
         self._damages: dict[int, str] = {}
-        """What was skipped, by offset, and why the file ends there, if it was not ended."""
+        """Damage by offset: parts that were skipped, and a missing end."""
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder)
@@ -207,7 +207,7 @@ class Recording:
         return (blocks[0] if blocks else end) == self._begin
 
     def _scanned(self) -> array[int]:
-        """What an index would hold. A missing end is damage."""
+        """Offset and first time of each block, from a scan of the file. A missing end is damage."""
         blocks, at, last = array("Q"), self._begin, b""
         try:
             while (length := self._length(at)) is not None:

@@ -1,5 +1,5 @@
-"""Plays a recording: what was read is in a session, the rest is read when it is time for it; and
-goes to any other moment of it."""
+"""Plays a recording: reads it into a session when it is time for it, and goes to any other moment
+of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
-from perftop.recording.codec import BLOCK, Timed
+from perftop.recording.codec import BLOCK_MESSAGES, Timed
 from perftop.recording.file import AnyRecording
 from perftop.session import navigation
 from perftop.session.episodes import RecordingEpisodes
-from perftop.session.history import BYTES, History
+from perftop.session.history import MAX_BYTES, History
 from perftop.session.session import MAX_BATCH, Session
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class Playback:
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
-        room: int = BYTES,
+        room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
         """`found`: episodes of the whole file. `room`: bytes of its history."""
         ahead = recording.messages(time_ns)
         first: list[Timed] = []
-        while len(first) < BLOCK and not (first and isinstance(first[-1], wire.Frame)):
+        while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
             if (message := next(ahead, None)) is None:
                 break
             first.append(message)
@@ -122,7 +122,7 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
 
 
 class PlayClock:
-    """What time it is in the recording, while it is played."""
+    """The moment of the recording that is shown while it is played."""
 
     def __init__(self) -> None:
         self.speed = 1.0
@@ -161,8 +161,8 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Goes to another moment of a recording. That takes as long as reading does, so the progress is
-    reported, and the task can be cancelled."""
+    """Goes to another moment of a recording. That takes as long as reading up to it, so progress is
+    reported and the task can be cancelled."""
 
     recording: AnyRecording
     found: RecordingEpisodes

@@ -4,9 +4,9 @@
       000007.part …          the ring: each part is a whole recording, the oldest goes first
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
-Each part has a hello of its own, as of its start. So whatever ends us, all parts can be read but
-for a message at the end of the last one, and nothing has to be repaired before the next start. What
-a run has left in its ring is kept by the next one.
+Each part has a hello of its own, as of its start. So after a sudden end all parts can be read
+except for a message at the end of the last one, and nothing has to be repaired before the next
+start. The next run keeps the parts that the last one left.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Ring:
         """`max_bytes`: of all that is in the directory."""
         self.path, self.open, self.frames = path, True, 0
         self.news: list[str] = []
-        """Lines for the user, who takes them out."""
+        """Messages for the user; the reader removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PARTS))
         self._topology = {row.cpu: row for row in hello.topology}
@@ -96,7 +96,7 @@ class Ring:
 
     @property
     def extent(self) -> str:
-        """How much it is by now, to be followed by the name of a place."""
+        """Length and size so far as text, to be followed by a path."""
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
@@ -316,7 +316,7 @@ class Triggers:
         self._cursor = 0
 
     def take(self, session: Session) -> Iterator[Wanted]:
-        """What is to be kept by now; an episode that runs is in it each time."""
+        """The spans to keep by now; a running episode is returned at each call."""
         ended, self._cursor = session.log.since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):

@@ -1,4 +1,4 @@
-"""Writes recordings to files: message by message, or beside the screen."""
+"""Writes recordings to files: message by message, or in a thread while there is a screen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refuse(path: Path, *, force: bool) -> None:
 
 
 class Writer:
-    """Once it has raised Failed nothing more is written, and what was written is safe."""
+    """Writes a recording. Once it has raised Failed it writes no more; what was written is safe."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -95,7 +95,7 @@ class Writer:
 
     @property
     def extent(self) -> str:
-        """How much it is by now."""
+        """Length, frames and size so far, as text."""
         lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
 
@@ -255,7 +255,7 @@ class _RecordingThread(threading.Thread):
         return f"{self._writer.extent} in {self.path}" if self._writer is not None else ""
 
     def put(self, message: Timed | None) -> None:
-        """None: that was all."""
+        """Queue a message; None: the recording ends."""
         if self.failed:
             return
         if message is not None and self._waiting.qsize() >= self._room:
@@ -276,6 +276,6 @@ class _RecordingThread(threading.Thread):
 
 
 def named(hello: wire.Hello, unix: float) -> Path:
-    """Name of a recording, from time and host, whose name a stream is free to choose."""
+    """Name of a recording, from host and time. The stream's host name is untrusted."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

@@ -1,8 +1,8 @@
-"""What happened in a stream: its episodes and marks, in one log that the session owns.
+"""The episodes and marks of a stream, in one log that the session owns.
 
-An episode runs until its detector ends it. Of a recording, a pass over the whole file finds the
-episodes of all of it (`RecordingEpisodes`); a session that entered the file in its middle has seen
-some of them too, with a start that may be too late. What the pass has found takes their place.
+An episode runs until its detector ends it. For a recording, a pass over the whole file finds all
+episodes (`RecordingEpisodes`). A session that entered the file in its middle has seen some of them
+too, perhaps with a late start; those found by the pass replace them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LABEL, MAX_WARNING = 80, 200
 """Characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
 ASLEEP, GAP = "was suspended for ", "no link for "
-"""How the labels of marks begin that no user has set."""
+"""Start of the labels of marks that no user has set."""
 
 
 class EpisodeLog:
@@ -43,7 +43,7 @@ class EpisodeLog:
         self._detector = detector
         self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
         self.recording: RecordingEpisodes | None = None
-        """What a pass over the whole recording has found; None: there is no recording."""
+        """Episodes found by the pass over the whole recording; None: no recording is played."""
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
         self._forgotten = 0
@@ -127,9 +127,9 @@ class RecordingEpisodes:
         else:
             self.ended.append(episode)
 
-    def name(self, moment: Episode) -> None:
-        """Add a mark of the user, which the file does not have."""
-        self.marks = sorted([*self.marks, moment], key=_start_ns)
+    def add_mark(self, mark: Episode) -> None:
+        """Add a mark that the user set now, so it is not in the file."""
+        self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
@@ -192,7 +192,8 @@ class Tally:
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:
-        """Of the kinds of which there were several; a single one is listed anyway."""
+        """The costliest episode of each kind that occurred more than once; a single one is listed
+        anyway."""
         several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
         return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
 
@@ -210,7 +211,7 @@ def new_mark(at_ns: int, text: str) -> Episode:
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """The label of the moment that a note marks; None: it marks none."""
+    """The label of the mark that a note sets; None: it sets none."""
     data = note.data
     match note.kind:
         case "mark":

@@ -1,7 +1,7 @@
-"""The filter: which CPUs a line of text means, such as `pkg:1 busy>80 | offline !type:E`.
+"""A filter selects CPUs by a line of text, such as `pkg:1 busy>80 | offline !type:E`.
 
-Terms side by side are all required, `|` separates alternatives, `!` before a term negates it.
-A value that is not known is on neither side of a number: no comparison holds, nor a negated one.
+Terms side by side are all required, `|` separates alternatives, `!` before a term negates it. An
+unknown value matches no comparison, negated or not.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _level(text: str, unit: _Unit, at: int, example: str) -> float:
     if match is None or power is None:
         what = f"'{_cut(text)}' does not fit" if text else "a number is missing"
         raise FilterError(f"{what}: {example}", at + (match.start(2) if match else 0))
-    return float(f"{match[1]}e{power}")  # 29 % is what 29 divided by 100 gives, to the last bit
+    return float(f"{match[1]}e{power}")  # 29 % equals 29 / 100 to the last bit
 
 
 def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
@@ -297,5 +297,5 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
 
 
 def _cut(text: str) -> str:
-    """What was typed, fit for a message."""
+    """Typed text, made safe and short for a message."""
     return safe(text, 16)

@@ -1,9 +1,9 @@
-"""Samples in a row as history keeps them: raw messages, packed, and the trail of what each sample
-showed, for charts of time at the resolution of sampling.
+"""Consecutive samples as history keeps them: raw messages, packed, and a trail of each sample's
+metrics, for charts at the resolution of sampling.
 
-Of each metric the trail has numerator and denominator, so that any span of time is a sum of each
-and one division; of each core the seconds in its SMT states and its ceiling. 0 where nothing is
-known.
+The trail has the numerator and the denominator of each metric, so that any span of time is a sum of
+each and one division, and for each core the seconds in its SMT states and its ceiling; 0 where
+unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CounterRows:
 
 
 class Trail:
-    """What some samples in a row showed, as long as there is room."""
+    """Metrics, counters and core states of up to `room` consecutive samples."""
 
     def __init__(
         self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
@@ -110,7 +110,7 @@ class Trail:
         self._waiting.append(sample)
 
     def settle(self) -> None:
-        """Write the samples that were added, which costs little more than to write one."""
+        """Write the samples that were added; many cost little more than one."""
         if not self._waiting:
             return
         new = slice(self.count - len(self._waiting), self.count)
@@ -178,7 +178,7 @@ class Chunk:
         """When the first of its samples began."""
         self.trail = trail
         self.messages: list[bytes] = []
-        """Packed."""
+        """Packed messages."""
         self.packer: Packer | None = packer
         """None: nothing can be added any more."""
         self._waiting: list[wire.Frame] = []

@@ -1,15 +1,15 @@
-"""What all working CPUs, or the watched job, lost so far, by cause, in seconds.
+"""Seconds that all working CPUs, or the watched job, have lost so far, by cause.
 
-The whole is the time that was wanted: of working CPUs as `model.lost` has it, and the time that
-tasks waited for a CPU. While a job is watched it is that of the job alone: the time that its
-threads ran, and that they waited. A CPU's losses count for the job as far as the job ran there.
+The whole is the time that was wanted: that of working CPUs (see `evaluation.Lost`), and the time
+that tasks waited for a CPU. While a job is watched it is the time that its threads ran and waited.
+A CPU's losses count for the job as far as the job ran there.
 
 Each second of it belongs to one cause at most, in this order:
 
 1. scheduler: a task was ready, and its CPU worked for another. This is time of the waiting task,
-   beside that of the CPU.
-2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`model.lost`). An
-   episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
+   in addition to that of the CPU.
+2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
+   An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
 3. sibling, package: of what is left, the share that the detector measured. A loss that the detector
    attributes to a clock below the ceiling is in the part of the clock, and not counted again.
 

@@ -220,7 +220,7 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     """Why the states of a core are missing, by key; empty where their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
-    known = {"smt": all(map(math.isfinite, split.of(core).values())),
+    known = {"smt": all(map(math.isfinite, split.shares(core).values())),
              "smt_method": method is not None,
              "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
     lacking = [key for key, is_known in known.items() if not is_known]

@@ -95,10 +95,10 @@ class Session:
         """The newest sample; None: the newest frame was only a baseline."""
         self.lost = self.late = 0
         self.snapshot = TaskSnapshot()
-        """The latest record of who runs where."""
+        """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
         self.details: dict[str, dict[str, object]] = {}
-        """What is known of processes, by pid, as the wire has it; newest last."""
+        """Details of processes, by pid, as the wire has them; newest last."""
         self._factors: dict[str, list[float]] = {}
         """The last two settled factors of each counter of the SMT states."""
         self._asleep: list[tuple[int, int]] = []
@@ -119,9 +119,9 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Take messages in their order; yields each as soon as it was taken. Frames that follow
-        each other are computed together, with the same result as one by one; so up to MAX_BATCH are
-        read from `messages` at once."""
+        """Take messages in their order; yields each as soon as it was taken. Consecutive frames are
+        computed together, with the same result as one by one, so up to MAX_BATCH are read from
+        `messages` at once."""
         ahead = iter(messages)
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
@@ -187,7 +187,7 @@ class Session:
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
         new snapshot of the tasks."""
-        if (snapshot := TaskSnapshot.of(frame.records)) is not None:
+        if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
@@ -231,7 +231,7 @@ class Session:
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
-                # A new interval begins, so that none has numbers of a part of it only.
+                # Start a new interval, so that none covers only a part of its time.
                 self.now_ns = message.time_ns
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
@@ -276,9 +276,9 @@ class Session:
         return self._interval(self.run)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """What `take` would have given when the last sample by then had come, over about that long:
-        computed again from the raw frames, with today's factors of counters and today's cores.
-        None: this is not kept."""
+        """The interval that `take` would have returned after the last sample by then, over about
+        `span_ns`: computed again from the raw frames, with the present factors of counters and
+        cores. None: it is not kept."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -346,7 +346,7 @@ class Session:
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
-    # --- what is known of the machine
+    # --- the machine
 
     def unix(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._asleep) if at_ns <= raw_ns), 0)

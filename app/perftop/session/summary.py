@@ -193,7 +193,7 @@ class Distribution:
         """A core's method and the means of its states; `split` is that of the whole run. Sums of
         counters cannot be split if a sibling was off for a part of the run; then these are means of
         the samples, in which a lone thread is lp0. NaN where only bounds were known."""
-        method, means = split.method[core], split.of(core)
+        method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         paired = [name for name in methods if name != "single"]
         if paired and len(paired) < len(methods):

@@ -175,8 +175,8 @@ class RunTimes:
 
 
 class BusyCpus:
-    """Seconds in which all CPUs worked, in which only one did, and in which none did: that finds a
-    program that leaves the others idle."""
+    """Seconds in which all CPUs worked, in which only one did, and in which none did. They show a
+    program that leaves most CPUs idle."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
@@ -205,7 +205,7 @@ class BusyCpus:
 
     @property
     def alone(self) -> str:
-        """The task that ran most while one CPU worked; '' if none did for half of that time."""
+        """The task that ran most while one CPU worked; '' if none ran for half of that time."""
         name = max(self._alone, key=lambda task: self._alone[task], default="")
         return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
 

@@ -1,5 +1,6 @@
-"""Values of numbers in one interval, by key: of CPUs, whatever they share them with, and of the
-machine. `CpuColumns` has the numbers of one stream that a table of CPUs can show.
+"""Values of numbers in one interval, by key: of CPUs, including numbers that a core, package or L3
+shares, and of the machine. `CpuColumns` has the numbers of one stream that a table of CPUs can
+show.
 
 What a number is called, its unit and its digits are in `model.numbers`.
 """
@@ -36,8 +37,8 @@ def is_possible(key: str) -> bool:
 
 
 def by_key(session: Session) -> dict[str, Number]:
-    """All columns of a stream. Its chosen events come after the first two that every stream may
-    have, since who asks for them wants to see them."""
+    """All columns of a stream. Its chosen events follow right after the first two, since a user who
+    asks for them wants to see them."""
     events = session.evaluator.registry.events
     first = {key: BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | BY_KEY if events else BY_KEY
@@ -83,7 +84,7 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
-        return interval.values.over(key, session.shown)
+        return interval.values.mean(key, session.shown)
     if key in STATES:
         return interval.split.mean(key, session.shown_cores())
     return nan
@@ -124,7 +125,11 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
     if key in session.evaluator.metrics:
         needs = {"tsc", *session.evaluator.needs(key)}
     elif key in STATES:
-        needs = {"tsc", session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
+        needs = {
+            "tsc",
+            session.reader.splitter.any_counter() or "",
+            *session.evaluator.needs("util"),
+        }
     at = [i for i, name in enumerate(interval.keys) if name in needs]
     mask = np.asarray(interval.doubts[:, at].any(axis=1), bool)
     if key in STATES and mask.any():
@@ -173,8 +178,8 @@ class CpuColumns:
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """The rows in the order of a column: the highest first, names from a to z, unknown ones
-        last, whichever way. Equal as shown is equal: rows do not change places for what nobody
-        sees."""
+        last, whichever way. Values that are shown alike count as equal, so rows do not change
+        places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
             some = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
@@ -185,8 +190,8 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Name and pid of the task that used the CPU most, as the wire has them: not to be drawn as
-        they are."""
+        """Name and pid of the task that used the CPU most, as the wire has them: untrusted, to be
+        made printable before they are drawn."""
         if not interval.online[row]:
             return ""
         match interval.tasks.get(str(self._session.topology[row].cpu)):

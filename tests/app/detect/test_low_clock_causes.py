@@ -249,7 +249,7 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
     ]
     counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
     tally = Tally(counters, COUNTED)
-    sums = tally.sums(counters.nothing(), SampleReader(counters.hello).cores)
+    sums = tally.sums(counters.empty_delta(), SampleReader(counters.hello).cores)
     assert evidence(Case(Facts(tally, sums[0]), None, False), "unknown") == {
         "limit_reasons": PolledBits((), 0)
     }

@@ -236,7 +236,7 @@ def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
 def test_gauges_are_averaged_over_time() -> None:
     gauge = counter("temperature_c", "°C", kind="gauge", bits=64, scale=0.001)
     greeting = made.hello([gauge], threads=1)
-    total = Counters(greeting).nothing()
+    total = Counters(greeting).empty_delta()
     for delta in deltas(
         greeting,
         frame(greeting, 0, {"temperature_c": [0]}),

@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, MISSING, scale
-from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_series
+from perftop.base.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.base.text import safe
 from perftop.model import numbers as model_numbers
 from perftop.model.kinds import kind_of
@@ -330,7 +330,7 @@ class Course:
         that is too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         found: dict[str, Estimate] = {}
-        if self._count < FEWEST_BLOCKS:
+        if self._count < MIN_BLOCKS:
             return found
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:

@@ -1,4 +1,4 @@
-"""Many machines together: their order, what they have in common, and what happened on them."""
+"""Many machines together: their order, their totals, and their episodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import isfinite, nan
 from perftop.model.episode import rank
 from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
-SEVERAL = 3
+MIN_SHARED_MACHINES = 3
 """Machines from which on a cause that they share is one shared episode."""
 TOGETHER_S = 30.0
 """Ended episodes of one cause that began within this time are one shared episode."""
@@ -19,7 +19,7 @@ ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "s
 _RISING = frozenset({"name", "clock_hz"})
 """Orders of which the lowest value is first."""
 _WORDS = ("silent", "suspect", "episode")
-"""Words of a filter beside names and causes: states of machines."""
+"""States of machines that a filter can name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SharedEpisode:
 
 @dataclass(frozen=True)
 class RowChoice:
-    """What the viewer asked for: an order and a filter."""
+    """Order and filter of the rows."""
 
     order: str = "lost"
     reverse: bool = False
@@ -100,7 +100,7 @@ class Fleet:
     def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
         """One for all episodes of one cause, or one for each machine where there are few."""
         names = dict.fromkeys(episode.machine for episode in episodes)
-        if len(names) >= SEVERAL:
+        if len(names) >= MIN_SHARED_MACHINES:
             return [self._merged(episodes)]
         return [self._merged([e for e in episodes if e.machine == name]) for name in names]
 
@@ -163,7 +163,7 @@ class Fleet:
 
 
 def value(machine: Machine, order: str, now: float) -> float:
-    """What a machine is sorted by."""
+    """The value by which a machine is sorted."""
     if order == "episodes":
         return float(sum(episode.wrong for episode in machine.running))
     if order == "suspects":

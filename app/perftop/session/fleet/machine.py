@@ -1,9 +1,9 @@
 """One machine among many: its numbers, its past, its episodes, and whether it answers.
 
-Whoever reads a machine fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from what a
-server keeps. The screen and the JSON lines only read it. A row has one value of each number for a
-span of some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two
-machines are compared.
+Its reader fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from a Prometheus
+server. The screen and the JSON lines only read it. A row has one value of each number for a span of
+some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two machines are
+compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_POINTS = 600
 FRESH_S = 5.0
 """How often a series is computed again."""
 MAX_GAP = 1.6
-"""Mean distances of the points for which one holds; a longer gap is shown."""
+"""Multiple of the mean distance of two points up to which the earlier one fills a gap."""
 MAX_SERIES = 8
 """Series kept of a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -237,12 +237,12 @@ class Machine:
     """Arguments of the perftop that shows this machine alone; empty: there is none."""
     answers: bool = False
     why: str = "connecting"
-    """Why there are no numbers; for people, not for programs."""
+    """Why there are no numbers, as text for the user."""
     silent_since: float = nan
     """When its last numbers came, or the first attempt was."""
     retry_at: float = nan
     updated: float = nan
-    """When the newest numbers arrived."""
+    """Time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: NOTHING)
     past: Past = field(default_factory=Past)
     model: str = ""
@@ -261,7 +261,7 @@ class Machine:
     bytes: int = 0
     """Received so far."""
     probe_share: float = nan
-    """What the probe costs there, in CPUs."""
+    """CPU time of the probe there, in CPUs."""
     frames_lost: int = 0
 
     _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
@@ -284,7 +284,7 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when it does not answer. Its past stays; its episodes end, since nobody knows
+        """Called when it does not answer. Its past is kept; its episodes end, since it is unknown
         whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
@@ -314,7 +314,7 @@ class LiveMachine(Follower):
     """Fills a machine from a stream of frames. A new hello begins a new session."""
 
     def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
-        """`span_s`: what one point of its past covers; longer samples make longer ones."""
+        """`span_s`: seconds that one point of its past covers; a sample, if that is longer."""
         super().__init__(round(span_s * 1e9), early=True)
         self.machine = machine
         self._now: float | None = None

@@ -1,5 +1,5 @@
-"""A fleet from what a Prometheus server keeps of the exporter's families: the queries, and the
-machines, pasts and episodes in their answers."""
+"""A fleet read from a Prometheus server that scrapes the exporter: the queries, and the machines,
+pasts and episodes in their answers."""
 
 from __future__ import annotations
 

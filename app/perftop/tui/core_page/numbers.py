@@ -22,7 +22,7 @@ from perftop.model.memory import READ
 from perftop.model.numbers import PER_KI
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.interval import ALWAYS, Interval
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
 from perftop.session.values import doubted, of_cpus
@@ -149,7 +149,7 @@ def _number(moment: CoreMoment, key: str) -> list[Run] | None:
 def _name(label: str, counted: float) -> list[Run]:
     """The label, and for an event that took turns the share of the time for which it was
     counted."""
-    if counted >= ALWAYS:
+    if counted >= MIN_COUNTED_SHARE:
         return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
     share = f" {100 * counted:.0f}%"
     return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
@@ -178,7 +178,7 @@ def _cell(
     if not online:
         return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
     text, style = (MISSING, "faint") if isnan(value) else (text, style)
-    turns = not isnan(value) and _counted(moment, key, online) < ALWAYS
+    turns = not isnan(value) and _counted(moment, key, online) < MIN_COUNTED_SHARE
     if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
         text = re.sub(r"\.\d+", "", text)
     run: Run = f"{text:>{VALUE - 1}}", style
