@@ -81,7 +81,7 @@ class Halts:
         self._counters = reader.counters
         self.available = bool(reader.evaluator.chosen["involuntary"])
         self._standstill, self._signs = Standstill(reader), Signs(reader)
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
             episodes, "involuntary-halt", START, END, sample_ns, after=MIN_SAMPLES,

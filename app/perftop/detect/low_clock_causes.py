@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
@@ -109,69 +109,44 @@ class Case(NamedTuple):
     guest: bool
 
 
-def _capped(case: Case) -> Verdict | None:
-    return Verdict("policy", "measured") if case.cap else None
+def verdict(case: Case) -> Verdict:
+    """The first rule that holds names the cause."""
+    return next(verdicts(case), Verdict("unknown", "unknown"))
 
 
-def _wide(case: Case) -> Verdict | None:
-    levels = sum(share for key in WIDE if (share := case.facts.mean(key)) > 0)
-    return Verdict("license", "measured") if levels >= MIN_ACTIVE_SHARE else None
+def verdicts(case: Case) -> Iterator[Verdict]:
+    """The causes by all rules that hold: what was set, what the code asks for, what limits the
+    package, what is only likely."""
+    facts, mean = case.facts, case.facts.mean
+    if case.cap:
+        yield Verdict("policy", "measured")
+    if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
+        yield Verdict("license", "measured")
 
+    def at_limit(key: str) -> bool:
+        return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-def _limited(case: Case) -> Verdict | None:
-    """The limit that was seen most. For power: the clue that shows which of its limits it is."""
-    shares = [(clue, case.facts.mean(clue.key, clue.part)) for clue in CLUES]
+    power_limit = Verdict(LIMITS[at_limit("power_limit2_w")], "inferred")
+    # The limit that was seen most. For power: the clue that shows which of its limits it is.
+    shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
     seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
     causes = [clue.cause for clue, _ in seen]
     if causes and causes[0] == POWER:
         causes = [cause for cause in causes if cause in LIMITS]
-        return Verdict(causes[0], "measured") if causes else _of_power(case)
-    return Verdict(causes[0], "measured") if causes else None
-
-
-def _of_power(case: Case) -> Verdict:
-    return Verdict(LIMITS[_reached(case, "power_limit2_w")], "inferred")
-
-
-def _reached(case: Case, key: str) -> bool:
-    limit = case.facts.mean(key)
-    return limit > 0 and case.facts.watts >= MIN_LIMIT_SHARE * limit
-
-
-def _at_limit(case: Case) -> Verdict | None:
-    """Power at its limit, or time that counts as throttled, which some models count for power
-    only."""
-    at_limit = any(_reached(case, key) for key in ("power_limit_w", "power_limit2_w"))
-    throttled = case.facts.mean("power_throttled_s") >= MIN_ACTIVE_SHARE
-    return _of_power(case) if at_limit or throttled else None
-
-
-def _less_requested(case: Case) -> Verdict | None:
-    """The preference counts only where limit reasons are polled and none was found."""
-    mean = case.facts.mean
-    less = mean("hwp_max") < mean("hwp_highest")
-    saving = mean("hwp_epp") >= MIN_SAVING_EPP and case.facts.polls("limit_reasons") > 0
-    return Verdict("hwp", "inferred") if less or saving else None
-
-
-def _robbed(case: Case) -> Verdict | None:
-    robbed = case.guest and case.facts.mean("stat_steal_s") >= MIN_STEAL
-    return Verdict("hypervisor", "inferred") if robbed else None
-
-
-RULES: tuple[Callable[[Case], Verdict | None], ...] = (
-    _capped, _wide, _limited, _at_limit, _less_requested, _robbed,
-)  # fmt: skip
-"""The first rule that holds names the cause. Order: what was set, what the code asks for, what
-limits the package, what is only likely."""
-
-
-def verdict(case: Case) -> Verdict:
-    verdicts = (rule(case) for rule in RULES)
-    return next(
-        (result for result in verdicts if result is not None), Verdict("unknown", "unknown")
-    )
+        yield Verdict(causes[0], "measured") if causes else power_limit
+    elif causes:
+        yield Verdict(causes[0], "measured")
+    # Power at its limit, or time that counts as throttled, which some models count for power only.
+    throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
+    if at_limit("power_limit_w") or at_limit("power_limit2_w") or throttled:
+        yield power_limit
+    # A preference counts only where limit reasons are polled and none was found.
+    saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
+    if mean("hwp_max") < mean("hwp_highest") or saving:
+        yield Verdict("hwp", "inferred")
+    if case.guest and mean("stat_steal_s") >= MIN_STEAL:
+        yield Verdict("hypervisor", "inferred")
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
@@ -235,7 +210,6 @@ class Tally:
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
-        self._scope = scope = {block.name: block.scope for block in counters.hello.blocks}
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
@@ -249,7 +223,7 @@ class Tally:
                 continue
             if column.counter.kind == "flags" and column.counter.columns < 2:
                 continue
-            if base is not None and scope[base.block] != scope[column.block]:
+            if base is not None and base.scope != column.scope:
                 continue
             self.entries[key] = entry = _Entry(column, base, self.width)
             self.width += entry.width
@@ -262,7 +236,7 @@ class Tally:
         }  # fmt: skip
         out = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
-            rows = where[self._scope[entry.column.block]]
+            rows = where[entry.column.scope]
             by_row = np.concatenate([self._moved(entry, delta), np.zeros((1, entry.width))])
             threads = by_row[rows]
             if rows.shape[1] == 1:

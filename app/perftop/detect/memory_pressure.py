@@ -82,7 +82,7 @@ class Memory:
     ) -> None:  # fmt: skip
         self._reader, self._running, self._package = reader, running, groups
         self._l3_groups = l3_groups
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self._known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
         self.losses = NeighbourLosses(
             episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END

@@ -84,7 +84,7 @@ class Hypervisor:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
-        self._names = [[row.cpu] for row in hello.topology]
+        self._names = reader.single_cpus
         self._host = hello.virtualisation
         self._known = bool(reader.evaluator.chosen.get("steal"))
         self.losses = NeighbourLosses(

@@ -69,7 +69,7 @@ class Siblings:
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
     ) -> None:
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self._running = running
         self.losses = NeighbourLosses(
             episodes, "sibling", groups, reader.hello.sample_ns, start=START, end=END

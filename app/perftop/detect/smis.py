@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, any_by_sample
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -45,8 +45,7 @@ class Smis:
         """Whether any CPU counted one."""
         moved = self._counters.moved(batch.delta, "smi")
         assert moved is not None
-        counted: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
-        return counted
+        return any_by_sample(moved > 0)
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
         """As `sample`, from the number that each CPU counted and its span in ns."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
 from perftop.detect.engine import DetectorInput
 from perftop.model.counters import BlockCounter
 from perftop.model.numbers import INDEX
@@ -104,11 +104,8 @@ class Thermal:
 
     def __init__(self, reader: SampleReader) -> None:
         columns = reader.counters.columns
-        scope = {block.name: block.scope for block in reader.hello.blocks}
         self._status = [
-            _StatusBits(
-                column, cause, column.first + 1 + np.array(bits), scope[column.block] == "core"
-            )
+            _StatusBits(column, cause, column.first + 1 + np.array(bits), column.scope == "core")
             for key in STATUS_COUNTERS
             if (column := columns.get(key)) is not None
             for cause, names in enumerate(HOT.values())
@@ -158,8 +155,7 @@ class Modulation:
     def _set(self, batch: SampleBatch) -> list[bool]:
         assert self._column is not None
         moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
-        result: list[bool] = np.any(moved, axis=-1).tolist()
-        return result
+        return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
         """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""

@@ -26,7 +26,7 @@ class Steals:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
         self.available = bool(reader.evaluator.chosen["steal"])
-        self._names = [[row.cpu] for row in rows]
+        self._names = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(episodes, "steal", START, END, reader.hello.sample_ns)
         self._ticks = np.zeros(len(rows))

@@ -111,7 +111,6 @@ class BookedThrottling:
         self.available = bool(self._columns)
         """The kernel of this stream books such time."""
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
-        self._scope = {block.name: block.scope for block in reader.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
         """By CPU, when it was last in a drop, which covers that throttling."""
 
@@ -123,7 +122,7 @@ class BookedThrottling:
         ended: list[Episode] = []
         for column in self._columns:
             booked_s = data.sample.delta.tables[column.block].moved[:, column.first]
-            groups = self._cpus[self._scope[column.block]]
+            groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])
                 start_ns = time_ns - round(seconds * 1e9)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.base.arrays import Bools, Floats, Ints, any_by_sample, distinct
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -92,16 +92,13 @@ class _Drop(ShareEpisode):
 
 def _some_ceiling(batch: SampleBatch) -> list[bool]:
     """Whether the ceiling of any core is known."""
-    known: list[bool] = np.logical_or.reduce(~np.isnan(batch.ceilings.low_hz), axis=-1).tolist()
-    return known
+    return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
 def _some_slow(batch: SampleBatch) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
     cycles, run_s = batch.once(ran).swapaxes(0, 1)
-    slow = cycles < (1 - END) * run_s * batch.ceilings.low_hz
-    result: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
-    return result
+    return any_by_sample(cycles < (1 - END) * run_s * batch.ceilings.low_hz)
 
 
 class Drops:

@@ -39,7 +39,7 @@ class Scheduler:
                  job: WatchedJob, groups: Ints) -> None:  # fmt: skip
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job = running, job
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
                                       least=MIN_WAITED_S)  # fmt: skip

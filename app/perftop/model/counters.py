@@ -62,6 +62,7 @@ class BlockCounter:
 
     counter: wire.Counter
     block: str
+    scope: wire.Scope
     first: int
 
 
@@ -74,7 +75,8 @@ class Counters:
         self.columns: dict[str, BlockCounter] = {}
         for block in hello.blocks:
             for first, counter in wire.placed(block.counters):
-                self.columns.setdefault(counter.key, BlockCounter(counter, block.name, first))
+                column = BlockCounter(counter, block.name, block.scope, first)
+                self.columns.setdefault(counter.key, column)
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
         """Ticks of the stamps in a second."""

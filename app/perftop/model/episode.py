@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from perftop.model.kinds import KINDS
 
-LOW_CLOCK = frozenset(key for key, kind in KINDS.items() if kind.depth == "hz")
-"""Kinds that are a clock below its ceiling; their depth is what it lacks, in Hz."""
 _ORDER = [*KINDS]
 
 

@@ -141,6 +141,8 @@ class SampleReader:
         self.cores = Cores(hello, hello.cores if complete else core_lists(hello.topology))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self.single_cpus = [[row.cpu] for row in hello.topology]
+        """The list of CPUs at each position, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)

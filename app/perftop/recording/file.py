@@ -50,8 +50,10 @@ class Recording:
         self._file: BinaryIO = _opened(path)
         self.growing = _locked(self._file)  # asked before its size, as it may end in between
         """Whether it was still being written when it was opened, so it has no end yet."""
-        self._size = os.fstat(self._file.fileno()).st_size
-        self._window, self._at = b"", 0
+        self.size = os.fstat(self._file.fileno()).st_size
+        """Bytes of the file when it was opened."""
+        self._window, self.offset = b"", 0
+        """The last bytes that were read, and where in the file they begin."""
         self._damages: dict[int, str] = {}
         """Damage by offset: parts that were skipped, and a missing end."""
         decoder = wire.Decoder()
@@ -73,16 +75,6 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file when it was opened."""
-        return self._size
-
-    @property
-    def offset(self) -> int:
-        """Offset up to which the file was read."""
-        return self._at
 
     @property
     def damage(self) -> str | None:
@@ -154,34 +146,34 @@ class Recording:
 
     def _length(self, at: int) -> int | None:
         """Length of the whole message there; None: there is none."""
-        head = self._bytes(at, 5) if at < self._size else b""  # it may have grown since
+        head = self._bytes(at, 5) if at < self.size else b""  # it may have grown since
         width = _WIDTHS.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
-        if at + length <= self._size and head:
+        if at + length <= self.size and head:
             return length
         if head and not self.growing:
             self._damages[at] = f"cut at byte {at}: the last message is not all there"
         return None
 
     def _bytes(self, at: int, count: int) -> bytes:
-        if not self._at <= at or at + count > self._at + len(self._window):
+        if not self.offset <= at or at + count > self.offset + len(self._window):
             self._file.seek(at)
-            self._window, self._at = self._file.read(max(WINDOW, count)), at
-        start = at - self._at
+            self._window, self.offset = self._file.read(max(WINDOW, count)), at
+        start = at - self.offset
         return self._window[start : start + count]
 
     def _indexed(self) -> array[int] | None:
         """Offset and first time of each block, by the file's own index. None: it has none, or one
         that does not fit it, which is damage."""
-        end = wire.without_check(self._bytes(max(0, self._size - TAIL), TAIL))
+        end = wire.without_check(self._bytes(max(0, self.size - TAIL), TAIL))
         at = int.from_bytes(end[-8:], "little")
-        if not self._begin <= at < self._size:
+        if not self._begin <= at < self.size:
             return None
         decoder = self._decoder()
         try:
-            messages = list(decoder.feed(self._bytes(at, self._size - at)))
+            messages = list(decoder.feed(self._bytes(at, self.size - at)))
         except wire.WireError:
             return None
         note = messages[0] if len(messages) == 1 and not decoder.cut else None
@@ -221,7 +213,7 @@ class Recording:
         else:
             fields = _fields(last)
             has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
-            if at == self._size and not has_end and not self.growing:
+            if at == self.size and not has_end and not self.growing:
                 self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
-from perftop.model import counters as scopes
 from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
 from perftop.model.sample_reader import Sample, SampleReader
@@ -153,7 +152,7 @@ class History:
             if (column := columns.get(key)) is None:
                 continue
             rows = [*range(len(reader.hello.packages))]
-            if key not in scopes.KEYS_BY_SCOPE["package"]:
+            if column.scope != "package":
                 cpus = {*(column.counter.cpus or ())}
                 rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
             self._counters[key] = CounterRows(column, np.array(rows, int))

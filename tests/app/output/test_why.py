@@ -84,7 +84,7 @@ def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
 def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     session, made = seen("idle", 3)
     whole = session.whole()
-    monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
+    monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
     first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))
