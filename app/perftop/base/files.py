@@ -114,7 +114,7 @@ def remove(path: Path, made: os.stat_result) -> None:
 
 
 class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Another user could redirect or replace what we write. The text says how, and what to do."""
+    """Another user could redirect or replace what we write. The text explains how, with advice."""
 
 
 @contextlib.contextmanager

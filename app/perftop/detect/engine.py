@@ -136,9 +136,8 @@ class InnerSums:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share that is high, from the first sample that showed it. What counts as high, and for
-    which positions, is up to the detector; this holds its pauses, and which samples its sums
-    include."""
+    """A share that is high, from the first sample that showed it. The detector decides what is high
+    and for which positions; this class keeps the pauses, and the sums of the right samples."""
 
     group: int
     """Those of one group that start together are one episode."""
@@ -171,7 +170,7 @@ class HighShare:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an episode continues although nothing shows it."""
+    """How long an episode continues although no sample shows it."""
 
     pause_ns: int
     gap_ns: int
@@ -245,7 +244,7 @@ class ShareEpisodes:
         after: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         """`start`: the share at which one starts; less, down to `end`, keeps it running. `after`:
-        so many samples in a row must show it, and it started with the first of them. It is over
+        number of samples in a row that must show it; it started with the first of them. It is over
         once it has not shown for `pause_ns`, and then from where that began."""
         self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
             episodes, Patience(pause_ns, gap_ns(sample_ns))

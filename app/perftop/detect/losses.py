@@ -78,7 +78,7 @@ class NeighbourLosses:
         """... and those that started to in this sample."""
 
     def share(self, at: int) -> float:
-        """How much a position that loses has lost so far."""
+        """The share that a losing position has lost so far."""
         lost, weight = _total(self.shares[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
@@ -194,8 +194,8 @@ def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, 
 
 
 class UndisturbedPrograms:
-    """How fast the program on each CPU ran while undisturbed, in instructions per cycle, and
-    whether it is the same one that runs there now. Arrays are by position of the CPU."""
+    """The undisturbed IPC of the program on each CPU, and whether the same program runs there now.
+    Arrays are by position of the CPU."""
 
     def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned: int, lost: int) -> None:  # fmt: skip

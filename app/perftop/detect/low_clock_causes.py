@@ -150,7 +150,7 @@ def verdicts(case: Case) -> Iterator[Verdict]:
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
-    """What the cause rests on, and what else was counted."""
+    """Evidence for the cause, and other counts of the drop."""
     facts, mean = case.facts, case.facts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
@@ -193,7 +193,7 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Entry:
-    """Where a counter is in the sums of a tally: its base, then itself, or each of its bits."""
+    """Position of a counter in the sums of a tally: its base, then itself, or each of its bits."""
 
     column: BlockCounter
     base: BlockCounter | None  # what it is a share of; None: polls or time

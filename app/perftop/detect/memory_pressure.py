@@ -50,7 +50,7 @@ MAX_NAMED_TASKS = 8
 """Tasks that are kept as evidence."""
 _BYTES, _WORK, _BOTH, _TIME = range(3, 7)
 """Further rows of what was learned while it was quiet, weighted by running time: bytes per second,
-others' work, share beside a running sibling, and that time itself."""
+others' work, share of the time with the sibling running, and that time itself."""
 
 
 class _MemoryWork(NamedTuple):
@@ -70,7 +70,8 @@ class _MemoryWork(NamedTuple):
     both: Floats
     """Share of the running time in which the sibling ran; 0 without one."""
     sums: Floats
-    """What is learned, without others' work; per running time, where it is weighted by that."""
+    """The sums to learn, without others' work; per running time, where they are weighted by
+    that."""
 
 
 class Memory:
@@ -96,8 +97,8 @@ class Memory:
         self._before: list[list[set[tuple[int, str]]]] = [
             [set()] * 2 for _ in reader.hello.packages
         ]
-        """Tasks of each package when nobody there lost anything, by the last two records. The newer
-        one may already include newcomers."""
+        """Tasks of each package while none of its CPUs lost anything, by the last two records. The
+        newer one may already include newcomers."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,

@@ -101,7 +101,7 @@ class Hypervisor:
         over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
         for loss in self.losses.running:
-            # Steal is measured; who took it is not visible in a guest.
+            # Steal is measured; its beneficiary is not visible in a guest.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
             for key in sorted({key for at in loss.members for key, _ in suspect.get(at, ())}):

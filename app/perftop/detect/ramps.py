@@ -38,13 +38,12 @@ further above the clock at the start than an eighth of the climb."""
 MIN_WORK = 0.5
 """Share of the time since it woke that a core must work. Otherwise its load sets its clock."""
 MAX_WAVER_SHARE = 0.05
-"""Share of the clock by which a steady one may waver: a step of 100 MHz."""
+"""Share of the clock by which a steady one may vary: a step of 100 MHz."""
 MIN_GAIN = 0.05
-"""Share of the steady clock that a climb must gain. Less is wavering."""
+"""Share of the steady clock that a climb must gain. Less is variation."""
 MIN_CLIMB_SHARE = 0.25
 """Share of the way from the first clock to the ceiling that a climb must take. Power limits and
-policies stop real climbs at a third of it; a clock that wavers at the bottom gains some per
-cent."""
+policies stop real climbs at a third of it; a varying clock at the bottom gains some per cent."""
 NEVER = -1
 
 
@@ -254,7 +253,7 @@ class Climb:
         hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # The sample from which on the clock only wavers and has gained everything.
+        # The first sample after which the clock is steady.
         astray = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
         settled = np.maximum(np.where(astray, number, -1).max(axis=0) + 1, at99)
         fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)

@@ -60,7 +60,7 @@ class _SiblingWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 without one."""
     sums: Floats
-    """What is learned alone."""
+    """The sums to learn while it is alone."""
 
 
 class Siblings:
@@ -80,7 +80,7 @@ class Siblings:
         seconds run, seconds run together, cycles whose slots the sibling had."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """How long it was alone, and when last."""
+        """Seconds that it was alone, and the raw time when it last was."""
         self._given = CONTENTION in reader.evaluator.metrics
         """The slots that go to the sibling are counted here."""
         self._cores: object = None

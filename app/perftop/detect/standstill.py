@@ -33,9 +33,9 @@ HOT = {
 """Names of the status bits by the cause that they show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATED = 1 << 4
-"""Bit of register 19AH: the OS, or firmware, has the core stand still part of the time. Bits 3:0
-hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0
-is reserved there, and 0."""
+"""Bit of register 19AH: the OS or firmware asks the core to halt part of the time. Bits 3:0 hold
+the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0 is
+reserved there, and 0."""
 
 
 class Standstill:
@@ -100,7 +100,7 @@ class _StatusBits:
 
 
 class Thermal:
-    """How long cores and their packages reported that they were too hot, by polled status bits."""
+    """The time for which cores and their packages reported heat, by polled status bits."""
 
     def __init__(self, reader: SampleReader) -> None:
         columns = reader.counters.columns
@@ -140,7 +140,7 @@ class Thermal:
 
 
 class Modulation:
-    """What register 19AH asks of a CPU, as last read."""
+    """Clock modulation that register 19AH asks of each CPU, as last read."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
@@ -158,7 +158,7 @@ class Modulation:
         return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""
+        """Share of the time that each CPU is asked to halt, by position; 0: none."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]

@@ -1,5 +1,5 @@
-"""Detects throttling: cores that report heat, or are made to stand still, without a clock below
-what turbo allows."""
+"""Detects throttling: cores that report heat, or are asked to halt, without a clock below what
+turbo allows."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
-clock may waver, and the share from which rows are marked. Between END and START a drop goes on, so
+clock may vary, and the share from which rows are marked. Between END and START a drop continues, so
 that a clock at the edge makes one episode."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean of a clock that is limited by it stays."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""Share of the time that a core must work, in this sample and in so many samples before it. A core
-that works less is clocked by what it needs. The span of a core that was not read began before the
-sample."""
+"""Share of the time that a core must work, in this sample and in this number of samples before it.
+A core that works less is clocked by what it needs. The span of a core that was not read began
+before the sample."""
 MIN_AWAKE_NS = 200_000_000
 """Time after a core woke in which its clock still climbs. Hardware takes tens of ms, the kernel's
 governor some of its periods."""

@@ -1,6 +1,6 @@
-"""What the parser of perftop accepts, as completion and man pages need it: verbs, their options,
-and possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes)
-come from tables of the pages, which are tested against the code and can be read without numpy."""
+"""The command line of perftop as completion and man pages need it: verbs, their options, and
+possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come
+from tables of the pages, which are tested against the code and can be read without numpy."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from perftop.docs.page import Block, Page, cells, linkless, read, topics
 ENVIRONMENT = (
     ("NO_COLOR", "no colours, on the screen and in text"),
     ("PAGER", "shows the pages of `perftop help`"),
-    ("XDG_CONFIG_HOME", "below it lies `perftop/config.toml`; default: `~/.config`"),
-    ("XDG_STATE_HOME", "below it lies `perftop/greeted`; default: `~/.local/state`"),
+    ("XDG_CONFIG_HOME", "directory of `perftop/config.toml`; default: `~/.config`"),
+    ("XDG_STATE_HOME", "directory of `perftop/greeted`; default: `~/.local/state`"),
 )
 
 

@@ -135,7 +135,7 @@ def _strong(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """The rows, each in as many lines as its highest cell needs. Where they have no room the widest
+    """The rows, each in as many lines as its highest cell needs. If there is no room the widest
     columns shrink first, none below its longest word."""
     rows = rows if any(rows[0]) else rows[1:]
     widths, least = (

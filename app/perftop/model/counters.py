@@ -116,7 +116,7 @@ class Counters:
         return self._places.in_delta(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
-        """An empty span to add samples to; with a number, so many spans."""
+        """An empty span to add samples to, or as many spans as `samples`."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))
         widths = np.zeros((*samples, self._places.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)

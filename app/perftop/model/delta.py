@@ -29,7 +29,7 @@ class Doubt(IntEnum):
     UNLIKE = 3
     """It differs from APERF or MPERF, though it agreed with them before."""
     IPC = 4
-    """More instructions than any core retires in so many cycles."""
+    """More instructions than any core can retire in that number of cycles."""
     ABOVE = 5
     """A part was counted more often than its whole."""
     STILL = 6
@@ -69,7 +69,7 @@ def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where one block is stored."""
+    """Slices of the arrays of a Delta that hold one block."""
 
     block: wire.Block
     count: int
@@ -81,7 +81,7 @@ class BlockPlace:
 
 
 class BlockPlaces:
-    """Where all blocks of a stream are stored."""
+    """The layout of all blocks of a stream in the arrays of a Delta."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.blocks: list[BlockPlace] = []

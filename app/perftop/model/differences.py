@@ -406,7 +406,7 @@ def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.n
 
 
 class CounterLimits:
-    """How to take differences and how large they can be, for each value of all blocks."""
+    """The scale, width and upper bound of differences, for each value of all blocks."""
 
     def __init__(self, places: Sequence[BlockPlace]) -> None:
         def by_value(of: Callable[[wire.Counter, wire.Scope], object], kind: type) -> np.ndarray:

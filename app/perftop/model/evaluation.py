@@ -229,8 +229,8 @@ class Lost(NamedTuple):
     is left out of the sum. A part that it has, but not for this sample, makes the whole sample
     unknown for this CPU.
 
-    What a task loses while its CPU works for others (waiting, a sibling) is no loss of the CPU; it
-    is added in `session.losses`.
+    Losses of a task while its CPU works for others (waiting, a sibling) are no loss of the CPU;
+    they are added in `session.losses`.
     """
 
     wanted_s: Floats

@@ -78,7 +78,7 @@ class TaskSnapshot:
         return [activity.task for activity in self.activity_on(cpu)]
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
-        """The tasks that ran most on this CPU, with what they did besides running."""
+        """The tasks that ran most on this CPU, with their waits and switches."""
         if cpu not in self._on:
             ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if isinstance(ranked, list) and ranked:
@@ -92,7 +92,7 @@ class TaskSnapshot:
 
 
 class TaskActivity(NamedTuple):
-    """A task on a CPU, and what it did besides running there; NaN if unknown."""
+    """A task on a CPU, with its waits and switches; NaN if unknown."""
 
     task: Task
     wait: float
@@ -164,7 +164,7 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """What a thread, or several together, did over some time."""
+    """Running, waiting and switches of a thread, or of several together, over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
@@ -202,7 +202,7 @@ class Thread:
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
     def activity(self, span_ns: int) -> ThreadActivity:
-        """What it did in the last `span_ns`, or since the oldest point if that is later."""
+        """Its activity in the last `span_ns`, or since the oldest point if that is later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
@@ -217,7 +217,7 @@ class Thread:
         )
 
     def since_last(self) -> ThreadActivity:
-        """What it did between the last two points."""
+        """Its activity between the last two points."""
         if len(self.points) < 2:
             return ThreadActivity()
         return self.activity(self.points[-1].time_ns - self.points[-2].time_ns)

@@ -248,7 +248,7 @@ MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
 """Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
 table of its own."""
 UPPER_BOUND = "cpufreq"
-"""Start of the origin of a table that does not say how many cores may run that fast."""
+"""Start of the origin of a table without the number of cores that may run that fast."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
 """Numbers of active cores, ascending, and Hz, with straight lines between the points."""

@@ -50,12 +50,13 @@ class Run:
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """How long before `end_ns` the end may have been, because we were stopped; mostly 0."""
+    """Time by which the end may have been earlier than `end_ns`, because we were stopped; mostly
+    0."""
     user_s: float
     """User time, including that of all children that it waited for, as in `time`."""
     sys_s: float
     switches: int | None = None
-    """How often it gave up a CPU or lost it; this and the following as `user_s`."""
+    """Context switches; this and the following as `user_s`."""
     page_faults: int | None = None
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
@@ -96,7 +97,7 @@ class Job:
         """Raw time of the start; 0: it still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._before: list[float] = [0.0] * 5
-        """What our fork had used before the start, as `_used`."""
+        """Resource use of our fork before the start, as `_used`."""
         self._end_ns, self._late_s = 0, 0.0
         self._watcher: threading.Thread | None = None
         """Notes the time of its end, when a slow terminal may hold up the event loop."""

@@ -86,7 +86,7 @@ class JobTerminal:
             os.write(self._ours, keys)
 
     def read(self) -> bytes:
-        """What was printed since the last read, up to about TURN_BYTES."""
+        """Output since the last read, up to about TURN_BYTES."""
         parts, size = [], 0
         while size < TURN_BYTES:
             try:
@@ -167,8 +167,8 @@ class Line(NamedTuple):
 
 
 class Printout:
-    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. How a
-    line looks is computed only when it is shown."""
+    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. Lines
+    are rendered only when they are shown."""
 
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perftop.process.link import Link
 
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""Of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
+"""Environment of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
 GRACE_S = 2.0

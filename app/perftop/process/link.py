@@ -83,7 +83,7 @@ class Link:
         self.down = ""
         """Why the link is broken; '': it is not."""
         self.down_since_s = self.next_s = nan
-        """When it broke, and when it is tried again, by `clock`."""
+        """Times by `clock` when it broke, and when it is tried again."""
         self.until_s = inf
         """Time of `clock` from which on a broken link is not tried again."""
         self.echoed: Echo | None = None
@@ -144,7 +144,7 @@ class Link:
         self.until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """How long to wait now for the next try."""
+        """Seconds to wait now for the next try."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.until_s - now_s))
         self.next_s = now_s + wait_s
@@ -198,7 +198,7 @@ class StreamJoiner:
             for name in ("cores", "packages", "blocks", "stamp", "selected")
         )
         cpus = [row.cpu for row in hello.topology] == [row.cpu for row in old.topology]
-        return "" if same and cpus else "its CPUs or its counters are others than before"
+        return "" if same and cpus else "its CPUs or counters have changed"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
         """The notes that replace a later hello that fits."""

@@ -51,7 +51,7 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""Of this process. `on_signal` resets it."""
+"""The request to this process. `on_signal` resets it."""
 
 
 def on_signal(

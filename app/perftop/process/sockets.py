@@ -1,5 +1,5 @@
-"""Sockets that listen: inherited from the service manager, or made at a path; who is at the other
-end of one; and the readers of a stream that is served there."""
+"""Listening sockets, inherited from the service manager or made at a path; the rights of their
+clients; and the readers of a stream that is served there."""
 
 from __future__ import annotations
 

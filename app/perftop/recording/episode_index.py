@@ -186,7 +186,8 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code() -> str:
-    """When the code that finds episodes was last changed: a checkout keeps its version for long."""
+    """Time of the last change of the code that finds episodes, because a checkout keeps its version
+    for long."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 

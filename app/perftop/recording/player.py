@@ -199,7 +199,8 @@ class Seeker:
         return None
 
     async def deepen(self, playback: Playback, since_ns: int) -> None:
-        """Reads the time before a playback from this moment on, as far as its history has room."""
+        """Reads the time from this moment to the start of a playback into its history, if there is
+        room."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return

@@ -30,7 +30,7 @@ MAX_HOTPLUGS = 4096
 NOTICE_S = 10.0
 """Time for which a notice is shown."""
 END_S = 2.0
-"""Time that the disk may stand still when the user leaves."""
+"""Time without progress of the disk after which the app ends anyway."""
 
 
 def refuse(path: Path, *, force: bool) -> None:
@@ -186,7 +186,8 @@ class ScreenRecorder:
             thread.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """How much is recorded (None: nothing is), and a notice, for the status line."""
+        """Size of the recording as text (None: there is none), and a notice, for the status
+        line."""
         thread = self._thread
         if thread is not None and thread.failed:
             if self._notice != thread.failed:
@@ -204,7 +205,7 @@ class ScreenRecorder:
         self._until_s = 0.0
 
     def end(self) -> str:
-        """Ends with the app. Returns what the user should know of it."""
+        """Ends the recording with the app. Returns a message for the user."""
         thread, self._thread = self._thread, None
         if thread is None:
             return ""

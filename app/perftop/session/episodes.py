@@ -96,7 +96,7 @@ class EpisodeLog:
 
 
 class RecordingEpisodes:
-    """Episodes and marks of a whole recording, as far as the pass over it has come."""
+    """Episodes and marks of a recording that the pass over it has found so far."""
 
     def __init__(self) -> None:
         self.clear()

@@ -40,7 +40,7 @@ Message = wire.Frame | wire.Note
 
 def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
     """Edges of bins, the last of which holds `end_ns`. They are multiples of `bin_ns`, so that bins
-    stay the same while time goes on."""
+    stay the same as time advances."""
     last = -(-end_ns // bin_ns)
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
 
@@ -70,8 +70,8 @@ class History:
     # --- filling
 
     def room(self, reader: SampleReader) -> int:
-        """How many frames can be kept until this must be called again; `reader` has read none of
-        them yet."""
+        """The number of frames that can be kept until this must be called again; `reader` has read
+        none of them yet."""
         last = self._chunks[-1].trail if self._chunks else None
         full = last is None or last.count == last.room or last.cores is not reader.cores
         if full or self._needs_chunk():
@@ -176,7 +176,7 @@ class History:
 
     @property
     def begin_ns(self) -> int | None:
-        """When the oldest sample began."""
+        """Raw time of the start of the oldest sample."""
         return self._chunks[0].before_ns if self._chunks else None
 
     @property

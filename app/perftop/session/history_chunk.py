@@ -43,7 +43,7 @@ class CounterRows:
     rows: Ints
 
     def moved(self, batch: SampleBatch) -> Floats:
-        """How far it moved, by sample and row: the sum of its columns."""
+        """Its movement, summed over its columns, by sample and row."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
         block = batch.delta.tables[self.column.block].moved
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
@@ -73,7 +73,7 @@ class Trail:
         ]
         places.append([np.zeros(0, int)] * 2)
         self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
-        """Where the rows of the counters are in a Delta."""
+        """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
@@ -175,7 +175,7 @@ class Chunk:
         """`max_waiting_bytes`: bound of the frames that are not packed yet."""
         self.state = state
         self.before_ns = before_ns
-        """When the first of its samples began."""
+        """Raw time of the start of its first sample."""
         self.trail = trail
         self.messages: list[bytes] = []
         """Packed messages."""
@@ -233,5 +233,5 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """When its first sample began, and each ended."""
+        """Raw times of the start of its first sample and of the end of each."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])

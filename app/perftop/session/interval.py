@@ -47,7 +47,7 @@ class Interval:
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
     shares: dict[str, Floats]
-    """The same for each chosen event, by the key of its counter."""
+    """Such a share for each chosen event, by the key of its counter."""
     online: Bools
     resting: Bools
     """CPUs whose numbers per running time are not shown; they hardly ran."""
@@ -68,7 +68,7 @@ class Interval:
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """What the threads of the watched job did, by the records of them in this time; None: no job is
+    """Activity of the threads of the watched job, by their records in this time; None: no job is
     watched."""
 
     @property

@@ -68,7 +68,7 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def share(self, cause: Cause) -> float:
-        """The share of the whole that a cause took; NaN if nobody worked."""
+        """The share of the whole that a cause took; NaN if no CPU worked."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
 
@@ -79,7 +79,7 @@ class LossSums(NamedTuple):
 
     @property
     def lost_ratio(self) -> float:
-        """Share of the whole that all causes took together; NaN if nobody worked."""
+        """Share of the whole that all causes took together; NaN if no CPU worked."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
 
 
@@ -130,7 +130,7 @@ class Losses:
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
         for sample, stolen, weight in zip(samples, stolen_s, weights, strict=True):
-            # The kernel does not count stolen time as running, where it knows of it.
+            # The kernel does not count known steal as running.
             wanted, parts = self._run_s * weight + stolen * share, sample.parts_s * share
             self._open.append(sample._replace(wanted_s=wanted, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
@@ -202,7 +202,7 @@ class Losses:
                 yield (episode.kind, episode.cause), taken.sum(axis=0)
 
     def _mask(self, episode: Episode, times: Floats) -> Bools:
-        """(samples, CPUs) during the episode: samples of which half or more lies in it."""
+        """Mask of (samples, CPUs) during the episode: samples at least half of which are in it."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle = times.mean(axis=1)
         during = (middle >= episode.start_ns) & (middle <= end_ns)

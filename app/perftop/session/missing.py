@@ -21,7 +21,7 @@ OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
 UNREAD = "not read in this interval"
 IDLE = "it had work for less than half of every sample"
-MANY = "cores with more than two threads tell only neither"
+MANY = "only neither is known of cores with more than two threads"
 BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
 DOUBTS = {
@@ -43,7 +43,7 @@ SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s"
 _MISSED = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
            "idle", "steal")  # fmt: skip
 NAMES = {key: NUMBERS[key].words for key in _MISSED} | {
-    "halt": "halts", "involuntary": "halts", "tasks": "who runs here",
+    "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that people miss, by key, in the order in which they are listed; others are
 not listed."""
@@ -75,7 +75,7 @@ def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
     """Clocks that are not in hello."""
     hello = session.hello
     if hello.base_hz is None and "base_hz" not in why:
-        yield wire.Missing("base_hz", "no register or file here tells it")
+        yield wire.Missing("base_hz", "no register or file here reports it")
     if hello.tsc_hz is None and "tsc_hz" not in why:
         yield wire.Missing("tsc_hz", "the rate of the time-stamp counter is not known here")
     if not session.counters.has_tsc and "tsc" not in why:

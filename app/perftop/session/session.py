@@ -86,7 +86,7 @@ class Session:
         self._rested: Bools | None = None
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
-        """What the watched job did since the last `take`."""
+        """Activity of the watched job since the last `take`."""
         self.accounts = False
         """Whether losses and the times of tasks are summed up."""
         self._start_sums()
@@ -102,7 +102,8 @@ class Session:
         self._factors: dict[str, list[float]] = {}
         """The last two settled factors of each counter of the SMT states."""
         self._asleep: list[tuple[int, int]] = []
-        """When a suspension was noticed, and the total suspended time by then; newest last."""
+        """Times at which suspensions were noticed, with the total suspended time by then; newest
+        last."""
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
@@ -267,7 +268,7 @@ class Session:
 
     @property
     def span_ns(self) -> int:
-        """How long the current interval has lasted."""
+        """Length of the current interval so far."""
         return self.now_ns - self._span.start_ns
 
     def whole(self) -> Interval:
@@ -318,7 +319,7 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def lost_time(self) -> LossSums:
-        """What working CPUs, or the watched job, lost since the start, by cause. Needs `account`
+        """Losses of working CPUs, or of the watched job, since the start, by cause. Needs `account`
         from the start on."""
         assert self.accounts
         return self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))

@@ -1,8 +1,9 @@
-"""How long tasks ran and how long they waited for a CPU, summed up over a stream.
+"""Times that tasks ran and waited for a CPU, summed up over a stream.
 
-The probe sends each thread of a watched job with its sums since its birth. Of all other tasks it
-sends only what the busiest did between two snapshots. A thread that was born and ended between two
-records is never seen, and all time between two records counts for the CPU where a thread ran last.
+The probe sends each thread of a watched job with its sums since its start. Of all other tasks it
+sends only the shares of the busiest between two snapshots. A thread that was born and ended between
+two records is never seen, and all time between two records counts for the CPU where a thread ran
+last.
 """
 
 from __future__ import annotations

@@ -144,8 +144,7 @@ class Fleet:
         return shared[:most]
 
     def below(self, cells: int, now: float, span_s: float) -> list[float]:
-        """How many machines lost time by a turbo drop in each of `cells` parts of the last
-        `span_s`."""
+        """Number of machines with a turbo drop in each of `cells` parts of the last `span_s`."""
         step, counts = span_s / cells, [0.0] * cells
         for machine in self.machines.values():
             hit: set[int] = set()

@@ -32,11 +32,11 @@ from perftop.session.values import of_machine
 SPAN_S = 10.0
 """Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
 PAST_S = 600.0
-"""How far a machine's past reaches."""
+"""Length of a machine's past in s."""
 MAX_POINTS = 600
 """Entries of a machine's past; some 15 KB."""
 FRESH_S = 5.0
-"""How often a series is computed again."""
+"""Seconds after which a series is computed again."""
 MAX_GAP = 1.6
 """Multiple of the mean distance of two points up to which the earlier one fills a gap."""
 MAX_SERIES = 8
@@ -114,7 +114,7 @@ def _work(session: Session, interval: Interval, core: int) -> tuple[float, float
 
 
 def lost(found: Numbers) -> float:
-    """What a machine loses, from its means alone, where no samples are at hand: steal, involuntary
+    """Lost share of a machine, from its means alone, if there are no samples: steal, involuntary
     halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
     halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
@@ -219,7 +219,7 @@ class Past:
 
 
 def _held(means: list[float], spacing: float) -> list[float]:
-    """Parts that only lie between two points get the value of the earlier one."""
+    """Fill parts between two points with the value of the earlier one."""
     most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
@@ -239,7 +239,7 @@ class Machine:
     why: str = "connecting"
     """Why there are no numbers, as text for the user."""
     silent_since: float = nan
-    """When its last numbers came, or the first attempt was."""
+    """Time of its last numbers, or of the first attempt."""
     retry_at: float = nan
     updated: float = nan
     """Time at which the newest numbers arrived."""

@@ -15,11 +15,11 @@ MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
 """Points of the past of all machines; with more machines each has fewer of them."""
 EPISODES_S, EPISODE_STEPS = 1800.0, 120
-"""How far back episodes are queried, and in how many steps."""
+"""Span in s for which episodes are queried, and its number of steps."""
 MIN_SHARE = 0.05
 """Share of a window from which on an episode counts as running."""
 KNOWN = "1h"
-"""How long a machine that is no longer scraped is listed as silent."""
+"""Time for which a machine that is no longer scraped is listed as silent."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
 """Numbers of which the past is queried."""
