@@ -47,27 +47,27 @@ class Neighbours:
         self.running_tasks.take(data.records, data.time_ns)
         self.watched_job.take(data.records, data.time_ns)
         self.l3_groups.take(data.records, data.time_ns)
-        quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
-        if quiet and self.watched_job.name is None and data.sample.highest.busy < MIN_BUSY:
+        own = None
+        if self.watched_job.name is not None:
+            own = self.watched_job.pids()
+            rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
+            busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
+            busy &= np.isin(np.arange(len(busy)), rows)
+        elif (
+            data.sample.highest.busy < MIN_BUSY
+            and self.siblings.losses.quiet
+            and self.hypervisor.losses.quiet
+        ):
             return []
-        if self.watched_job.name is None:
+        else:
             busy = data.sample.part(busy_cpus)
-            return [
-                *self.siblings.sample(data, busy, None),
-                *self.hypervisor.sample(data, busy),
-                *self.memory.sample(data, busy, None),
-            ]
-        own = self.watched_job.pids()
-        rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
-        busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
-        busy &= np.isin(np.arange(len(busy)), rows)
-        return [
-            *self.siblings.sample(data, busy, own),
-            *self.hypervisor.sample(data, busy),
-            *self.memory.sample(data, busy, own),
-            *self.scheduler.sample(data, own),
-            *self.budget.sample(data, busy, own),
-        ]
+        ended = self.siblings.sample(data, busy, own)
+        ended += self.hypervisor.sample(data, busy)
+        ended += self.memory.sample(data, busy, own)
+        if own is not None:
+            ended += self.scheduler.sample(data, own)
+            ended += self.budget.sample(data, busy, own)
+        return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
         """Share that this CPU has lost so far in an episode that runs, if it is known by CPU."""

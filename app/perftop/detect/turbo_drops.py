@@ -27,8 +27,8 @@ from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidenc
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
 from perftop.model.episode import BASE_CLOCK, Cap, Episode
+from perftop.model.kinds import CAPS
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
@@ -68,7 +68,7 @@ class _DropSample:
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, and 1 where a cap limits the clock
     cap_hz: Floats
-    cap: Ints  # place in CAPS
+    cap: Ints  # place in kinds.CAPS
     sums: Floats
     since_ns: int
     time_ns: int
@@ -219,7 +219,9 @@ class Drops:
         drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
-        cap = Cap(CAPS[sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+        cap = (
+            Cap([*CAPS][sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+        )
         guest = self._reader.hello.virtualisation is not None
         case = Case(Facts(self._tally, drop.facts), cap, guest)
         episode = drop.episode

@@ -82,7 +82,7 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A limit that was set: its name in model.turbo.CAPS, and its clock in Hz."""
+    """A limit that was set: its name in model.kinds.CAPS, and its clock in Hz."""
 
     by: str
     hz: float

@@ -21,6 +21,7 @@ from perftop.model.cores import Cores, extended
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
+from perftop.model.kinds import CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
@@ -32,7 +33,6 @@ SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
 types of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
 """Share of the time; less is read skew and moves no mean."""
-CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Caps:
     """The lowest limit that was set, by position of the core."""
 
     hz: Floats  # infinite: none
-    by: Ints  # place in CAPS
+    by: Ints  # place in kinds.CAPS
 
 
 class Turbo:
@@ -200,21 +200,17 @@ class Turbo:
         configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._level("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
-        by_cap = [
-            self._most("max_hz", delta),
-            np.where(off | disabled, self._base(delta), np.nan),
-            np.where(off | disabled, configured, np.nan),
-            share * self._top(),
-        ]
-        limits = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
-        return Caps(limits.min(axis=0), limits.argmin(axis=0))
-
-    def _top(self) -> Floats:
-        """The fastest clock of each core with no other core active; NaN: unknown."""
-        top = self._fastest.copy()
+        top = self._fastest.copy()  # with no other core active; NaN: unknown
         for steps, cores in self._domains:
             top[cores] = np.fmax(top[cores], steps.hz[0])
-        return top
+        by_cap = {
+            "scaling_max_freq": self._most("max_hz", delta),
+            "turbo off": np.where(off | disabled, self._base(delta), np.nan),
+            "turbo off, config-TDP": np.where(off | disabled, configured, np.nan),
+            "max_perf_pct": share * top,
+        }
+        limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CAPS])
+        return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
 
 def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:

@@ -52,7 +52,15 @@ not listed."""
 def lasting(session: Session) -> list[wire.Missing]:
     """Why numbers are missing on this stream, by the keys that users see."""
     why = {m.what: m for m in session.hello.missing}
-    reasons = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
+    reasons = [*session.hello.missing]
+    for key, known, text in (
+        ("base_hz", session.hello.base_hz, "no register or file here reports it"),
+        ("tsc_hz", session.hello.tsc_hz, "the rate of the time-stamp counter is not known here"),
+        ("tsc", session.counters.has_tsc or None, "no time-stamp counter is read here"),
+    ):
+        if known is None and key not in why:
+            reasons.append(wire.Missing(key, text))
+    reasons += _metrics(session, why)
     columns, named = session.counters.columns, {m.what for m in reasons}
     reasons += [
         wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
@@ -69,17 +77,6 @@ def lasting(session: Session) -> list[wire.Missing]:
         text = "perftop knows no register with turbo's limits here"
         reasons.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
     return reasons
-
-
-def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
-    """Clocks that are not in hello."""
-    hello = session.hello
-    if hello.base_hz is None and "base_hz" not in why:
-        yield wire.Missing("base_hz", "no register or file here reports it")
-    if hello.tsc_hz is None and "tsc_hz" not in why:
-        yield wire.Missing("tsc_hz", "the rate of the time-stamp counter is not known here")
-    if not session.counters.has_tsc and "tsc" not in why:
-        yield wire.Missing("tsc", "no time-stamp counter is read here")
 
 
 def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
