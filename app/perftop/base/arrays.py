@@ -16,8 +16,8 @@ Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 def any_by_sample(mask: Bools) -> list[bool]:
     """For each sample, along the first of two axes, whether anything is true."""
-    found: list[bool] = np.logical_or.reduce(mask, axis=-1).tolist()
-    return found
+    result: list[bool] = np.logical_or.reduce(mask, axis=-1).tolist()
+    return result
 
 
 def distinct(values: Ints) -> list[int]:

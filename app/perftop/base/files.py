@@ -258,12 +258,12 @@ class OwnDirectory:
 
     def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
         """Our regular files with such names, in the order of their names."""
-        found = {}
+        by_name = {}
         for name in filter(names.fullmatch, self.names()):
             status = self.stat(name)
             if status and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                found[name] = status
-        return found
+                by_name[name] = status
+        return by_name
 
     def unlink(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -112,11 +112,11 @@ class Memory:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
         run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
-        others = self._others_work(work.work)
+        others_work = self._others_work(work.work)
         with np.errstate(invalid="ignore", divide="ignore"):
             # Learned while it was quiet; NaN where nothing was.
             before = learned[_BYTES:_TIME] / learned[_TIME]
-        crowded = (work.rate > MIN_GROWTH * before[0]) & (others > before[1] + MIN_OTHERS_WORK)
+        crowded = (work.rate > MIN_GROWTH * before[0]) & (others_work > before[1] + MIN_OTHERS_WORK)
         calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
@@ -124,7 +124,7 @@ class Memory:
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
         parts = work.sums.copy()
-        parts[_WORK] = others
+        parts[_WORK] = others_work
         parts[_BYTES:] *= run_s
         self._programs.learn(quiet, run_s, parts)
         news = self._running.time_ns == data.time_ns

@@ -71,10 +71,10 @@ def _zsh(main: Verb, rest: list[Verb]) -> list[str]:
 
 
 def _zsh_specs(option: Option) -> Iterable[str]:
-    others = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
+    excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
     for name in option.names:
         end = "" if not option.metavar else "=" if name.startswith("--") else "+"
-        spec = f"{others}{name}{end}[{_in_zsh(_one_line(option.help))}]"
+        spec = f"{excluded}{name}{end}[{_in_zsh(_one_line(option.help))}]"
         if option.metavar:
             spec += f":{_in_zsh(option.metavar)}:{_zsh_action(option)}"
         yield spec

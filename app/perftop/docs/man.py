@@ -75,7 +75,10 @@ def _verb(verb: Verb, pages: list[Page]) -> list[str]:
     lines += _text(verb.parser.epilog, apart=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
-    lines += [".SH SEE ALSO", *(f".BR {each}{',' * (each != also[-1])}" for each in also)]
+    lines += [
+        ".SH SEE ALSO",
+        *(f".BR {page_name}{',' * (page_name != also[-1])}" for page_name in also),
+    ]
     return lines
 
 
@@ -95,10 +98,10 @@ def _synopsis(verb: Verb) -> list[str]:
     """The usage; options keep together with their values."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
-    kept = [_escaped(part).replace(" ", "\\~") for part in parts]
+    escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]
     tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
-    words = [f"\\fB{word}\\fR" for word in bold] + kept[len(bold) :] + tail
+    words = [f"\\fB{word}\\fR" for word in bold] + escaped_parts[len(bold) :] + tail
     return [" ".join(words)]
 
 

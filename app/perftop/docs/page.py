@@ -83,7 +83,7 @@ def blocks(text: str) -> Iterator[Block]:
             while end < len(source) and not _ENDS.match(source[end]):
                 end += 1
             item = line.startswith("- ")
-            words = " ".join(each.strip() for each in source[at:end]).removeprefix("- ")
+            words = " ".join(part.strip() for part in source[at:end]).removeprefix("- ")
             yield Block("item" if item else "paragraph", (words,))
         at = end
 

@@ -145,8 +145,8 @@ class CommandWindow:
         self.ours = not self._simulated and not self.far
         """Whether its raw times are ours."""
         self._cpus = [row.cpu for row in hello.topology]
-        wanted = self._cpus if hello.selected is None else hello.selected
-        self._wanted: Bools = np.isin(self._cpus, wanted)
+        selected = self._cpus if hello.selected is None else hello.selected
+        self._wanted: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         alone = len(hello.cores)  # CPUs of no known core wait for no sibling
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])

@@ -236,14 +236,14 @@ def _cut(raw: bytes) -> bytes:
 
 def _colours_after(pen: bytes, raw: bytes) -> bytes:
     """The colour sequences in force after a line."""
-    for found in _COLOUR.findall(raw):
-        codes = found[2:-1]
+    for colour in _COLOUR.findall(raw):
+        codes = colour[2:-1]
         if codes in {b"", b"0"}:
             pen = b""
-        elif codes.startswith(b"0;") or len(pen) + len(found) > COLOUR_BYTES:
-            pen = found
+        elif codes.startswith(b"0;") or len(pen) + len(colour) > COLOUR_BYTES:
+            pen = colour
         else:
-            pen += found
+            pen += colour
     return pen
 
 

@@ -163,14 +163,14 @@ class Probe:
                 hint = f"to check its registers: perftop doctor --host {self.host}"
                 return ssh.Broken(f"{failed}; {hint}", failed.status)
             return failed
-        there = f"{self.host}: " if self.host else ""
+        place = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not killed:
-            return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
+            return Failed(place + lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {killed}" if killed else "ended"
         left = f"; its registers stay programmed · {self._restoring()}" if killed else ""
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
-        return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
+        return Failed(f"{place}the probe {how} without a word{tail}{left}", status)
 
     def _restoring(self) -> str:
         """The command that restores what such a probe left behind when it was killed."""
@@ -305,8 +305,8 @@ def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
     if (failed := ssh.failure(argv, code, lines)) is not None:
         return failed
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
-    there = f"{name}: " if (name := ssh.host(argv)) else ""
-    return Failed(there + why.removeprefix("perfprobe: "), max(1, code))
+    place = f"{name}: " if (name := ssh.host(argv)) else ""
+    return Failed(place + why.removeprefix("perfprobe: "), max(1, code))
 
 
 @contextmanager

@@ -68,16 +68,16 @@ class Server:
         return _series(answer)
 
     def _read(self, url: str) -> bytes:
-        until, found = time.monotonic() + MAX_S, bytearray()
+        until, received = time.monotonic() + MAX_S, bytearray()
         with urllib.request.urlopen(url, timeout=QUIET_S) as reply:  # noqa: S310 - http alone
             while piece := reply.read1(_PIECE):
-                found += piece
+                received += piece
                 self.bytes += len(piece)
-                if len(found) > MAX_BYTES:
+                if len(received) > MAX_BYTES:
                     raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
                 if time.monotonic() > until:
                     raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
-        return bytes(found)
+        return bytes(received)
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

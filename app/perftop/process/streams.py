@@ -144,8 +144,8 @@ def _decode(
             text = f"{place}: no stream of perfprobe comes from there: {error}"
             fix = f"; its shell's start file must print nothing: ssh {place} true"
             return Failed(text + ("" if place.startswith(SCHEME) else fix), UNAVAILABLE)
-        there = f"{place}: " if place else ""
-        return Failed(f"{there}the probe sent unreadable data: {error}, at byte {decoder.offset}")
+        prefix = f"{place}: " if place else ""
+        return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None
 
 

@@ -191,11 +191,11 @@ class Seeker:
         for time_ns in sorted(
             (ns for ns in moments if (ns - shown.time_ns) * by > 0), reverse=by < 0
         ):
-            found = await self.go(playback, time_ns)
+            reached = await self.go(playback, time_ns)
             # Samples are apart: this may be the moment that is shown already.
-            shown_ns = found.shown_ns(time_ns)
+            shown_ns = reached.shown_ns(time_ns)
             if shown_ns is not None and (shown_ns - shown.time_ns) * by > 0:
-                return found, time_ns
+                return reached, time_ns
         return None
 
     async def deepen(self, playback: Playback, since_ns: int) -> None:

@@ -219,14 +219,14 @@ class ScreenRecorder:
 
     def _started(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
-        kept = history.frames(0, self._session.now_ns)
+        history_messages = history.frames(0, self._session.now_ns)
         # CPUs that went offline or came back before that; hello has them as of its own time.
         before_ns = history.first_ns or 0
         earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
         path = named(hello, self._session.unix(self._session.now_ns))
         with contextlib.suppress(OSError):  # without a directory opening the file will fail
             path = Path.cwd() / path
-        thread = _RecordingThread(path, hello, chain(earlier, kept))
+        thread = _RecordingThread(path, hello, chain(earlier, history_messages))
         thread.start()
         return thread
 
@@ -237,12 +237,12 @@ class ScreenRecorder:
 class _RecordingThread(threading.Thread):
     """Writes the kept messages and then those that it is given."""
 
-    def __init__(self, path: Path, hello: wire.Hello, kept: Iterable[Timed]) -> None:
+    def __init__(self, path: Path, hello: wire.Hello, earlier: Iterable[Timed]) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
         """Why it has stopped; '': it has not."""
-        self._hello, self._kept = hello, kept
+        self._hello, self._kept = hello, earlier
         self._writer: Writer | None = None
         self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
         self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))

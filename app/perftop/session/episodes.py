@@ -234,8 +234,10 @@ def shorten_label(text: str) -> str:
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
     """The label of a new mark that the user gave no name."""
-    labels = [str(one.evidence["label"]) for one in marks]
-    named = [one for one in labels if not one.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))]
+    labels = [str(mark.evidence["label"]) for mark in marks]
+    named = [
+        label for label in labels if not label.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))
+    ]
     return f"mark {len(named) + 1}"
 
 

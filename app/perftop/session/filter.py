@@ -232,8 +232,8 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
         if interval is None or column is None:
             return np.zeros(len(session.topology), bool)
         values = shown(column, session, interval)
-        found: Bools = ~np.isnan(values) & (compare(values, level) != negated)
-        return found
+        mask: Bools = ~np.isnan(values) & (compare(values, level) != negated)
+        return mask
 
     return test
 

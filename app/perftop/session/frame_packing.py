@@ -141,9 +141,9 @@ class Layouts:
         if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
             raise ValueError("a frame of no form")
         shapes = []
-        for (block, n), there in zip(self._blocks, form, strict=True):
-            if there:
-                heads = 1 if there == 1 else n
+        for (block, n), heads_code in zip(self._blocks, form, strict=True):
+            if heads_code:
+                heads = 1 if heads_code == 1 else n
                 shapes += [(heads, wire.HEAD), (n, block.valid_words), (n, block.columns)]
         return shapes
 
@@ -210,8 +210,10 @@ class Packer:
 
     def _keep(self, form: bytes, new: Words) -> None:
         """Drops old words by the same rule when packing and when unpacking."""
-        others = sum(len(words) for known_form, words in self._last.items() if known_form != form)
-        if others + len(new) > MAX_WORDS:
+        other_words = sum(
+            len(words) for known_form, words in self._last.items() if known_form != form
+        )
+        if other_words + len(new) > MAX_WORDS:
             self._last.clear()
         self._last[form] = new
 

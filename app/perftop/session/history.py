@@ -157,9 +157,9 @@ class History:
                 rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
             self._counters[key] = CounterRows(column, np.array(rows, int))
         first = 0
-        for name, kept in self._counters.items():
+        for name, counter_rows in self._counters.items():
             self._first[name] = first
-            first += len(kept.rows)
+            first += len(counter_rows.rows)
 
     # --- what is kept
 
@@ -368,8 +368,11 @@ class History:
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
-                time_ns, found = records(packed)
-                if time_ns <= end_ns and (snapshot := TaskSnapshot.from_records(found)) is not None:
+                time_ns, packed_records = records(packed)
+                if (
+                    time_ns <= end_ns
+                    and (snapshot := TaskSnapshot.from_records(packed_records)) is not None
+                ):
                     return snapshot if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break

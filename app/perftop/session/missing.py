@@ -174,8 +174,8 @@ class Reasons:
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
         """Why a value is missing, in a few words; `bounds`: of the core's states only these are
         known."""
-        if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
-            return found.why
+        if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
+            return missing.why
         metric = self._session.evaluator.metrics.get(key)
         if metric is None:
             return "SMT states are not counted here" if bounds else "SMT states are not known"
@@ -224,16 +224,16 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     if not lacking or (method == "bounds" and math.isfinite(split.low[core][0])):
         return {}
     rows = [session.position[cpu] for cpu in cpus]
-    there = [row for row in rows if interval.online[row]] or rows
+    online_rows = [row for row in rows if interval.online[row]] or rows
     needs = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
-    texts = dict.fromkeys(text for row in there for text in doubts(interval, row, needs))
-    dark = next((row for row in there if math.isnan(interval.values["util"][row])), None)
+    texts = dict.fromkeys(text for row in online_rows for text in doubts(interval, row, needs))
+    dark = next((row for row in online_rows if math.isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
     elif dark is not None and not session.evaluator.serves("util", dark):
         text = "busy time is not counted here"
-    elif dark is not None or not interval.online[there[0]]:
-        text = why_absent(session, interval, there[0] if dark is None else dark, "util")
+    elif dark is not None or not interval.online[online_rows[0]]:
+        text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
     else:
         text = APART
     why = dict.fromkeys(lacking, text)

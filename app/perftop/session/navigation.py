@@ -89,14 +89,14 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     if match := _SPAN.fullmatch(text):
         sign, number, unit = match.groups()
         span_ns = round(float(number) * _NS[unit or "s"])
-        found = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
+        start = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
     elif match := _CLOCK.fullmatch(text):
-        found, end = _time_of_day(match, last_ns)
+        start, end = _time_of_day(match, last_ns)
     else:
         raise ValueError(f"invalid time (try {HINT})")
-    if end < first_ns or found > last_ns:
+    if end < first_ns or start > last_ns:
         raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
-    return max(found, first_ns)
+    return max(start, first_ns)
 
 
 def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
     for ago in (0, 1):
         date = (day.tm_year, day.tm_mon, day.tm_mday - ago)
         whole = time.mktime((*date, hour, minute, 0, 0, 0, -1))
-        found = int(whole) * 10**9 + round(second * 1e9)
-        if found <= last_ns:
+        start = int(whole) * 10**9 + round(second * 1e9)
+        if start <= last_ns:
             break
-    return found, found + _NS["s" if match[3] else "m"] - 1
+    return start, start + _NS["s" if match[3] else "m"] - 1

@@ -63,8 +63,8 @@ class Session:
         self.position = self.reader.position
         self.online = self.reader.online
         self.topology = list(hello.topology)
-        wanted = self.position if hello.selected is None else hello.selected
-        self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
+        selected = self.position if hello.selected is None else hello.selected
+        self.shown = [at for cpu, at in self.position.items() if cpu in selected]
         """Positions of the CPUs that the user asked for; the others are read for siblings only."""
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
         self._max_batch = max(1, min(MAX_BATCH, BATCH_BYTES // max(1, frame_bytes)))
@@ -78,8 +78,8 @@ class Session:
         """Warnings of the probe and of this session, newest last; a new list with each."""
         self.warned_ns = 0
 
-        kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
-        room = () if kept is None else (kept, 2)
+        kept_bytes = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
+        room = () if kept_bytes is None else (kept_bytes, 2)
         self.distribution = Distribution(self.shown, *room)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
@@ -162,9 +162,9 @@ class Session:
         self.lost, self.late = frame.lost, frame.late
         new_snapshot = self._take_records(frame)
         self._notice_suspension(frame)
-        kept = self.history is not None and self.history.keep(frame, self.reader)
+        in_history = self.history is not None and self.history.keep(frame, self.reader)
         self._notice_recalibration()
-        if self.history is not None and kept:
+        if self.history is not None and in_history:
             self.history.trace(sample)
         if sample is None:
             self._span.start_ns = frame.time_ns
@@ -174,7 +174,7 @@ class Session:
         suspect = sample.delta.suspect if sample.doubted else {}
         self.suspect_samples += len(suspect)
         self.distribution.add(sample, self.reader.cores)
-        by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
+        by_cpu = {self.topology[row].cpu: doubts for row, doubts in suspect.items()}
         self.log.end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self.log.end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
         watched_job = self.neighbours.watched_job

@@ -86,8 +86,8 @@ NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of one interval of a machine."""
-    found = dict(NOTHING)
-    found |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
+    numbers = dict(NOTHING)
+    numbers |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
     cores = session.shown_cores()
     work = np.array([_work(session, interval, core) for core in cores])
     if len(work):
@@ -95,14 +95,14 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
         known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
         if total := weight[known].sum():
             weight, clock, ceiling = weight[known], clock[known], ceiling[known]
-            found["ceiling_hz"] = float((weight * ceiling).sum() / total)
-            found["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
+            numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
+            numbers["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
     pairs = [core for core in cores if len(session.cores[core]) > 1]
     states = interval.split.states[pairs]
     states = states[np.isfinite(states).all(axis=1)]
     if len(states):
-        found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
-    return found
+        numbers |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
+    return numbers
 
 
 def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
@@ -113,11 +113,11 @@ def _work(session: Session, interval: Interval, core: int) -> tuple[float, float
     return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
 
 
-def lost(found: Numbers) -> float:
+def lost(numbers: Numbers) -> float:
     """Lost share of a machine, from its means alone, if there are no samples: steal, involuntary
     halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
-    busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
-    halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
+    busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
+    halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
     if not halted and not isfinite(slow):
         return nan
