@@ -298,7 +298,7 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
     hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
     reader = SampleReader(hello)
-    list(reader.samples(given[:3]))  # what the sieve itself holds is there before
+    list(reader.samples(given[:3]))  # what the reader itself holds is there before
     gc.collect()
     tracemalloc.start()
     history, most = History(hello, budget), 0
