@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from perftop.base.errors import USAGE, Failed, cannot_write, complain, discard
+from perftop.base.errors import USAGE, Failed, complain, discard, unhandled
 from perftop.base.text import did_you_mean
 from perftop.verbs import (
     diff,
@@ -68,8 +68,9 @@ def main(argv: list[str] | None = None) -> int:
         discard(sys.stdout.fileno())  # a closed stdout is a normal end
         return 0
     except OSError as error:
-        discard(sys.stdout.fileno())
-        complain(str(cannot_write("stdout", error)))
+        if error.filename is None:  # it is stdout that cannot be written
+            discard(sys.stdout.fileno())
+        complain(str(unhandled(error)))
         return 1
     return status
 

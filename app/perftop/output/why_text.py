@@ -116,9 +116,9 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
         found += _labelled("", report.hides)
     found += _labelled("seen", _seen(session, report), "dim")
     drawn = []
-    for why_json in found:
+    for row in found:
         text = ""
-        for part in why_json:
+        for part in row:
             shown = printable(part.text)
             shown = shown if unicode else in_ascii(shown)
             text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
@@ -143,8 +143,8 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
         ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    found = [head, *([Part(" " * INDENT + why_json)] for why_json in rest)]
-    found += [[Part(why_json, "dim")] for why_json in evidence]
+    found = [head, *([Part(" " * INDENT + line)] for line in rest)]
+    found += [[Part(line, "dim")] for line in evidence]
     if one.hint:
         found.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
     return found
@@ -211,10 +211,8 @@ def _seen(session: Session, report: Report) -> str:
 
 def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
     return [
-        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(why_json, role)]
-        for i, why_json in enumerate(
-            folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
-        )
+        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
+        for i, line in enumerate(folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""])
     ]
 
 

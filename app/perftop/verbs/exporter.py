@@ -170,11 +170,11 @@ class Exporter(Follower):
         return False
 
     def on_end(self) -> None:
-        from perftop.base import files as own_directory
+        from perftop.base import files
 
         self._server.close()
         if self._file is not None and self._made is not None:
-            own_directory.remove(self._file, self._made)
+            files.remove(self._file, self._made)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
         """What is handed out; None while the probe is silent."""
@@ -200,12 +200,12 @@ class Exporter(Follower):
             complain(f"{address(one)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
-        from perftop.base import files as new_file
+        from perftop.base import files
 
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
                 text = self._page.text(openmetrics=False)
-                self._made = new_file.replace(self._file, text, FILE_MODE)
+                self._made = files.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise cannot_write(str(self._file), error) from None
             self._written_s = now_s

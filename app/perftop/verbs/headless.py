@@ -258,12 +258,12 @@ def destination(
     """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr beside a
     command, which has stdout for itself. The block ends if the reader of a pipe is gone. Raises
     Failed, with the command's `status` unless that is 0."""
-    from perftop.base import files as new_file
+    from perftop.base import files
 
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
-        out: TextIO = io.TextIOWrapper(new_file.create(path, force=args.force), encoding="utf-8")
+        out: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
     elif standard is None:  # it was closed; the command must run nevertheless
         out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:

@@ -231,9 +231,9 @@ def stream_command(
 
 def _check_attached(args: argparse.Namespace, address: str) -> None:
     """Raises Failed if an option asks for what only a probe of our own could do."""
-    from perftop.process import launch as socket_probe
+    from perftop.process import launch
 
-    socket_probe.socket_path(address)
+    launch.socket_path(address)
     unset = {"source": "auto"}
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip

@@ -82,14 +82,14 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
 
 def _check_output(args: argparse.Namespace) -> None:
     """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
-    from perftop.base import files as new_file
+    from perftop.base import files
 
     path: Path | None = args.output
     if path is None:
         return
     if path.suffix != ".svg":
         raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
-    new_file.refuse(path, force=args.force)
+    files.refuse(path, force=args.force)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
         raise Failed(f"cannot write {path}: no such directory, or no permission")
 
@@ -170,7 +170,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
 
 
 def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
-    from perftop.base import files as new_file
+    from perftop.base import files
     from perftop.verbs import ramp_pictures
     from perftop.verbs.ramp_runs import middle, traces
 
@@ -180,7 +180,7 @@ def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None
         middle(ramp),
     )  # fmt: skip
     try:
-        with new_file.create(args.output, force=args.force) as file:
+        with files.create(args.output, force=args.force) as file:
             file.write(text.encode())
     except OSError as error:
         raise cannot_write(str(args.output), error) from None

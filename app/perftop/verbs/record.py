@@ -279,7 +279,7 @@ class Record(Follower):
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
         from perfprobe import wire
-        from perftop.session import episodes as marks
+        from perftop.session import episodes
 
         assert self._tape is not None
         try:
@@ -292,7 +292,7 @@ class Record(Follower):
             self.status = failed.status
             self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._print(f"perftop: {marks.warning_text(message)}\n")
+            self._print(f"perftop: {episodes.warning_text(message)}\n")
 
     def _print(self, text: str) -> None:
         """Prints on stderr, over the progress line if there is one. Errors are ignored: recording

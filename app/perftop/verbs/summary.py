@@ -47,8 +47,7 @@ def place(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     with lean():
-        from perftop.output import stat_json
-        from perftop.output import summary_text as text
+        from perftop.output import stat_json, summary_text
         from perftop.output.summary_text import phase, phase_json
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import MAX_BATCH
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         lines = [stat_json.text(phase_json(one)) for one in (*phases.found, total)]
     else:
-        lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
+        lines = [printable(line) for line in summary_text.lines(whole.session, phases.found, total)]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
@@ -122,9 +121,9 @@ class Phases(Follower):
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
-        from perftop.session import episodes as marks
+        from perftop.session.episodes import mark_label
 
-        label = marks.mark_label(message) if isinstance(message, wire.Note) else None
+        label = mark_label(message) if isinstance(message, wire.Note) else None
         if label is not None:
             self.on_end()
             self.session.reset_sums()

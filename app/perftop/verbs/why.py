@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
         return _run_on_file(args)
     _, sample_ns = options.times(args)
     with options.held_job(args) as job:
-        from perftop.process import launch as batches
+        from perftop.process import launch
 
         duration_ns = args.duration or USUAL_NS
-        batch_ns = batches.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
+        batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
             import asyncio
@@ -114,9 +114,7 @@ class Why(Measured):
         return session
 
     def on_end(self) -> None:
-        from perftop.output import stat_json
-        from perftop.output import why_text as json_line
-        from perftop.output import why_text as text
+        from perftop.output import stat_json, why_text
         from perftop.output.run_summary import run_line
         from perftop.output.why_report import report
 
@@ -134,8 +132,8 @@ class Why(Measured):
         found = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.text(json_line.why_json(session, found, run))]
+            lines = [stat_json.text(why_text.why_json(session, found, run))]
         else:
-            lines = text.lines(session, found, colour=colours(self.out), unicode=utf8())
+            lines = why_text.lines(session, found, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

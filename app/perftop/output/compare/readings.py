@@ -24,7 +24,7 @@ from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
 from perftop.output.summary_text import phase, phase_json
-from perftop.session import episodes as marks
+from perftop.session.episodes import mark_label
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -390,7 +390,7 @@ class Recorded:
         return self._readings
 
     def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), marks.mark_label(note)
+        argv, label = note.data.get("argv"), mark_label(note)
         if note.kind == "run-start" and isinstance(argv, list):
             self._command = shlex.join(map(str, argv))
         elif note.kind == "run-end":
