@@ -135,7 +135,7 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
         return MISSING
     if not one.grows:
         return one.text(value, GHZ)
-    factor = 1e-9 if one.unit == "G" else one.scale(GHZ)[0]
+    factor = one.scale(GHZ)[0]
     size = abs(value if like is None else like) * factor
     power, prefix = scale(size) if one.rate else (0, "")
     size /= 10**power
