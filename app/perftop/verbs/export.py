@@ -245,7 +245,7 @@ BAR_WIDTH = 30
 
 
 def _progress_line(out: BinaryIO) -> TextIO | None:
-    """Where progress is shown: on stderr, if that is a terminal and `out` is none."""
+    """The stream for progress: stderr, if that is a terminal and `out` is none."""
     alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
     return sys.stderr if alone else None
 

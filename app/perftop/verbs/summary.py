@@ -91,7 +91,7 @@ class Whole(Follower):
         super().__init__()
         self._since_ns = since_ns
         self.reached = False
-        """Whether the moment has come."""
+        """Whether the moment was reached."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = _accounting(hello)
@@ -106,8 +106,8 @@ class Whole(Follower):
 
 
 class Phases(Follower):
-    """Sums up each phase: from a mark to the next, or to the end. What is before the first mark is
-    in none."""
+    """Sums up each phase: from a mark to the next, or to the end. Samples before the first mark
+    are in none."""
 
     def __init__(self, since_ns: int) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 USUAL_NS = 10_000_000_000
-"""How long a machine is watched without a command."""
+"""Length of the measurement of a machine without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
     "command's. Without a command it is 0, also if nothing was found."
@@ -73,13 +73,13 @@ def _run_on_file(args: argparse.Namespace) -> int:
                 why.take([source.hello])
                 why.take(source.messages())
         except Failed as failed:
-            raise Failed(f"{failed}{_meant(path)}", failed.status) from None
+            raise Failed(f"{failed}{_hint(path)}", failed.status) from None
         why.on_end()
     return report_damage(path, source) or (0 if why.reported else USAGE)
 
 
-def _meant(path: Path) -> str:
-    """What may have been meant by a file that is no recording."""
+def _hint(path: Path) -> str:
+    """A hint where an argument that is no recording can be a command or a duration."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
