@@ -1,5 +1,5 @@
 """Episodes: states with a start and an end on certain CPUs. Their evidence as detectors give it:
-numbers whose keys name their unit, and the types below. `output.episode_words` words them.
+numbers whose keys name their unit, and the types below. `output/sentences.py` words them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from perftop.model.kinds import KINDS
 
-LOW_CLOCK = frozenset(key for key, kind in KINDS.items() if kind.depth == "hz")
-"""Kinds that are a clock below its ceiling; their depth is what it lacks, in Hz."""
 _ORDER = [*KINDS]
 
 

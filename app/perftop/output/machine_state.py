@@ -1,5 +1,5 @@
-"""The state of a machine, which is what it is and how it is set: two measurements may differ by it
-before either has begun. Keys and values are those of JSON; the tables put them into words."""
+"""The state of a machine: its parts and settings, by which two measurements can differ from the
+start. Keys and values are those of JSON; the tables translate them into words."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def state(session: Session) -> Line:
     on = [row.cpu for row in session.topology if row.online]
     many = any(len(set(core) & set(on)) > 1 for core in session.cores)
     selected = hello.selected
-    settings = [*hello.settings.items()][:MAX_SETTINGS]  # they come from outside
+    settings = [*hello.settings.items()][:MAX_SETTINGS]  # untrusted
     found: Line = {
         "host": hello.host, "model": hello.identity.name or None,
         "microcode": hello.identity.microcode, "kernel": hello.kernel,

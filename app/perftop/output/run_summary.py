@@ -21,9 +21,10 @@ from perftop.session.session import Session
 from perftop.session.summary import Distribution
 from perftop.session.task_times import JobFootprint
 
-MAX_STRANGERS = 3
+MAX_NEIGHBOURS = 3
+"""Other processes that are listed with the CPUs of a job."""
 OURS = "perftop", "perfprobe"
-"""Names of our own processes, which are no strangers: their cost is reported apart."""
+"""Names of our own processes, whose cost is reported separately."""
 
 
 # --- the command
@@ -97,9 +98,9 @@ def summary_line(
 
 
 def _losses(session: Session) -> Line:
-    """Where losses are added up: what working CPUs, or the watched job, lost, by what it cost; and
-    seconds in which all selected CPUs worked, one, several and none, with `alone`: what then ran on
-    the one, '' if nothing is known to have."""
+    """Where losses are added up: `causes`, by what they cost working CPUs or the watched job; and
+    `busy`, seconds in which all selected CPUs worked, one, several and none, with `alone`: the task
+    that ran on the only one, '' if it is unknown."""
     if not session.accounts:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
@@ -114,8 +115,8 @@ def _losses(session: Session) -> Line:
 
 
 def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
-    """CPUs that strangers used on average in the time that records of tasks cover, and who used
-    most. None: there was no command, or no record."""
+    """CPUs that other processes used on average in the time that records of tasks cover, and the
+    one that used most. None: there was no command, or no record."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
@@ -141,14 +142,14 @@ def _job(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
-    strangers = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_STRANGERS]
+    neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     waited_s, disk_s = footprint.waited_s, footprint.disk_s
     job = _group(session, whole, extremes, rows) | {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
         "disk_s": None if disk_s is None else number(disk_s),
         "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
-                   for pid, comm in strangers],
+                   for pid, comm in neighbours],
     }  # fmt: skip
     others = [row for row in session.shown if row not in rows and session.online[row]]
     return {"job": job, "rest": _group(session, whole, extremes, others) if others else None}
@@ -156,7 +157,7 @@ def _job(
 
 def _totals(session: Session, whole: Interval) -> Line:
     """Counts of all selected CPUs, and the share of their running time in which they were seen
-    below the ceiling. Left out is a count of which a part is suspect, and what is not known."""
+    below the ceiling. Counts of which a part is suspect are left out, and unknown ones."""
     found: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions")
@@ -174,7 +175,7 @@ def _totals(session: Session, whole: Interval) -> Line:
 
 
 def working(session: Session, whole: Interval, episode: Episode) -> float:
-    """How many of an episode's CPUs worked, in the mean over the run."""
+    """Mean number of an episode's CPUs that worked, over the run."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
 

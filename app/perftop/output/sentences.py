@@ -76,7 +76,7 @@ def where_briefly(
 
 
 def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[str, str] | None:
-    """The kind and the numbers of the packages or cores that the CPUs fill; None if they fill none.
+    """Kind and numbers of the packages or cores that the CPUs fill; None if they fill none.
     `chosen`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
     known = [package for package in packages if package is not None]
@@ -112,7 +112,7 @@ def depth(kind: str, value: float | None) -> str:
 
 
 def lost(episode: Episode) -> str:
-    """How much was lost, with its unit; '' if that is nothing or not known."""
+    """The amount lost, with its unit; '' if it is zero or unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
         return ""
@@ -144,7 +144,7 @@ def clocks(episodes: Iterable[Episode]) -> str:
 
 
 def cause(kind: str, name: str) -> str:
-    """The name of a cause; '' where the kind says it already."""
+    """The name of a cause; '' where the kind implies it."""
     unnamed = name == "unknown" and kind in {"ramp", "smi", "online", "offline"}
     return "" if unnamed else cause_of(name).name
 
@@ -199,7 +199,7 @@ class Part(NamedTuple):
 
     text: str
     role: Role = "text"
-    """lost: the number that tells the loss; name: a task or the name of a mark."""
+    """lost: the size of the loss; name: a task or the name of a mark."""
 
 
 def text(parts: Sequence[Part]) -> str:
@@ -221,7 +221,7 @@ def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     over: bool = False, when: str = "", most: int = MAX_SENTENCE,
 ) -> list[Part]:  # fmt: skip
-    """What these episodes of one kind and cause did, the deepest first. `names`: the tasks that
+    """One sentence on these episodes of one kind and cause, by the deepest. `names`: the tasks that
     lost, the most important first. `over`: in the past tense. `when`: a phrase for its time, left
     out where the sentence would be longer than `most` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
@@ -251,8 +251,8 @@ def _needs(phrase: str) -> frozenset[str]:
 
 
 def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
-    """The phrase with its fields, verbs and the phrase for its time put in; adjacent parts of one
-    role are joined."""
+    """The phrase with its fields, its verbs in their tense, and the phrase for its time; adjacent
+    parts of one role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
@@ -276,7 +276,7 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
 def _fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
 ) -> dict[str, Part]:
-    """What can be put into a phrase besides the names of tasks."""
+    """Fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
@@ -309,7 +309,7 @@ def _fields(
 
 
 def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
-    """Who takes and who loses; names are cut to `size` characters."""
+    """Fields for the tasks that take and that lose; names are cut to `size` characters."""
     fields: dict[str, Part] = {}
     if names:
         fields["{loser}"] = Part(_names(names, size), "name")
@@ -335,10 +335,10 @@ YOUNG_NS = 10_000_000_000
 
 
 def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """How long the episodes have lasted, or since when. If they end after `now_ns`, the moment
-    shown, the whole length follows."""
+    """A phrase for the length of the episodes, or for their start. If they end after `now_ns`, the
+    moment shown, the whole length follows."""
     start_ns = min(e.start_ns for e in episodes)
-    now_ns = max(now_ns, start_ns)  # one may have begun since
+    now_ns = max(now_ns, start_ns)  # an episode may have begun since
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
     so_far, whole = (length(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
     if so_far != whole:
@@ -352,7 +352,7 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
 # --- groups of episodes
 
 STOLEN = "steal", "hypervisor"
-"""Group of what the hypervisor takes, which two detectors report."""
+"""Group of the hypervisor's episodes, which two detectors report."""
 
 
 def group(episode: Episode) -> tuple[str, str]:
@@ -362,7 +362,7 @@ def group(episode: Episode) -> tuple[str, str]:
 
 
 def cost(episodes: Iterable[Episode]) -> float:
-    """What they cost together, in CPUs; what a CPU loses in two of them counts once."""
+    """The cost of all of them, in CPUs; a loss of one CPU in two of them counts once."""
     by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share
@@ -381,7 +381,7 @@ def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
     """These episodes without steal that is also there as a loss of the same CPUs to the hypervisor:
-    two detectors saw it, and nobody lost it twice."""
+    two detectors saw it, and it was lost only once."""
     losses: dict[int, list[Episode]] = {}
     for episode in episodes:
         if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
@@ -419,7 +419,7 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
-    """The evidence in one line, without what the cause already says."""
+    """The evidence in one line, without pieces that the cause implies."""
     return " · ".join(pieces(cause, evidence))
 
 

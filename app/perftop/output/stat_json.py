@@ -113,7 +113,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 
 
 def _watched(session: Session, moved: ThreadActivity) -> Line:
-    """What the watched job did in this time, by the records of its threads."""
+    """Activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,

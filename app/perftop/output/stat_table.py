@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-from perftop.base.format import GHZ, percent, prefixed, rough, when
+from perftop.base.format import GHZ, percent, rough, when
 from perftop.base.text import safe
 from perftop.draw.columns import Column, line, plain
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -63,8 +63,7 @@ def shown_unit(number: Number) -> str:
 
 def shown(number: Number, value: float | None) -> str:
     """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
-    value = nan if value is None else value
-    return prefixed(value) if number.unit == "B" else number.text(value, GHZ)
+    return number.text(nan if value is None else value, GHZ)
 
 
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:

@@ -1,5 +1,5 @@
-"""A session as text for people: its heading, its episodes and the lines at its end. These are what
-became of a command, and tables of minimum, mean, maximum and fifth percentile of every measure."""
+"""A session as text for people: its heading, its episodes and the lines at its end, which report on
+a command, with tables of minimum, mean, maximum and fifth percentile of every measure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
 MAX_EACH = 8
 """CPUs that the summary of a command lists one by one, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of means over some CPUs; what a CPU did was not all for the job."""
+"""Titles of means over some CPUs; not all work of a CPU was for the job."""
 
 
 def heading(session: Session) -> list[str]:
@@ -177,19 +177,20 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
 
 MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
-"""Up to so many busy CPUs it is said where a command ran, not how many it kept busy."""
+"""Up to this number of busy CPUs the sentence names them instead of counting them."""
 MIN_WAIT = 0.01
 """Share of the elapsed time from which waiting is reported."""
 MIN_ALONE = 0.1
 """Share of the elapsed time with one CPU at work from which that is reported."""
 MIN_SEEN = 0.9
-"""Share of its running time that must have been seen; with less, it waited longer than is known."""
+"""Share of its running time that must be covered by records of tasks; with less, it waited longer
+than is known."""
 BLOCK_LABEL = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """Where the command's time went. `line`: the summary, with a run. Times are of the whole tree
-    of the command."""
+    """One sentence on the time of the command. `line`: the summary, with a run. Times are of the
+    whole tree of the command."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MAX_NAME)
@@ -222,8 +223,8 @@ def _span(seconds: float) -> str:
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """A line each: the command's times, what the CPUs did, what it waited for, and who else ran.
-    What is not known is left out. `line`: the summary, with a run."""
+    """Lines on the command's times, the CPUs, its waits and the other tasks, without those that are
+    unknown. `line`: the summary, with a run."""
     run, job, others, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
@@ -244,7 +245,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         waits = f"{'at least ' if unseen else ''}{waits}, all tasks together" if waits else ""
     ran = ""
     if others is not None:
-        ran = f"at least {others['cpus']:.1f} CPUs on average"  # what is short-lived is not seen
+        ran = (
+            f"at least {others['cpus']:.1f} CPUs on average"  # short-lived processes can be missed
+        )
         if (most := others["most"]) is not None:
             name = f"{safe(most['comm'], MAX_NAME)}[{most['pid']}]"
             ran += f"; most: {name}, {most['ran_s']:.1f} s on CPU {ranges(most['cpus'])}"
@@ -294,7 +297,7 @@ def _clock(session: Session, line: Line) -> str:
 
 
 def _used(line: Line) -> list[str]:
-    """What was used: the machine's cycles; the rest is the command's own."""
+    """Resources used: cycles are the machine's, the rest is the command's own."""
     run, totals, found = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"

@@ -52,7 +52,7 @@ class Phase:
     answer: str
     findings: list[Finding]
     worst: list[tuple[Finding, Episode | None]]
-    """What cost most, with the costliest episode of each cause; None: no episode of it."""
+    """The costliest causes, each with its costliest episode; None: it has no episode."""
 
     def value(self, key: str, name: str = "mean") -> float:
         """A number of the phase, or a percentile of it; NaN where unknown."""
@@ -70,7 +70,7 @@ class Phase:
 
 
 def phase(session: Session, label: str) -> Phase:
-    """What the session has summed up since it began anew."""
+    """The sums of the session since they were last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
     elapsed_s = (now_ns - first_ns) / 1e9
     episodes, tally = session.episodes(first_ns, now_ns), Tally()
@@ -141,7 +141,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 
 def _sentence(phases: Sequence[Phase]) -> str:
-    """What each phase loses most to."""
+    """The costliest cause of each phase, in one sentence."""
     parts = []
     for one in phases:
         first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
@@ -182,7 +182,7 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
 
 
 def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
-    """Rows of what has no percentiles; each phase has so many columns."""
+    """Rows of numbers without percentiles. `columns`: those of each phase."""
     placed, found = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
     for one in map(NUMBERS.__getitem__, TOTALS):
         values = [each.value(one.key) for each in phases]

@@ -1,5 +1,5 @@
-"""What `perftop why` finds in a session: what cost most, whom tasks waited for, what was ruled out
-and what could not be seen. Nothing is detected here."""
+"""The report of `perftop why`: the causes that cost most, the tasks that others waited for, causes
+that were ruled out, and causes that cannot be measured here. Nothing is detected in this module."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Finding:
     confidence: str
     evidence: list[str]
     hint: str
-    """What to try; '' where we know nothing better."""
+    """A remedy; '' where none is known."""
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence as in an episode's line of JSON."""
 
@@ -72,12 +72,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked for."""
+    """A possible loss that was measured."""
 
     key: str
     looked_for: str
-    """'': it is only named where it was ruled out."""
+    """Name of the loss in a table; '': it is only named where it was ruled out."""
     found: str
+    """The result."""
     share: float
     """Share of the time that was lost to it."""
     brief: str
@@ -93,9 +94,9 @@ class Report:
     """All causes, the costliest first."""
     checks: list[Check]
     not_seen: list[tuple[str, str, str | None]]
-    """What, why, and what helps."""
+    """Name, reason and fix of each loss that cannot be measured here."""
     hides: str
-    """What would look like something else for that; '' if nothing would."""
+    """A sentence on losses that look like others because of that; '' if there are none."""
     elapsed_s: float
     samples: int
     suspect: int
@@ -132,9 +133,9 @@ _NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
 }  # fmt: skip
-"""What a cause could hide behind if it is missing, by key."""
+"""Names of numbers without which a cause can stay hidden, by key."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
-"""What no counter shows; named where all else was seen."""
+"""Losses that no counter shows; named where everything else was measured."""
 
 
 def _hides(session: Session) -> str:
@@ -251,13 +252,14 @@ def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | 
 MIN_WAIT = 0.05
 """Share of its time that a task must have waited to count as one that waits."""
 MIN_BLAME = 0.1
-"""What a stranger must have run where others waited, as a share of their waiting, to be named."""
+"""Time that another task must have run on the CPUs of those that waited, as a share of their
+waiting, to be named."""
 CROWDED = 1.05
-"""CPUs' worth of work that tasks of one group must want of one CPU to be in each other's way for
-certain; with less, one may have come after the other."""
+"""Busy CPUs that tasks of one group must need on a single CPU to compete for certain; with less,
+one may have run after the other."""
 ROOM = 0.5
 """A CPU that was busy for less than this share of the time had room for one more task."""
-NOBODY = "what ran there is not known"
+UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class Queue:
     hint: str
     cpus: list[int]
     known: bool
-    """Whether it is known whom they waited for."""
+    """Whether the tasks that they waited for are known."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
@@ -301,7 +303,7 @@ def queue(session: Session, job: str | None) -> Queue | None:
     whole = _sum(members.values())
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting})
     ran_s = run_beside(tasks, cpus, pids)
-    strangers = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
+    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME * whole.wait_s]  # fmt: skip
     span_s = (session.now_ns - session.run.start_ns) / 1e9
     mutual = len(members) > 1 and any(whole.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
@@ -309,11 +311,11 @@ def queue(session: Session, job: str | None) -> Queue | None:
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         by = "others on its CPU"
-    if strangers and not (mutual and whole.run_s > sum(ran_s.values())):
-        by = safe(strangers[0][1], MAX_NAME)
+    if neighbours and not (mutual and whole.run_s > sum(ran_s.values())):
+        by = safe(neighbours[0][1], MAX_NAME)
     for_whom = ["each other"] if mutual else []
-    for pid, comm in strangers[:1]:
-        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+    for pid, comm in neighbours[:1]:
+        more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
     who = f"{many(len(members), what)} of {name}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
@@ -333,8 +335,8 @@ def queue(session: Session, job: str | None) -> Queue | None:
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",
         by if job is not None else name,
-        evidence + ([] if for_whom else [NOBODY]),
-        _queue_hint(session, pids, strangers, cpus, mutual=mutual), cpus, known=bool(for_whom),
+        evidence + ([] if for_whom else [UNKNOWN_NEIGHBOUR]),
+        _queue_hint(session, pids, neighbours, cpus, mutual=mutual), cpus, known=bool(for_whom),
     )  # fmt: skip
 
 
@@ -360,10 +362,10 @@ def run_beside(
 
 
 def _queue_hint(
-    session: Session, pids: Iterable[int], strangers: Sequence[tuple[int, str]],
+    session: Session, pids: Iterable[int], neighbours: Sequence[tuple[int, str]],
     cpus: Sequence[int], *, mutual: bool,
 ) -> str:  # fmt: skip
-    """One command or sentence; '' where we know nothing better."""
+    """A command or sentence that may help; '' where none is known."""
     util = session.whole().values["util"]
     spare = [session.topology[at].cpu for at in session.shown
              if session.online[at] and util[at] < ROOM]  # fmt: skip
@@ -372,8 +374,8 @@ def _queue_hint(
         if isinstance(affinity, str) and spare and _excludes(affinity, spare):
             allowed = safe(affinity, MAX_NAME)
             return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {allowed})"
-    if strangers:
-        return f"chrt --idle --all-tasks --pid 0 {strangers[0][0]}"
+    if neighbours:
+        return f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
     if mutual and not spare:
         return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
     return ""
@@ -390,11 +392,11 @@ def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
     return True
 
 
-# --- what was looked for
+# --- possible losses
 
 
 def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
-    """What could be seen here, the costliest first."""
+    """The losses that can be measured here, the costliest first."""
     whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
     found: list[Check] = []
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):

@@ -1,4 +1,5 @@
-"""What `perftop why` prints: the answer in one sentence, then a table of 80 columns; or JSON."""
+"""The report of `perftop why` as text, the answer in one sentence and a table of 80 columns; and as
+JSON."""
 
 from __future__ import annotations
 
@@ -116,9 +117,9 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
         found += _labelled("", report.hides)
     found += _labelled("seen", _seen(session, report), "dim")
     drawn = []
-    for why_json in found:
+    for row in found:
         text = ""
-        for part in why_json:
+        for part in row:
             shown = printable(part.text)
             shown = shown if unicode else in_ascii(shown)
             text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
@@ -143,15 +144,16 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
         ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    found = [head, *([Part(" " * INDENT + why_json)] for why_json in rest)]
-    found += [[Part(why_json, "dim")] for why_json in evidence]
+    found = [head, *([Part(" " * INDENT + line)] for line in rest)]
+    found += [[Part(line, "dim")] for line in evidence]
     if one.hint:
         found.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
     return found
 
 
 def _healthy(session: Session, report: Report) -> list[TextLine]:
-    """What was looked for on a machine where nothing costs much, and how the machine works."""
+    """The losses that were measured on a machine where none costs much, and how the machine
+    works."""
     found: list[TextLine] = []
     if report.checks:
         found.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
@@ -168,7 +170,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
 
 
 def _works(session: Session, report: Report) -> str:
-    """What the machine did; '' if nothing is known of it."""
+    """How busy the machine was; '' if that is unknown."""
     whole = session.whole()
     util, ipc, kernel = (
         whole.values.over(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
@@ -211,10 +213,8 @@ def _seen(session: Session, report: Report) -> str:
 
 def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
     return [
-        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(why_json, role)]
-        for i, why_json in enumerate(
-            folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
-        )
+        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
+        for i, line in enumerate(folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""])
     ]
 
 
@@ -229,10 +229,10 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     `lost_ratio` is the share of `wanted_s` that all `causes` took, which are ordered by it. A cause
     has `kind` and `cause` as an episode's line has them (`cause` is "other" where no episode
     explains it), `lost_ratio`, `lost_s`, `for_s` (null: not known), `running`, `cpus`, `text`,
-    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: we know nothing
-    better). `looked_for` has what was looked for, whether or not it is a cause; `not_seen` what
-    could not be seen, with `why` and `fix`; `seen` what all of it rests on. `run`: of the command,
-    as in the summary of `stat`.
+    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
+    known). `looked_for` lists the losses that were measured, whether or not they are causes;
+    `not_seen` those that could not be, with `why` and `fix`; `seen` the basis of the report.
+    `run`: of the command, as in the summary of `stat`.
     """
     hello, end = session.hello, session.unix(session.now_ns)
     causes = [

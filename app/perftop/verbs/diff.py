@@ -46,7 +46,6 @@ def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
         from perftop.output.compare import text
-        from perftop.output.compare import text as json_line
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.readings import NUMBERS, of_event
 
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_json.text(json_line.diff_json(compared, files))]
+        lines = [stat_json.text(text.diff_json(compared, files))]
     else:
         titles = [side[0].name if len(side) == 1 else f"{len(side)} files" for side in paths]
         lines = text.lines(

@@ -1,5 +1,5 @@
-"""`perftop doctor`: what can be read here, what not, why, and the fix; at its end the best next
-step, and what to type."""
+"""`perftop doctor`: the sources that can be read here, those that cannot, why, and the fix; at its
+end the best next step, and the command for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ GIVES = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""What a source gives, by the name of its check; the one that all others need comes first."""
+"""Numbers that a source provides, by the name of its check; the one that all others need is
+first."""
 BY_ROOT = "perftop --sudo"
 """Part of each fix that is more rights."""
 SUDO = "sudo "
@@ -113,7 +114,7 @@ def draw(
 
 
 def _verdict(answer: Answer) -> list[tuple[str, str]]:
-    """What perftop uses, and what it cannot measure here."""
+    """The sources that perftop uses, and the numbers that it cannot measure here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -136,7 +137,7 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 
 
 def sentences(answer: Answer, asked: Asked) -> list[str]:
-    """What perftop can read, the best next step, and what to type for it."""
+    """Sentences on what perftop can read, the best next step, and the command for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
     usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
@@ -151,7 +152,8 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
 
 
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
-    """What gives most of what is lacking, and the command for it. `writable`: MSRs are."""
+    """The step that adds most of the missing numbers, and the command for it. `writable`: whether
+    MSRs are."""
     look = asked.command("why")
     if not lacking:
         return "Look at what costs most", look

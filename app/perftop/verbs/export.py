@@ -190,7 +190,7 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
 def _target(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
-    from perftop.base import files as new_file
+    from perftop.base import files
     from perftop.recording.file import is_same_file
 
     if output is None:
@@ -199,7 +199,7 @@ def _target(
         return contextlib.nullcontext(sys.stdout.buffer)
     if is_same_file(source, output):
         raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
-    return new_file.create(output, force=force)
+    return files.create(output, force=force)
 
 
 # --- which CPUs, by the text of -c/--cpus
@@ -245,7 +245,7 @@ BAR_WIDTH = 30
 
 
 def _progress_line(out: BinaryIO) -> TextIO | None:
-    """Where progress is shown: on stderr, if that is a terminal and `out` is none."""
+    """The stream for progress: stderr, if that is a terminal and `out` is none."""
     alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
     return sys.stderr if alone else None
 

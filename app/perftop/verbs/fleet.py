@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    """Where the machines are read from. Raises Failed for options that contradict each other."""
+    """The source of the machines. Raises Failed for options that contradict each other."""
     from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote

@@ -1,4 +1,4 @@
-"""Where a fleet's numbers come from: a probe on each machine over ssh, a Prometheus server, or
+"""Sources of a fleet's numbers: a probe on each machine over ssh, a Prometheus server, or
 recordings of several machines. Each fills a `Fleet` while its `run` runs."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
 
 MAX_HOSTS = 64
-"""More are Prometheus's business."""
+"""Machines over ssh; more need Prometheus."""
 RATE_S = 10.0
 """Span of the mean of bytes a second."""
 SIMULATED = "sim:"
@@ -122,11 +122,11 @@ class _HostFeed:
 # --- a Prometheus server
 
 SCRAPE_S = 15.0
-"""How often the server is asked by default: as often as it usually scrapes."""
+"""Seconds between two queries by default: the usual scrape interval."""
 WINDOW = 4
 """Intervals that numbers cover; a rate needs two scrapes in it."""
 MAX_BACK_S = 30 * 86400.0
-"""How far one can go back."""
+"""Longest way back into the past, in seconds."""
 
 
 class PrometheusSource:
@@ -138,14 +138,14 @@ class PrometheusSource:
         self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Raises Failed for what is no URL."""
+        """Raises Failed if `url` is none."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = scraped.Questions(match, WINDOW * every_s)
         self.fleet = Fleet([])
         self.what = f"prometheus {safe(url, 60)}"
         self.problem = ""
         self._back_s = 0.0
-        """How long ago the moment is that is shown; 0: now."""
+        """Age of the moment shown, in seconds; 0: now."""
         self._shown = clock()
         self._wake = asyncio.Event()
         self._rate = 0.0
@@ -162,7 +162,7 @@ class PrometheusSource:
         return [f"{self._rate / 1e3:.0f} kB/s"]
 
     async def run(self) -> None:
-        """Asks again and again. A first question that is refused ends it: Failed."""
+        """Queries the server repeatedly. Raises Failed if the first query is refused."""
         while True:
             self._wake.clear()
             began, before = self._clock(), self._server.bytes
@@ -180,8 +180,8 @@ class PrometheusSource:
                     await self._wake.wait()
 
     def _ask(self, back_s: float) -> None:
-        """Three questions for one moment. Runs in a thread; what the screen reads is changed at
-        the end, at once."""
+        """Makes three queries for one moment. Runs in a thread; the fleet that the screen reads is
+        replaced at the end, at once."""
         server, questions = self._server, self._questions
         at = None
         if back_s:
@@ -207,7 +207,7 @@ class PrometheusSource:
         self.fleet.machines = made.machines
 
     def travel(self, by: int) -> bool:
-        """Back and on in steps of the source; after the newest it is live again."""
+        """Moves back or forward in steps of the source; after the newest one it is live again."""
         self._back_s = min(max(0.0, self._back_s - by * self.every_s), MAX_BACK_S)
         self._wake.set()
         return True
@@ -225,7 +225,7 @@ MAX_FILES = 256
 WARM_S = SPAN_S + 5.0
 """Time read before a moment that is entered, so that its numbers cover their whole span."""
 TICK_S = 0.5
-"""How often it plays on."""
+"""Seconds between two steps of playing."""
 TOGETHER = 64
 """Messages read at once."""
 
@@ -291,7 +291,7 @@ class RecordingsSource:
         return ["times by each machine's own clock"]
 
     async def run(self) -> None:
-        """Plays on, or goes where the viewer wants, until cancelled."""
+        """Plays on, or jumps to the chosen moment, until cancelled."""
         with self._open:
             while True:
                 began, target = time.monotonic(), self._target

@@ -1,6 +1,6 @@
-"""What verbs share that ask about the machine itself: doctor, topology, events, timers, selftest,
-ramp. The probe runs as a child and answers with JSON, which is drawn here: so only the probe needs
-rights."""
+"""Shared by the verbs that ask about the machine itself: doctor, topology, events, timers,
+selftest, ramp. The probe runs as a child and answers with JSON, which is drawn here, so only the
+probe needs rights."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True)
 
 
 def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    """Lines of a table: a name in the first column, and text beside it."""
+    """Lines of a table: a name in the first column, then text."""
     return wrapped(f"{name:<{indent}}{text}", width, indent)

@@ -2,11 +2,11 @@
 disturbed the runs, and what they have in common.
 
 A chunk consists of neighbouring pieces of a chain of known length, and has the time of its slowest
-piece, which tells one halt in the chunk apart from a low clock.
+piece, which distinguishes one halt in the chunk from a low clock.
 
 Where cycles were counted, in all rings, the clock is cycles over the time between the same two
 stamps. Interrupts and other tasks do not falsify it, because the CPU runs on. A halt does, because
-it has no cycles. So pieces that stood still are left out of it, and of the chain's clock too.
+it has no cycles. So halted pieces are left out of it, and of the chain's clock too.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ class Trace:
     start_s: Floats
     end_s: Floats
     spent_s: Floats
-    """Time in the chain, at work or standing still, without the stamps."""
+    """Time in the chain, at work or halted, without the stamps."""
     work_s: Floats
-    """Time that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are unknown."""
+    """Seconds that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are
+    unknown."""
     chain_hz: Floats
     """Clock by the chain; equal to `hz` where no cycles were counted."""
     hz: Floats
-    """Clock of each chunk without its slowest piece; a chunk of one piece that stood still has the
-    clock of its neighbours."""
+    """Clock of each chunk without its slowest piece; a chunk of one halted piece has the clock of
+    its neighbours."""
     smooth: Floats
     gap_s: Floats
-    """How much longer the slowest piece took than the others; `gap_at_s`: when it began."""
+    """Seconds by which the slowest piece took longer than the others; `gap_at_s`: when it began."""
     gap_at_s: Floats
     stopped_s: Floats | None
     """Time without cycles in the slowest piece; None if cycles were not counted."""
@@ -55,7 +56,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which the chain stood still."""
+    """A time in which the chain was halted."""
 
     at_s: float
     length_s: float
@@ -149,7 +150,7 @@ SWITCH_S = 1e-3
 IDLE = 0.9
 """Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
 LOST = 0.03
-"""Maximum share of the load in which the chain may stand still. A guest's timer interrupts alone
+"""Maximum share of the load in which the chain may be halted. A guest's timer interrupts alone
 take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
 
@@ -182,15 +183,15 @@ class Climb:
     levels: list[Level]
     gaps: list[Gap]
     drops: int
-    """How often the clock left the band after it had been steady."""
+    """Number of times the clock left the band after it had been steady."""
     lost: float
-    """Share of the time in which the chain stood still."""
+    """Share of the time in which the chain was halted."""
     lost_at_switch_s: list[float]
     """Seconds lost at each change of code."""
     disturbed: dict[str, float | None]
-    """What disturbed the run, empty if nothing: `idle`, the idle share of the sleep before, if too
-    small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count; `sibling`, its busy
-    share of time."""
+    """Disturbances of the run, empty if there were none: `idle`, the idle share of the sleep
+    before, if too small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count;
+    `sibling`, its busy share of time."""
 
     @property
     def usable(self) -> bool:
@@ -224,7 +225,7 @@ def level(part: Trace, isa: str) -> Level | None:
 
 
 def weighted(values: Floats, weights: Floats, share: float) -> float:
-    """The value below which this share of the weight lies."""
+    """The value below which this share of the weight is."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     at = int(np.searchsorted(reached, share * reached[-1]))
@@ -290,7 +291,7 @@ def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[fl
 def disturbed(
     run: Mapping[str, Any], lost: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
-    """What disturbed the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
+    """Disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
     around = run["around"]
     found: dict[str, float | None] = {}
     idle = around["idle_s"]
@@ -314,7 +315,7 @@ def disturbed(
 MIN_CLEAN = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before SOON_S and lie within NEAR_S plus
+"""Gaps of several runs belong to the ramp if they begin before SOON_S and are within NEAR_S plus
 NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
 
 

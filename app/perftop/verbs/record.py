@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 BATCH_NS = 200_000_000
-"""What a recording may lack at its end if perftop or the probe is killed."""
+"""Time that a recording can lack at its end if perftop or the probe is killed."""
 RING_NS = 600_000_000_000
 """Length of a ring where only --on is given."""
 MAX_BYTES = 1_000_000_000
-"""Limit of a ring with all that is kept of it, unless --max-size sets another."""
+"""Limit of a ring and everything that is kept of it, unless --max-size sets another."""
 PROGRESS_S = 1.0
 """Seconds between two lines that show the progress."""
 REST_S = 0.2
@@ -279,7 +279,7 @@ class Record(Follower):
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
         from perfprobe import wire
-        from perftop.session import episodes as marks
+        from perftop.session import episodes
 
         assert self._tape is not None
         try:
@@ -292,7 +292,7 @@ class Record(Follower):
             self.status = failed.status
             self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._print(f"perftop: {marks.warning_text(message)}\n")
+            self._print(f"perftop: {episodes.warning_text(message)}\n")
 
     def _print(self, text: str) -> None:
         """Prints on stderr, over the progress line if there is one. Errors are ignored: recording
@@ -357,8 +357,8 @@ class Command(Follower):
 
     def measure(self, message: wire.Message) -> None:
         """Takes a message of the recording. Some are measured together while the command runs, as
-        only its end is reported: that costs less beside it. A machine far away is asked for an echo
-        at each after the end, so there none waits."""
+        only its end is reported: that costs the command less. A remote machine is asked for an echo
+        after each message once the command has ended, so none waits there."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting.append(message)

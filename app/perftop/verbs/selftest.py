@@ -22,7 +22,7 @@ MEANS = {
 NAME, VERDICT = 22, 11
 """Cells of the columns of names and verdicts."""
 MAX_VALUES = 4
-"""Values of a counter that are shown: those of cores would fill the screen."""
+"""Maximum number of values shown of a counter: those of all cores would fill the screen."""
 INDENT = 2 + NAME
 
 

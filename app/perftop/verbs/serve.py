@@ -35,11 +35,11 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import asyncio
 
-    from perftop.process import sockets as unix_socket
+    from perftop.process import sockets
 
     _, sample_ns = options.times(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
-    group = None if args.group is None else unix_socket.group_id(args.group)
+    group = None if args.group is None else sockets.group_id(args.group)
     with listening(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             complain(f"to read it: perftop attach unix:{listener.getsockname()}")

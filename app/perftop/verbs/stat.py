@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if _repeats(args):
         return _run_repeated(args, sample_ns)
     with options.held_job(args) as job:
-        from perftop.process import launch as batches
+        from perftop.process import launch
 
-        batch_ns = batches.longest_batch_ns(sample_ns, interval_ns, args.duration)
+        batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
         each = options.stream_commands(args, sample_ns, batch_ns, job)
         start = options.shared_start(job, len(each))
         with lean():
@@ -208,12 +208,12 @@ class Stat(Measured):
 def _columns(metrics: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE
-    from perftop.output import stat_table as stat_columns
+    from perftop.output import stat_table
     from perftop.output.export.fields import chosen
 
     keys = [field.key for field in chosen(metrics)]
     for key in keys:
-        if not stat_columns.known(key):
+        if not stat_table.known(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
     return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE]
 

@@ -47,8 +47,7 @@ def place(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     with lean():
-        from perftop.output import stat_json
-        from perftop.output import summary_text as text
+        from perftop.output import stat_json, summary_text
         from perftop.output.summary_text import phase, phase_json
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import MAX_BATCH
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         lines = [stat_json.text(phase_json(one)) for one in (*phases.found, total)]
     else:
-        lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
+        lines = [printable(line) for line in summary_text.lines(whole.session, phases.found, total)]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
@@ -92,7 +91,7 @@ class Whole(Follower):
         super().__init__()
         self._since_ns = since_ns
         self.reached = False
-        """Whether the moment has come."""
+        """Whether the moment was reached."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = _accounting(hello)
@@ -107,8 +106,8 @@ class Whole(Follower):
 
 
 class Phases(Follower):
-    """Sums up each phase: from a mark to the next, or to the end. What is before the first mark is
-    in none."""
+    """Sums up each phase: from a mark to the next, or to the end. Samples before the first mark
+    are in none."""
 
     def __init__(self, since_ns: int) -> None:
         super().__init__()
@@ -122,9 +121,9 @@ class Phases(Follower):
 
     def on_message(self, message: wire.Message) -> bool:
         from perfprobe import wire
-        from perftop.session import episodes as marks
+        from perftop.session.episodes import mark_label
 
-        label = marks.mark_label(message) if isinstance(message, wire.Note) else None
+        label = mark_label(message) if isinstance(message, wire.Note) else None
         if label is not None:
             self.on_end()
             self.session.reset_sums()

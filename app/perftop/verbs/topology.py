@@ -70,8 +70,8 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Cores with an online CPU, ordered by their first CPU. Siblings tell cores apart, too, as some
-    kernels repeat core ids."""
+    """Cores with an online CPU, ordered by their first CPU. Siblings distinguish cores, too, as
+    some kernels repeat core ids."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -116,7 +116,7 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
 
 
 def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
-    """Cores grouped and ordered by an id; those without one come last."""
+    """Cores grouped and ordered by an id; those without one are last."""
     groups: dict[int | None, list[_Core]] = {}
     for core in cores:
         groups.setdefault(key(core), []).append(core)

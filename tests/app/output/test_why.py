@@ -19,7 +19,7 @@ from perftop.output import stat_json
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
-    NOBODY,
+    UNKNOWN_NEIGHBOUR,
     Queue,
     Report,
     _acted_s,
@@ -222,7 +222,7 @@ def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTim
 def test_one_thread_does_not_wait_for_itself() -> None:
     found = waits({(1, 1): times("job", 0.2, 0.3)})
     assert found.text == "job waits for CPU 0"
-    assert NOBODY in found.evidence
+    assert UNKNOWN_NEIGHBOUR in found.evidence
     assert not found.known
     assert "own" not in found.by
 

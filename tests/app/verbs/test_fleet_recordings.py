@@ -89,7 +89,7 @@ async def test_a_file_that_cannot_be_read_stops_no_other(night: Path) -> None:
         await gone(source, 30)  # entered, as every moment is
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
-        assert "is no recording" in source.fleet.machines["n0"].why
+        assert "is not a perftop recording" in source.fleet.machines["n0"].why
 
 
 async def test_it_plays_on_to_its_end(night: Path) -> None:

@@ -1,5 +1,5 @@
-"""Two sides compared: what differs in their machines, which numbers differ by more than the noise,
-and the answer in one sentence."""
+"""Compares two sides: the differences between their machines, the numbers that differ by more than
+the noise, and the answer in one sentence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Row:
     a: float
     b: float
     difference: Difference | None
-    """None: nothing is known of the noise."""
+    """None: the noise is not known."""
     chance: float
     """That of the difference, among as many rows as there are (Holm)."""
     sure: bool
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """Of differences: those of shares are in points, others in percent of A."""
+        """The unit of its difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
 
     def relative(self, value: float) -> float:
@@ -119,7 +119,10 @@ def compare(
         more = _lost_more(a, b)
         rows = [_row(one, 1.0 if one.difference is None else next(chances), more) for one in each]
         explained = {row.number.key for row in rows if row.sure and row.cause is not None}
-        state_a, state_b = state_of(a), state_of(b)  # what only one side knows is not compared
+        state_a, state_b = (
+            state_of(a),
+            state_of(b),
+        )  # a state that only one side knows is not compared
         both = [key for key in STATES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in STATES]
         differing = [
@@ -144,7 +147,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
             continue  # such as steal where there is no hypervisor
         if number.unit != "ratio" and of_a.mean == 0:
             continue  # nothing is a percentage of it
-        # Where one of two runs is too unsteady, the other says nothing about it.
+        # Where one of two runs is too unsteady, the other is no evidence.
         unsteady = course and not (of_a.known and of_b.known)
         found.append(
             _Pair(number, of_a, of_b, None if unsteady else difference(of_a, of_b), course)
@@ -278,7 +281,7 @@ def _no_difference(found: Sequence[Comparison]) -> str:
 
 
 def work(one: Comparison) -> str:
-    """How the work and its speed differ, where instructions and clock tell; '' if they do not."""
+    """How the work and its speed differ, by instructions and clock; '' if these are no evidence."""
     rows = {row.number.key: row for row in one.rows}
     done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if done is None or per is None or not per.sure:
@@ -299,7 +302,7 @@ def work(one: Comparison) -> str:
 
 
 def not_known(found: Sequence[Comparison]) -> Iterator[str]:
-    """What could not be decided."""
+    """Sentences on questions that stay open."""
     one = found[0]
     sure = any(row.sure for each in found for row in each.rows)
     explaining = [label(state.key) for state in one.differing if state.explains]

@@ -1,5 +1,5 @@
-"""What is compared: the numbers of a run, recording or phase, and where they are read from, which
-is a recording or lines of JSON."""
+"""The numbers of a run, recording or phase, as they are compared; read from a recording or from
+lines of JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
 from perftop.output.summary_text import phase, phase_json
-from perftop.session import episodes as marks
+from perftop.session.episodes import mark_label
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -135,7 +135,7 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
         return MISSING
     if not one.grows:
         return one.text(value, GHZ)
-    factor = 1e-9 if one.unit == "G" else one.scale(GHZ)[0]
+    factor = one.scale(GHZ)[0]
     size = abs(value if like is None else like) * factor
     power, prefix = scale(size) if one.rate else (0, "")
     size /= 10**power
@@ -150,7 +150,7 @@ def row_keys(found: Iterable[Numbers]) -> list[str]:
 
 def numbers(line: Line) -> Numbers:
     """The numbers of a summary. Those that grow are of a command or a phase only: the length of a
-    measurement says nothing of the machine."""
+    measurement is no property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     found: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
@@ -181,19 +181,19 @@ class Reading:
 
     numbers: Numbers
     state: Line
-    """How the machine was set; empty: not known."""
+    """Settings of the machine; empty: unknown."""
     lost: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
     """Name of the phase; '': it is the whole."""
     courses: dict[str, Estimate] = field(default_factory=dict)
-    """The same numbers by key, estimated from their course in time; empty: that is not known."""
+    """Estimates of the numbers from their course in time, by key; empty: that is unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Some hundred values of a number, for its distribution."""
 
 
 def reading(line: Line, label: str = "") -> Reading:
-    """Reads a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
+    """Reads a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
     given = line.get("numbers")
     if isinstance(given, dict):
         events = [key for key in given if of_event(key)][:MAX_EVENTS]
@@ -225,8 +225,8 @@ class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
 
 
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
-    """The readings of a file that `stat --json`, `stat -r --json` or `summary --json` has written,
-    and where it is damaged. Raises Foreign if it is none."""
+    """Returns the readings of a file that `stat --json`, `stat -r --json` or `summary --json` has
+    written, and where it is damaged. Raises Foreign if it is none."""
     found: list[Reading] = []
     for at, text in enumerate(lines):
         if not text.strip():
@@ -390,7 +390,7 @@ class Recorded:
         return self._readings
 
     def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), marks.mark_label(note)
+        argv, label = note.data.get("argv"), mark_label(note)
         if note.kind == "run-start" and isinstance(argv, list):
             self._command = shlex.join(map(str, argv))
         elif note.kind == "run-end":

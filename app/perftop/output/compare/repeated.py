@@ -59,7 +59,7 @@ class Outlier:
     place: int
     """Among the runs that count, from 0."""
     by_s: float
-    """How much longer it took than the median."""
+    """Seconds by which it took longer than the median."""
     why: str
 
 
@@ -78,8 +78,8 @@ class Runs:
         return [one.numbers[key] for one in counted if key in one.numbers]
 
     def _outlier(self, place: int) -> Outlier:
-        """With what this run had more of than the others, if that explains its time; '' if nothing
-        that was measured does. Waits are those of all tasks of the command together."""
+        """The outlier, explained by what this run had more of than the others, or by '' if nothing
+        that was measured explains it. Waits are those of all tasks of the command together."""
         run = self.runs[place]
         time_s = run.numbers[TIME]
         by_s, found = time_s - median(self.values(TIME)), []

@@ -1,5 +1,5 @@
-"""A comparison as text, which is what differs in the machines, a row a number and pictures of
-distributions; and as a line of JSON."""
+"""A comparison as text: the differences between the machines, a row for each number, and pictures
+of distributions; and as a line of JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(
     """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
 
     def drawn(text: str, code: str = "") -> str:
-        """Names and values of it come from outside."""
+        """Text for a terminal; it may contain names and values from outside."""
         shown = printable(text if unicode else in_ascii(text)).rstrip()
         return painted(shown, code if colour else "")
 
@@ -46,7 +46,7 @@ def lines(
             text, verdict = _row(row), row.verdict
             if row.cause is not None and row.verdict != NOISE:
                 verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
-            # Dim where it says nothing; where B is worse, the verdict is red.
+            # A row within the noise is dim; where B is worse, the verdict is red.
             if row.verdict == "worse":
                 text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
             else:
@@ -68,7 +68,7 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
         a, b = (shown(state.key, value) for value in (state.a, state.b))
         head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
-            # B below it, in its column as far as there is room.
+            # B on a line of its own, in its column if there is room.
             found.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
@@ -84,7 +84,7 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
 
 
 def _runs(one: Comparison) -> str:
-    """How many runs each side has, or the name of a phase."""
+    """The number of runs on each side, or the name of a phase."""
     a, b = len(one.a), len(one.b)
     if one.label:
         name = safe(one.label, 10)
@@ -151,7 +151,7 @@ def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator
     low, high = ordered[cut], ordered[-1 - cut]
     ends = [shown_like(row.number, end, row.a) for end in (low, high)]
     for name, values in zip("AB", sides, strict=True):
-        counts = [0] * BINS  # what is beyond the ends counts in the last bin there
+        counts = [0] * BINS  # values beyond an end count in the bin at that end
         for value in values:
             place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
             counts[min(max(place, 0), BINS - 1)] += 1
@@ -166,7 +166,8 @@ def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator
 def diff_json(found: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
     """`diff`: `answer`, `state` of what differs in the machines, `same`, and by phase (`label`,
     null of the whole) the numbers in base units: of each side, `difference` B - A with its 95 %
-    interval `low` to `high`, `chance` of it without a difference, for so many rows, `verdict`."""
+    interval `low` to `high`, `chance` of it without a difference, allowing for the number of rows,
+    `verdict`."""
     first = found[0]
     state = [{"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}
              for one in first.differing]  # fmt: skip

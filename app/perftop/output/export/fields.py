@@ -138,7 +138,7 @@ BELIEF = (
         "suspect", "whole",
     ),
 )  # fmt: skip
-"""How far to believe an interval; these are in every export, whatever measures are chosen."""
+"""Reliability of an interval; these are in every export, whatever measures are chosen."""
 
 
 # --- measures
@@ -151,7 +151,7 @@ def _of(one: Number, key: str = "") -> Field:
 
 
 def _bounds(end: str, what: str) -> Iterable[Field]:
-    """How low or high the states of a core can be, by method bounds."""
+    """Lower or upper limits of the states of a core, by method bounds."""
 
     def values(i: int, now: IntervalRows) -> list[object]:
         found = now.of_core(getattr(now.interval.split, end)[:, i])
@@ -214,7 +214,7 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     """The measures with these column names or keys; None: all. Those of chosen events, which only
-    a session knows, come by `with_events`. Raises Failed."""
+    a session knows, are added by `with_events`. Raises Failed."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
@@ -227,7 +227,8 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _asked(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Those with these names or keys; a count has the key of its rate, so it goes by its name."""
+    """Those with these names or keys; a count has the key of its rate, so only its name selects
+    it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 

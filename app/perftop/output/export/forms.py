@@ -100,7 +100,7 @@ class ExportTable:
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
-        # Names of the machine and the run, so that tables of several can be put together.
+        # Names of the machine and the run, so that tables of several can be joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
@@ -111,7 +111,7 @@ class ExportTable:
                   "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
         )  # fmt: skip
-        """The last one must stand after those that fill `_missing`."""
+        """In the order of the columns; `why` is the last, because the others fill `_missing`."""
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
         """The columns in the order of `fields`, with one value for each CPU shown."""
@@ -154,12 +154,12 @@ def _constant(name: str, text: str) -> Field:
 
 
 ALL_THERE = "-"
-"""Stands in `why` where no value is missing any more."""
+"""Value of `why` where no value is missing any more."""
 
 
 class Delimited(Form):
-    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` stands in
-    the first row of a CPU, and again where it has changed: else it would be most of the bytes."""
+    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` is in the
+    first row of a CPU, and again where it has changed: else it would be most of the bytes."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)
@@ -203,7 +203,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(Form):
-    """The same table as in CSV, in row groups. The file is readable only after `finish`."""
+    """The table of the CSV form, in row groups. The file is readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow, hello = pyarrow(), session.hello

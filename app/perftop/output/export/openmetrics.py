@@ -35,7 +35,7 @@ class OpenMetrics(Form):
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
-        # All samples of a family are together; those of chosen events come last.
+        # The samples of a family must be adjacent; those of chosen events are the last.
         fields.sort(key=lambda field: _end(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
@@ -95,7 +95,8 @@ class OpenMetrics(Form):
         return [getattr(self._session.topology[row], scope) for row in self._session.shown]
 
     def _core_labels(self) -> list[str]:
-        """The label `cpus` tells apart cores to which the kernel gives the same number, or none."""
+        """Labels by row. `cpus` distinguishes cores to which the kernel gives the same number, or
+        none."""
         session, cores = self._session, self._session.reader.cores
         owners, found = self._owners("core"), []
         first = _first(owners).tolist()
@@ -135,7 +136,7 @@ class OpenMetrics(Form):
 
 
 def _first(owners: Sequence[object]) -> Bools:
-    """Which rows are the first of their owner."""
+    """Mask of the rows that are the first of their owner."""
     return np.array([owners.index(owner) == at for at, owner in enumerate(owners)], bool)
 
 
@@ -150,7 +151,8 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip
-"""Ends of names of fields, and what a family's name has in their place. The first that fits."""
+"""Ends of names of fields, and their replacement in the name of a family. The first that fits is
+used."""
 _EVENTS = {
     "_count": Heading("perftop_event", "counter", "Chosen events, in samples that can be trusted."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),

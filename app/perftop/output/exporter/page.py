@@ -127,7 +127,7 @@ class Family(NamedTuple):
 
 
 def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
-    """A family whose series come and stay; of none whose value is NaN."""
+    """A family whose series appear over time and stay. Values that are NaN have no series."""
     lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in found
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
@@ -136,7 +136,7 @@ def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family
 class _Form(NamedTuple):
     places: Sequence[Labels]
     known: bytes
-    """Which values there are."""
+    """Mask of the values that are known, as bytes."""
     text: str
     """Text of all lines, with a place for each value."""
 
@@ -222,7 +222,8 @@ class Page:
         return [*found, series_of(SERIES, [({}, count)])]
 
     def _missing(self, there: set[str]) -> Family:
-        """What is not on the page, and why. `there`: names of the samples that are."""
+        """The families that are not on the page, and why. `shown`: names of the samples that
+        are."""
         sums = self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[at].any())
                  for at, (mode, key) in enumerate(MODES.items())]  # fmt: skip
@@ -320,7 +321,7 @@ class Page:
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
-        """(packages, CORE_STATES), the last of what is in no known package; NaN: it has no core."""
+        """(packages, CORE_STATES), the last row for no known package; NaN: no core."""
         found = np.full(self._core_time.gone.shape, np.nan)
         for package in np.unique(of):
             gone = self._core_time.gone[package]
@@ -328,8 +329,8 @@ class Page:
         return found
 
     def _named(self, at: Sequence[int]) -> Sequence[Labels]:
-        """The kernel gives some cores the same number, or none: these have the name of their first
-        CPU."""
+        """Labels of cores. Those to which the kernel gives the same number, or none, have the name
+        of their first CPU."""
         session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in at]
         alike = Counter((row.package, row.core) for row in rows)

@@ -25,7 +25,7 @@ from perftop.session.session import Session
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
-"""Where the time of a CPU goes, with the metric of each."""
+"""Modes that the time of a CPU is divided into, with the metric of each."""
 POLL = list(MODES).index("poll")
 COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 TOGETHER = 3
@@ -118,7 +118,7 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
-"""Share of a sample by which a read may be late. What no read covers beyond that is unknown."""
+"""Share of a sample by which a read may be late. Time beyond that without a read is unknown."""
 
 
 class CoreTime:
@@ -135,7 +135,7 @@ class CoreTime:
         self._owed_s = np.zeros(len(self.cores.lists))
         """Time by core since its last read, in s; later reads have it. Below 0: reads are ahead."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
-        """What turbo allows each core for certain, in the newest sample."""
+        """The least ceiling that turbo gives each core, in the newest sample."""
 
     def take(self, sample: Sample, span_s: float) -> None:
         if self.cores is not self._session.reader.cores:
@@ -156,7 +156,7 @@ class CoreTime:
         self._owed_s[lost] = 0.0
 
     def _regroup(self, now: Cores) -> None:
-        """The core list changed: the time of a core goes to the one that its CPUs are in."""
+        """The core list changed: adds the time of a core to the new core of its CPUs."""
         before, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = now, len(now.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
@@ -175,7 +175,7 @@ CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "
           "hwp", "hypervisor", "unknown")  # fmt: skip
 """Causes of a clock below its ceiling; labels of series, which stay."""
 Key = tuple[int, str, str]
-"""Position of the package, -1 for what is in none; kind and cause."""
+"""Position of the package, -1 for none; kind and cause."""
 Place = tuple[int, str]
 """Position of the package, and cause."""
 
@@ -187,12 +187,12 @@ class _Waiting:
     since_ns: int
     time_ns: int
     lost: Floats
-    """Cycles by core that its ceiling would have allowed and that did not come."""
+    """Cycles by core by which it stayed below its ceiling."""
     cores: Cores
 
 
 class EpisodeSums:
-    """How long episodes ran, and what clocks below their ceiling cost.
+    """Lengths of episodes, and the cost of clocks below their ceiling.
 
     A counter cannot go back, but a running episode may prove to have ended some seconds ago, or to
     have another cause. So samples wait until nothing of that can happen any more.
