@@ -37,6 +37,12 @@ def width(runs: Iterable[Run]) -> int:
     return sum([len(part) for part, _ in runs])
 
 
+def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
+    """The runs padded to exactly `size` cells; if they are longer, their text cut, in one style."""
+    spare = size - width(runs)
+    return [*runs, (" " * spare, "text")] if spare >= 0 else [(fit(text(runs), size), style)]
+
+
 def joined(runs: Iterable[Run]) -> list[Run]:
     """Neighbours of one style become one run."""
     return [

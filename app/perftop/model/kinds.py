@@ -46,7 +46,7 @@ class Kind:
 
 _LOW = (
     "{cause} keeps|kept {where} at {clocks}",
-    "{cause} keeps|kept {where} {lost} below {its} ceiling",
+    "{cause} lowers|lowered the clock of {where} by {lost}",
     "{cause} keeps|kept {where} below {its} ceiling",
 )
 _STOLEN = (
@@ -95,7 +95,7 @@ KINDS: dict[str, Kind] = {
             rows=("busy_hz", "below_ceiling", "lost_ratio"),
             sentences=(
                 "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
-                "Wide SIMD code (level {level}) keeps|kept {where} {lost} below {its} ceiling",
+                "Wide SIMD code (level {level}) lowers|lowered the clock of {where} by {lost}",
                 "Wide SIMD code runs|ran on {where} at level {level}",
             ),
         ),

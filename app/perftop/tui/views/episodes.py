@@ -15,7 +15,7 @@ from perftop.base.format import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, fit, total_width
-from perftop.draw.strips import Line, Run, foreign, merged, width
+from perftop.draw.strips import Line, Run, fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.output.sentences import (
@@ -118,16 +118,13 @@ class Layout:
         quiet = "text" if kept else "dim"
         style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
         plain = style if over else "bright"
-        room = self.sentence.room
         words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
-        what: Cell = (merged(words, room) if width(words) <= room
-                      else (fit("".join(text for text, _ in words), room), plain))  # fmt: skip
         cells: dict[str, Cell] = {
             "start": (when(session.unix(episode.start_ns)), quiet if over else key),
             "length": (lasted(session, episode), quiet if over else key),
             "kind": (foreign(episode.kind), style),
             "depth": (depth(episode.kind, episode.depth), style),
-            "what": what,
+            "what": fit_runs(words, self.sentence.room, plain),
             "why": (why, "dim"),
         }
         return [
