@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from perftop.base import findings
 from perftop.base.format import length, running
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import episode_style as past_sentences
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -169,7 +169,7 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
     room = size - len(f"{start}{lasted}{key}{end} ")
     if room < MIN_SENTENCE:
         return []
-    parts = past_sentences.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
+    parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
     text = foreign(sentences.text(parts))
     if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
         text = text[0].lower() + text[1:]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perftop.base.format import length, time_of_day
-from perftop.draw.columns import fit
-from perftop.draw.strips import Run, fit_runs, foreign
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
 from perftop.session.interval import Interval

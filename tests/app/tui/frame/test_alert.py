@@ -10,6 +10,7 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Note
 from perftop.draw import strips
+from perftop.draw.columns import Run
 from perftop.model.episode import Episode
 from perftop.output.sentences import evidence
 from perftop.process.link import LinkState
@@ -45,7 +46,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
     session, interval = seen(m)
 
-    def told() -> list[strips.Run]:
+    def told() -> list[Run]:
         return alert.line(session, interval, Status(0), 80).runs
 
     assert told() == []

@@ -115,7 +115,8 @@ async def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() ->
             ["clock", "changes"],
             ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
              "kept", "package", "0", "at", "2.78", "of", "3.40", "GHz"],
-            ["power", "limit", "PL1", "·", "power", "150", "W", "·", "clock", "2.78", "of", "3.40", "GHz"],
+            ["power", "limit", "PL1", "·", "power", "150", "W", "·", "clock", "2.78",
+             "of", "3.40", "GHz"],
         ]  # fmt: skip
 
 
