@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from perftop.draw import theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 
 _SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """A step darker than the keys of a legend, so that red is the loudest."""

@@ -22,7 +22,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, dot_rows
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Run
+from perftop.draw.strips import joined
 from perftop.draw.theme import AREAS, GRADES
 
 Column = tuple[Run, ...]

@@ -105,6 +105,13 @@ def fit(text: str, size: int) -> str:
     return f"{text:<{size}}"
 
 
+def number(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
+    """A number outside of tables, right-aligned; `n/a` if it is NaN."""
+    if isnan(value):
+        return f"{MISSING:>{width}}", "faint"
+    return f"{value:>{width}.{digits}f}", style
+
+
 def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     """The columns that fit into `width` cells, in their order, with the spare cells given to those
     that can grow. Columns of equal rank are dropped together."""

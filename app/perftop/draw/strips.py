@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from math import isnan
 from operator import itemgetter
 
 from rich.cells import cell_len
 
-from perftop.base.format import MISSING, prefixed
 from perftop.base.text import printable
-from perftop.draw import columns, theme
+from perftop.draw import theme
+from perftop.draw.columns import Run, fit
 
-Run = columns.Run
-fit = columns.fit
 Line = tuple[list[Run], theme.Mood]
 """A line of the screen; its mood chooses the background."""
 BLANK: Line = ([], "calm")
@@ -35,6 +32,12 @@ def text(runs: Iterable[Run]) -> str:
 
 def width(runs: Iterable[Run]) -> int:
     return sum([len(part) for part, _ in runs])
+
+
+def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
+    """The runs padded to exactly `size` cells; if they are longer, their text cut, in one style."""
+    spare = size - width(runs)
+    return [*runs, (" " * spare, "text")] if spare >= 0 else [(fit(text(runs), size), style)]
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
@@ -127,30 +130,3 @@ def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
 
 QUIET = 0.01
 """Shares below this are drawn dim, so that idle rows recede."""
-
-
-def rate(value: float, width: int, key: str = "text") -> Run:
-    """A number of any size, with a prefix such as k or M."""
-    return f"{prefixed(value):>{width}}", "faint" if isnan(value) else key
-
-
-def number(value: float, digits: int, width: int, key: str = "text") -> Run:
-    if isnan(value):
-        return f"{MISSING:>{width}}", "faint"
-    return f"{value:>{width}.{digits}f}", key
-
-
-def at_rest(width: int) -> Run:
-    """In place of a number per running time of a CPU that hardly ran."""
-    return f"{theme.NEITHER:>{width}}", "faint"
-
-
-def doubted(run: Run) -> Run:
-    """The number with the sign of doubt before it, in place of a blank at its left."""
-    value = run[0].lstrip()
-    return f"{theme.SUSPECT + value:>{len(run[0])}}", "dim"
-
-
-def estimated(run: Run) -> Run:
-    """The number with the sign of an estimate, in place of a blank at its left."""
-    return f"{theme.ESTIMATE + run[0].lstrip():>{len(run[0])}}", run[1]

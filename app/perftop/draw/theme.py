@@ -352,17 +352,8 @@ STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-ESTIMATE = "≈"
-"""Before a number of an event that took turns on the counters."""
-SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▌", "─", "┴", "…"
-RISING, FALLING, TAKEN_BY = "▲", "▼", "◂"
+CHOSEN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
 CURSOR = "▸", "◂"
 """On both sides of the selected cell, where a line has several."""
-EPISODES = {
-    "turbo-drop": DROPPED, "throttle": "■", "involuntary-halt": "║", "neighbour": "◐",
-    "steal": STEAL, "license": "◊", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
-    "online": "•",
-}  # fmt: skip
-"""Signs of the kinds of episodes, the worst kind first."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"

@@ -138,8 +138,9 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sent
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
+    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors report steal
     return Kind(
-        cause, KINDS["neighbour"].sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
+        cause, like.sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
         rows=KINDS["neighbour"].rows, sentences=sentences,
     )  # fmt: skip
 

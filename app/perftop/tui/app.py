@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -16,21 +17,19 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.errors import Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.process import launch as batches
-from perftop.process.launch import Feed
+from perftop.process.launch import Feed, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
 from perftop.recording.player import END_NS
 from perftop.recording.writer import ScreenRecorder
-from perftop.session import episodes as marks
-from perftop.session import navigation as episode_navigation
+from perftop.session.episodes import next_mark_label, shorten_label
 from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
+from perftop.session.navigation import nearest_moment, reachable
 from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.config import Config
@@ -275,24 +274,24 @@ class Live(Source):
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         interval = self.app.interval
         if self.started and interval is not None:
-            episodes = episode_navigation.reachable(self.session, cpus)
-            time_ns = episode_navigation.nearest_moment(self.session, interval, episodes, by)
+            episodes = reachable(self.session, cpus)
+            time_ns = nearest_moment(self.session, interval, episodes, by)
             if time_ns is None:
                 self.say(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
                 self.head_for(time_ns)
 
     def mark(self, time_ns: int, label: str) -> None:
-        label = label or marks.next_mark_label(self.session.marks)
+        label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
-        self.say(f'marked "{marks.shorten_label(label)}" at {when(self.session.unix(time_ns))}')
+        self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
         if self.app.playhead.paused:  # else it appears with the next numbers
             self.step(0)
 
     def pace(self) -> None:
         if self.started:
             self._set_pace(
-                batches.longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
+                longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
             )
 
     def record(self) -> None:

@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from perfprobe.frozen import replace
 from perftop.base.errors import Failed, complain
 from perftop.base.format import length, running
 from perftop.base.text import in_ascii, printable, utf8

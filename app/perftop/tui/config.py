@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfprobe.frozen import field, frozen
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import user_directory
 from perftop.tui.shared import keys
@@ -26,7 +26,7 @@ _Error = tuple[tuple[str, ...], str]
 """Path of an entry, as the names of the tables around it and its own; and what is wrong."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Config:
     theme: str = "perftop-dark"
     units: Units = "GHz"

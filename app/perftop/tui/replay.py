@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,6 @@ from pathlib import Path
 from textual.worker import Worker
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.errors import USAGE, Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
@@ -33,8 +33,7 @@ from perftop.recording.player import (
     Seeker,
     frame_range,
 )
-from perftop.session import episodes as marks
-from perftop.session.episodes import RecordingEpisodes
+from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, Source
 from perftop.tui.config import Config
@@ -220,8 +219,8 @@ class Recorded(Source):
 
     def mark(self, time_ns: int, label: str) -> None:
         self._marked += 1
-        label = marks.shorten_label(label or f"mark {self._marked}")
-        self._episodes.name(marks.new_mark(time_ns, label))
+        label = shorten_label(label or f"mark {self._marked}")
+        self._episodes.name(new_mark(time_ns, label))
         at = when(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.app.playhead.paused:

@@ -16,7 +16,8 @@ from textual.color import Color
 from textual.filter import Monochrome
 
 from perftop.base.text import plain
-from perftop.draw import theme
+from perftop.draw import columns, theme
+from perftop.model.kinds import KINDS
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
@@ -280,10 +281,10 @@ WIDER = set("◆◇●‖")
 
 
 def test_signs_are_one_cell_wide_everywhere() -> None:
-    named = vars(theme).items()
+    named = [*vars(theme).items(), *vars(columns).items()]
     shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
-    for text in (*shapes, *theme.EPISODES.values()):
-        if text in {theme.MISSING, theme.LEVELS}:
+    for text in (*shapes, *(kind.sign for kind in KINDS.values())):
+        if text in {columns.MISSING, theme.LEVELS}:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
         assert not WIDER & set(text)
@@ -294,6 +295,6 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
 
 
 def test_every_kind_of_episode_has_its_own_sign() -> None:
-    signs = theme.EPISODES.values()
-    assert len(set(signs)) == len(theme.EPISODES)
-    assert len({plain(sign) for sign in signs}) == len(theme.EPISODES)
+    signs = [kind.sign for kind in KINDS.values()]
+    assert len(set(signs)) == len(signs)
+    assert len({plain(sign) for sign in signs}) == len(signs)

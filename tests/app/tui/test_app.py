@@ -294,7 +294,7 @@ async def test_help_tells_keys_shapes_and_numbers() -> None:
         assert isinstance(run.app.screen, Help)
         await run.intervals(1)
         text = run.app.export_screenshot().replace("&#160;", " ")
-        for part in ("Numbers stand still", "Order of rows", "both siblings", "ref / tsc"):
+        for part in ("Freeze the display", "Order of rows", "both siblings", "ref / tsc"):
             assert part in text
         await run.pilot.press("q")
         assert not isinstance(run.app.screen, Help)

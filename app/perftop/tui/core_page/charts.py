@@ -12,7 +12,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import round_number
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
-from perftop.draw.strips import Run, fit
+from perftop.draw.columns import Run, fit
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import OF_L3
 from perftop.model.memory import READ, WRITE
@@ -24,7 +24,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.row_episodes import loser, number
+from perftop.tui.shared.row_episodes import loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
@@ -132,7 +132,11 @@ class Charts:
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
         now_ns = self.moment.interval.time_ns
-        return self._during(lambda e: number(e) == key and time_axis.mark(e, now_ns)[1] == "alarm")
+
+        def alarmed(episode: Episode) -> bool:
+            return lowered_number(episode) == key and time_axis.mark(episode, now_ns)[1] == "alarm"
+
+        return self._during(alarmed)
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
         """Columns in which a wanted episode ran."""

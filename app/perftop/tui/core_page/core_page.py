@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from perftop.base.format import duration
 from perftop.draw import strips
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval

@@ -9,7 +9,8 @@ import numpy as np
 
 from perftop.base.format import time_of_day
 from perftop.draw import bars, braille, theme
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, shed, spread
 from perftop.session.fleet.fleet import SharedEpisode
 from perftop.session.fleet.machine import PAST_S, Machine
 from perftop.tui.fleet import look as words

@@ -6,12 +6,13 @@ In the heat map racks are columns where names have them, else machines follow ea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, isfinite
 
-from perfprobe.frozen import frozen
-from perftop.base.format import GHZ
+from perftop.base.format import GHZ, MISSING
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
+from perftop.draw.columns import Run, fit, number
+from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet.fleet import natural, racks
 from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
 from perftop.tui.fleet import look as words
@@ -29,7 +30,7 @@ TIME_NAME, TIME_WIDE = 16, 120
 """Cells of a name in the time view, and minimum columns for the sentence there."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None: a gap."""
@@ -146,7 +147,7 @@ def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[
     value = machine.numbers[key]
     step = words.level(value, key, words.ramp_top(look, key))
     if step < 0:
-        return [(fit(sign if sign != " " else theme.MISSING[:size], size), "faint"), gap]
+        return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]
     text = ""

@@ -9,7 +9,8 @@ from math import isfinite, nan
 
 from perftop.base.format import GHZ, time_of_day
 from perftop.draw import theme
-from perftop.draw.strips import Line, Run, foreign
+from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.strips import Line, foreign
 from perftop.model.kinds import KINDS, OTHER, cause_of
 from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet.machine import FIELDS, Machine
@@ -85,7 +86,7 @@ def worst_sign(machine: Machine) -> Run:
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
     worst = next((kind for kind in KINDS if kind in kinds), "")
     if not worst:
-        return (theme.SUSPECT, "warn") if machine.suspects else (" ", "text")
+        return (DOUBTED, "warn") if machine.suspects else (" ", "text")
     return KINDS[worst].sign, "warn" if worst == "suspect" else "alarm"
 
 

@@ -8,7 +8,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from perftop.base.format import GHZ, time_of_day
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.fleet import detail, heat, table

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column
-from perftop.draw.strips import Line, Run, fit, foreign
+from perftop.draw.columns import DOUBTED, Cell, Column, Run, fit
+from perftop.draw.strips import Line, foreign
 from perftop.session.fleet.fleet import ORDERS, racks
 from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.fleet import look as words
@@ -42,7 +42,7 @@ COLUMNS = (
     _number("power_w", 4, 12, "W"),
     _number("power_limit_w", 4, 13, "of"),
     Column("episodes", theme.DROPPED, 2, gap=1, rank=5),
-    Column("suspects", theme.SUSPECT, 2, gap=1, rank=7),
+    Column("suspects", DOUBTED, 2, gap=1, rank=7),
     Column("age", "age s", 6, gap=1, rank=2),
 )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
             count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
         case "suspects":
-            return (theme.SUSPECT, "warn") if machine.suspects else (theme.NEITHER, "neither")
+            return (DOUBTED, "warn") if machine.suspects else (theme.NEITHER, "neither")
         case "age":
             age = max(0.0, look.now - machine.heard)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from perftop.base import findings
 from perftop.base.format import length, running
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import episode_style as past_sentences
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -126,14 +126,15 @@ def _running(
         runs.append((fit(text, max(0, min(len(text), room))), style))
     more = _more(session, others, size - width(runs)) if others else []
     room = size - width(runs) - width(more) - 1  # evidence leaves the margin free
-    return [*runs, *_evidence(worst[0], room, "text"), *more]
+    return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
 
 
-def _evidence(episode: Episode, room: int, key: str) -> list[Run]:
-    """The pieces of its evidence that fit."""
+def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]:
+    """The pieces of its evidence that fit, without the clocks if the sentence has them."""
     runs: list[Run] = []
     for piece in map(foreign, pieces(episode.cause, episode.evidence)):
-        if width(runs) + 3 + len(piece) <= room:
+        stated = piece.removeprefix("clock ") in sentence
+        if not stated and width(runs) + 3 + len(piece) <= room:
             runs += [(" · ", "faint"), (piece, key)]
     return runs
 
@@ -155,7 +156,7 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
     parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
     text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
     style = episode_style.severity(first)
-    evidence = _evidence(first, size - len(text), "dim")
+    evidence = _evidence(first, text, size - len(text), "dim")
     return [(fit(text, min(len(text), size)), style), *evidence]
 
 
@@ -168,7 +169,7 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
     room = size - len(f"{start}{lasted}{key}{end} ")
     if room < MIN_SENTENCE:
         return []
-    parts = past_sentences.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
+    parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
     text = foreign(sentences.text(parts))
     if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
         text = text[0].lower() + text[1:]

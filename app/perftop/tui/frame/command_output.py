@@ -14,6 +14,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 from perftop.draw import printed_line, theme
+from perftop.draw.columns import CUT
 from perftop.draw.strips import width
 from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
@@ -91,7 +92,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
-            end = Strip([Segment(plain(theme.CUT) if self._ascii else theme.CUT)])
+            end = Strip([Segment(plain(CUT) if self._ascii else CUT)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 

@@ -9,7 +9,8 @@ from math import isinf, isnan
 from typing import TYPE_CHECKING
 
 from perftop.base.format import duration, many, place, when
-from perftop.draw.strips import Run, foreign, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import foreign, width
 from perftop.tui.frame import machine_line
 from perftop.tui.frame.status import STARTING, Replay, Status
 

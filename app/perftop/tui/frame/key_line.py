@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual import events
 from textual.message import Message
 
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, width
 from perftop.session.missing import NAMES, by_reason, lasting
 from perftop.tui.frame.top import AIRY, SHORT
 from perftop.tui.shared.canvas import PageWidget

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run, gapped, number, width
+from perftop.draw.columns import Run, number
+from perftop.draw.strips import gapped, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS
@@ -20,7 +21,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import row_episodes as trouble
+from perftop.tui.shared.row_episodes import lowered_number
 
 MIN_DECIMAL = 110
 """Columns from which the shares beside the bar have a decimal."""
@@ -37,7 +38,7 @@ WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 """What tasks wait for, by the name of the pressure."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Extent:
     """The CPUs asked for and their cores. They change so seldom that they are not listed at every
     refresh."""
@@ -127,7 +128,7 @@ def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
-        keys = {trouble.number(episode), "temperature_c" if episode.kind == "throttle" else ""}
+        keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
         for key in keys - {""}:
             by_key.setdefault(key, []).append(episode)
     return {

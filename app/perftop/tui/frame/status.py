@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from perfprobe.frozen import frozen
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 
 if TYPE_CHECKING:
     from perftop.process.link import LinkState
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Replay:
     """State of the playback of a recording."""
 
@@ -35,7 +35,7 @@ class Replay:
     """Share of the file in which episodes have been looked for; None: in all of it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Status:
     """The app's own state, which a screen shows beside what is measured."""
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, number, shed, width
+from perftop.draw.columns import Run, number
+from perftop.draw.strips import shed, width
 from perftop.model.numbers import METRICS
 from perftop.tui.frame.machine_line import extent
 from perftop.tui.shared.column_ring import Ring

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from textual import events
 
 from perftop.draw import theme
-from perftop.draw.strips import Line, Run
+from perftop.draw.columns import Run
+from perftop.draw.strips import Line
 from perftop.tui.frame import alert, header, machine_line, tiles
 from perftop.tui.frame.status import Status
 from perftop.tui.shared.canvas import PageWidget

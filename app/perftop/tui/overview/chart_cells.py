@@ -16,7 +16,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts, theme
 from perftop.draw.charts import RATES, Look, rows_of, top
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Run
+from perftop.draw.strips import joined
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.interval import Interval

@@ -12,22 +12,24 @@ import numpy as np
 
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, merged, width
+from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
+from perftop.draw.strips import foreign, merged, width
 from perftop.model.episode import Episode
-from perftop.model.numbers import INDEX
+from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted
 from perftop.tui.panels.tasks import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.row_episodes import OF_CPU, loser, number
+from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP
 
-_NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
+_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Numbers that have charts."""
-_KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
+_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
+"""Keys of the shares of a CPU's time, by name."""
 _READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
 """Numbers of CPUs that are read."""
 _AT = [INDEX[key] for key in _READ]
@@ -35,7 +37,7 @@ _AT = [INDEX[key] for key in _READ]
 
 def lost(episode: Episode) -> str:
     """Name of the number that the episode makes worse; '' if no chart shows it."""
-    return _NAMES.get(number(episode), "")
+    return _NAMES.get(lowered_number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class Moment:
         keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
             name for name, key in keys.items()
-            if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
+            if doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
 
 
@@ -276,8 +278,8 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lost else "dim" if value < LOW else "text"
-    run = f"{100 * value:>{size}.1f}", key
-    return doubted(run) if unsure else run
+    text = f"{100 * value:.1f}"
+    return (f"{DOUBTED + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
 
 
 def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
@@ -435,7 +437,7 @@ def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> R
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
-        return at_rest(5) if key == "dim" else (f"{'–':>5}", "faint")
+        return f"{AT_REST if key == 'dim' else '–':>5}", "faint"
     return f"{value:>5.{digits}f}", "alarm" if lost else key
 
 

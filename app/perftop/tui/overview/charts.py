@@ -14,7 +14,8 @@ from typing import Literal
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.charts import Look
-from perftop.draw.strips import Run, merged, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from perftop.base.format import GHZ, ClockUnit
-from perftop.draw.columns import Column, fitted, headings
-from perftop.draw.strips import Run
+from perftop.draw.columns import Column, Run, fitted, headings
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
 from perftop.tui.shared.places import Line, Places, spans

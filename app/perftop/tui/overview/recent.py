@@ -10,8 +10,8 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.base.format import time_of_day
 from perftop.draw import heat_ramp, theme
-from perftop.draw.columns import Column
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Column, Run
+from perftop.draw.strips import joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE

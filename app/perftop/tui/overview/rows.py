@@ -13,8 +13,8 @@ from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
-from perftop.draw.columns import Column
-from perftop.draw.strips import QUIET, Run, fit, foreign, width
+from perftop.draw.columns import Column, Run, fit
+from perftop.draw.strips import QUIET, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -27,7 +27,7 @@ from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import RowHistories
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, number
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
 Found = Mapping[int, RowEpisode]
@@ -396,7 +396,7 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     if isnan(hz):
         return []
     unit, per_hz, digits = picture.clock
-    red = any(number(episode) == "busy_hz" for episode in wide)
+    red = any(lowered_number(episode) == "busy_hz" for episode in wide)
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
     rows, sheet = picture.rows(package), picture.sheet

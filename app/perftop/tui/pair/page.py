@@ -14,12 +14,12 @@ from math import isfinite, nan
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, place, when
 from perftop.draw import charts, theme
 from perftop.draw.charts import rows_of
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.readings import Course
@@ -61,7 +61,7 @@ HELP = (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """The moment of a recording from which its time is counted."""
 

@@ -11,8 +11,8 @@ from typing import Any
 from perftop.base.format import length, many, rough, time_of_day
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns
-from perftop.draw.columns import Cell, Column, fit, fitted, total_width
-from perftop.draw.strips import Run, foreign
+from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
+from perftop.draw.strips import foreign
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece

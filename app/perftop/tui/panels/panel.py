@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, merged, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 
 Target = Episode | int | None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.draw.strips import BLANK, Line, Run, merged
+from perftop.draw.columns import Run
+from perftop.draw.strips import BLANK, Line, merged
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened, pairs, selected, tasks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perftop.draw.columns import AT_REST, Column, fit
-from perftop.draw.strips import QUIET, Run, foreign
+from perftop.draw.columns import AT_REST, Column, Run, fit
+from perftop.draw.strips import QUIET, foreign
 from perftop.model.episode import Episode
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
@@ -13,9 +13,9 @@ from perftop.session.values import doubted
 from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, PanelLine, title
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import row_episodes as trouble
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import clock_of, placed
+from perftop.tui.shared.row_episodes import lowered_number
 
 _NAME, _UNIT = 18, 4
 """Cells of the names and the units of the numbers."""
@@ -75,7 +75,7 @@ def _lost(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Ep
     """The worst running episode by the number that it makes worse."""
     found: dict[str, Episode] = {}
     for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
-        key = trouble.number(episode)
+        key = lowered_number(episode)
         if key and episode_style.wrong(episode) and not set(cpus).isdisjoint(episode.cpus):
             found.setdefault(key, episode)
     return found

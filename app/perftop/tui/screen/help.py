@@ -15,9 +15,11 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.draw.strips import Run, foreign, width
+from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.strips import foreign, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
@@ -154,8 +156,8 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(theme.SUSPECT + "12.3", "dim")], "a sample that cannot be true was left out"),
-    ([(theme.MISSING, "faint")], "not known; the reasons are at the end of this page"),
+    ([(DOUBTED + "12.3", "dim")], "a sample that cannot be true was left out"),
+    ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in _SHAPES])

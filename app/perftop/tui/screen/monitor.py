@@ -14,7 +14,8 @@ from textual.dom import DOMNode
 
 from perfprobe.wire import Cpu
 from perftop.base.format import duration, when
-from perftop.draw.strips import fit, foreign
+from perftop.draw.columns import fit
+from perftop.draw.strips import foreign
 from perftop.process.job_terminal import Printout
 from perftop.session.filter import Filter, parse
 from perftop.session.interval import Interval

@@ -21,7 +21,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw import theme
-from perftop.draw.strips import BLANK, Line, Run, foreign, text
+from perftop.draw.columns import Run
+from perftop.draw.strips import BLANK, Line, foreign, text
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session

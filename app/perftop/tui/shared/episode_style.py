@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from perftop.draw.strips import foreign
 from perftop.model.kinds import KINDS, kind_of
-from perftop.output.sentences import MAX_SENTENCE, STOLEN, Part, cause, evidence, group, sentence
+from perftop.output.sentences import MAX_SENTENCE, Part, cause, evidence, sentence
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode
@@ -42,8 +42,7 @@ def severity(episode: Episode, *, over: bool = False) -> str:
 
 
 def sign(episode: Episode) -> str:
-    """The sign of its kind; steal has one sign, whichever detector found it."""
-    return KINDS["steal"].sign if group(episode) == STOLEN else kind_of(episode).sign
+    return kind_of(episode).sign
 
 
 def because(episode: Episode) -> str:

@@ -40,7 +40,8 @@ from textual.widget import Widget
 
 from perftop.base.text import plain, printable
 from perftop.draw import theme
-from perftop.draw.strips import Run, grounded, merged, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import grounded, merged, width
 
 _RESET = "\x1b[0m"
 

@@ -28,7 +28,7 @@ MIN_LOST_HZ = 5e6
 """Minimum loss of clock that counts as one; SIMD levels may cost nothing."""
 
 
-def number(episode: Episode) -> str:
+def lowered_number(episode: Episode) -> str:
     """Key of the number that the episode makes worse; '' if there is none."""
     kind = kind_of(episode)
     if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
@@ -38,7 +38,7 @@ def number(episode: Episode) -> str:
 
 def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
     """Index of the first of these CPUs whose number these episodes make worse; None: of none."""
-    hit = {cpu for episode in episodes if number(episode) == key for cpu in episode.cpus}
+    hit = {cpu for episode in episodes if lowered_number(episode) == key for cpu in episode.cpus}
     return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
 
 
@@ -133,8 +133,8 @@ class RowEpisodes:
             return None
         bad = [(e, row) for e, row in found if episode_style.wrong(e) and not self.wide(e, row)]
         episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
-        lost = frozenset((row, key) for e, row in bad if (key := number(e)))
-        shared = frozenset(number(e) for e, row in found if self.wide(e, row))
+        lost = frozenset((row, key) for e, row in bad if (key := lowered_number(e)))
+        shared = frozenset(lowered_number(e) for e, row in found if self.wide(e, row))
         return RowEpisode(episode, row, bool(bad), lost, shared)
 
     def wide(self, episode: Episode, row: int) -> bool:
@@ -161,7 +161,7 @@ class RowEpisodes:
     def share(self, trouble: RowEpisode) -> float:
         """Share that the CPU has lost; NaN if unknown."""
         episode, session = trouble.episode, self._session
-        if not number(episode) or episode.depth is None:
+        if not lowered_number(episode) or episode.depth is None:
             return nan
         if episode.kind == "neighbour" and self._interval.seq:
             share = session.neighbours.share(episode, session.topology[trouble.row].cpu)

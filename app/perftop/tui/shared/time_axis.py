@@ -13,7 +13,8 @@ from math import ceil
 
 from perftop.base.format import time_of_day
 from perftop.draw import theme
-from perftop.draw.strips import Run, foreign
+from perftop.draw.columns import Run
+from perftop.draw.strips import foreign
 from perftop.model.episode import Episode
 from perftop.session.history import edges
 from perftop.session.history_chunk import Times

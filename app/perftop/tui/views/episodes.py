@@ -14,8 +14,8 @@ from textual.message import Message
 from perftop.base.format import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, fit, total_width
-from perftop.draw.strips import Line, Run, foreign, merged, width
+from perftop.draw.columns import CUT, FALLING, RISING, Cell, Column, Run, fit, total_width
+from perftop.draw.strips import Line, fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.output.sentences import (
@@ -29,8 +29,8 @@ from perftop.output.sentences import (
     unique_losses,
     where,
 )
-from perftop.session import navigation as episode_navigation
 from perftop.session.missing import UNCOUNTED, lasting
+from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.tui.panels.happened import because
 from perftop.tui.panels.panel import title, wrapped
@@ -91,7 +91,7 @@ class Layout:
 
     def heading(self, order: str, *, reverse: bool) -> list[Run]:
         """Headings of the columns; an order whose column is not shown is named at the right."""
-        arrow = theme.RISING if reverse else theme.FALLING
+        arrow = RISING if reverse else FALLING
         runs: list[Run] = [(" " * SIGNS, "text")]
         hidden = order not in [column.key for column in self.columns]
         for column in self.columns:
@@ -118,16 +118,13 @@ class Layout:
         quiet = "text" if kept else "dim"
         style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
         plain = style if over else "bright"
-        room = self.sentence.room
         words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
-        what: Cell = (merged(words, room) if width(words) <= room
-                      else (fit("".join(text for text, _ in words), room), plain))  # fmt: skip
         cells: dict[str, Cell] = {
             "start": (when(session.unix(episode.start_ns)), quiet if over else key),
             "length": (lasted(session, episode), quiet if over else key),
             "kind": (foreign(episode.kind), style),
             "depth": (depth(episode.kind, episode.depth), style),
-            "what": what,
+            "what": fit_runs(words, self.sentence.room, plain),
             "why": (why, "dim"),
         }
         return [
@@ -411,9 +408,9 @@ class Episodes(Paneled, Cursor):
             return plan.below(why[part - (not plan.beside)]), mood
         beside = why[0] if why and plan.beside else ""
         if len(why) > 1 and plan.beside and at >= len(self._starts) - 1:
-            beside = f"{beside} ·{theme.CUT}"
+            beside = f"{beside} ·{CUT}"
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
-        kept = episode_navigation.is_reachable(self.session, episode)
+        kept = is_reachable(self.session, episode)
         return plan.line(self.session, episode, parts, beside, chosen=chosen, kept=kept), mood
 
     def _why(self, episode: Episode) -> list[str]:
@@ -490,7 +487,7 @@ class Episodes(Paneled, Cursor):
         session, episode = self.session, self._chosen
         if episode is None:
             return False
-        if not episode_navigation.is_reachable(session, episode):
+        if not is_reachable(session, episode):
             self._refused = True
             self._read_chosen(session)
             self.paint()
@@ -499,7 +496,5 @@ class Episodes(Paneled, Cursor):
         hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(
-            self.Visited(episode_navigation.moment_of(session, episode, self.interval))
-        )
+        self.post_message(self.Visited(moment_of(session, episode, self.interval)))
         return bool(hit)

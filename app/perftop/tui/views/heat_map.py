@@ -14,9 +14,9 @@ from textual.binding import BindingType
 from perftop.base.format import MISSING, ClockUnit, many
 from perftop.base.text import ranges
 from perftop.draw import heat_ramp, theme
-from perftop.draw.columns import AT_REST, DOUBTED, fit
+from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
 from perftop.draw.heat_ramp import OFF, halves, whole
-from perftop.draw.strips import Line, Run, foreign, shed, spread, width
+from perftop.draw.strips import Line, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
@@ -29,7 +29,7 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisodes, number
+from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import busiest
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
@@ -190,7 +190,7 @@ class Heat:
         if not isnan(busy):
             wide = size >= MIN_WIDTH_FOR_CEILING
             # The whole package lost clock.
-            down = any(number(e) == "busy_hz" for e in self.troubles.on(package)[1])
+            down = any(lowered_number(e) == "busy_hz" for e in self.troubles.on(package)[1])
             clock: list[Run] = [("clock " if wide else "", "dim"),
                                 (self.hz(busy), "alarm" if down else "text")]  # fmt: skip
             ceilings = interval.ceiling_hz[[at for _, at in cpus]]

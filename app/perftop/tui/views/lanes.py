@@ -10,7 +10,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session

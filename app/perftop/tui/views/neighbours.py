@@ -14,8 +14,8 @@ from perftop.base.format import MISSING, ClockUnit, many, percent, time_of_day
 from perftop.base.text import ranges
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, fitted
-from perftop.draw.strips import Line, Run, foreign, shed
+from perftop.draw.columns import Cell, Column, Run, fitted
+from perftop.draw.strips import Line, foreign, shed
 from perftop.model.machine_totals import OF_BEST
 from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
 from perftop.session.interval import Interval

@@ -19,6 +19,7 @@ from perftop.draw import theme
 from perftop.draw.columns import (
     Cell,
     Column,
+    Run,
     by_content,
     column_at,
     fitted,
@@ -26,7 +27,7 @@ from perftop.draw.columns import (
     line,
     total_width,
 )
-from perftop.draw.strips import QUIET, Line, Run, foreign
+from perftop.draw.strips import QUIET, Line, foreign
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session

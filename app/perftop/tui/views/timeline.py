@@ -15,9 +15,9 @@ from typing import ClassVar
 from perftop.base.format import ClockUnit, duration, rate_unit, time_of_day
 from perftop.base.text import ranges
 from perftop.draw import charts, theme
-from perftop.draw.columns import Column, fit
+from perftop.draw.columns import Column, Run, fit
 from perftop.draw.heat_ramp import ramp
-from perftop.draw.strips import QUIET, Line, Run, shed
+from perftop.draw.strips import QUIET, Line, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number

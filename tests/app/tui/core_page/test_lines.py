@@ -10,6 +10,7 @@ from fakes import NO_PMU, Does, Machine, doubting, tasks
 
 from perfprobe.wire import Missing, Multiplier, Rate
 from perftop.draw import strips, theme
+from perftop.draw.columns import DOUBTED
 from perftop.model.episode import Episode
 from perftop.tui.shared.choice import Units
 
@@ -60,8 +61,8 @@ def test_origins_are_told_where_there_is_room() -> None:
 
 def test_a_suspect_number_is_marked_and_its_reason_told() -> None:
     found = page(Machine(cores=1, broken={1}), size=(120, 45))
-    assert theme.SUSPECT in "\n".join(found)
-    assert line(found, f" {theme.SUSPECT} CPU 1").count("CPU") == 1
+    assert DOUBTED in "\n".join(found)
+    assert line(found, f" {DOUBTED} CPU 1").count("CPU") == 1
     assert line(found, "IPC").split()[-2:] == ["1.25", "≁n/a"]
 
 
@@ -72,7 +73,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]
     session, interval = lived(Machine(cores=1))
     found = text(session, doubting(interval, 1, key), size=(120, 45))
     labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
-    assert {label for label in labels if theme.SUSPECT in line(found, label)} == marked
+    assert {label for label in labels if DOUBTED in line(found, label)} == marked
 
 
 # --- words
@@ -197,4 +198,4 @@ def test_the_multiplier_is_told_with_the_method() -> None:
 def test_a_page_without_room_for_words_has_none() -> None:
     found = page(Machine(cores=1, broken={0}), size=(60, 6))
     assert len(found) <= 6
-    assert theme.SUSPECT not in found[-1]
+    assert DOUBTED not in found[-1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import simulated
 from played import played
 
-from perftop.draw.strips import Run, text, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import text, width
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.core_page import core_page, numbers

@@ -10,10 +10,12 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 from played import played
 from simulated import messages
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import strips, theme
-from perftop.draw.columns import column_at
+from perftop.draw.columns import DOUBTED, column_at
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -145,7 +147,7 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     assert keys(p, 2, number) >= {red}
     assert keys(p, 2, lost) == {"alarm"}
     assert keys(p, 1, "1.25") == {"text"}
-    assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", theme.EPISODES[kind], " "]
+    assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
     assert marked(row(p, 2))[1] == "chosen victim"
 
@@ -213,7 +215,7 @@ def test_rows_that_do_nothing_recede() -> None:
     assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
     assert "70.0" not in lines(p)[0]
     assert "1.25" not in lines(p)[0]
-    assert theme.MISSING not in lines(p)[0]
+    assert MISSING not in lines(p)[0]
 
 
 def test_numbers_are_those_of_cpus_and_no_mean_of_siblings() -> None:
@@ -233,7 +235,7 @@ def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> Non
 
 def test_what_is_unknown_at_rest_is_a_dot_and_no_zero() -> None:
     p = picture(Machine(does={0: Does(0.0), 4: Does(0.0)}))
-    assert keys(p, 0, theme.MISSING) == set()
+    assert keys(p, 0, MISSING) == set()
     assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran
 
 
@@ -251,9 +253,9 @@ def test_a_suspect_value_is_marked() -> None:
     for seq in range(6, 9):
         session.apply(m.frame(seq))
     p = of_session(session, session.take(), 120)
-    assert theme.SUSPECT in strips.text(row(p, 1)[0])
-    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
-    assert keys(p, 1, theme.SUSPECT) == {"dim"}
+    assert DOUBTED in strips.text(row(p, 1)[0])
+    assert DOUBTED not in strips.text(row(p, 0)[0])
+    assert keys(p, 1, DOUBTED) == {"dim"}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
     session, interval = seen(Machine())
     p = of_session(session, doubting(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
-    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
+    assert DOUBTED not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 
@@ -283,7 +285,7 @@ def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
         "core", "util", "use", "work", "steal", "idle", "user", "system", "iowait", "who",
     ]  # fmt: skip
     text = lines(p)[0]
-    assert theme.MISSING not in text
+    assert MISSING not in text
     sign, number, util, bar = text.split()[:4]
     assert sign == theme.STEAL
     assert (number, util) == ("0", "50.0")

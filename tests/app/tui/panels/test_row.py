@@ -29,7 +29,7 @@ def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
     text = [strips.text(line) for line in lines]
     x, y = next((line.index("cc1"), i) for i, line in enumerate(text) if "cc1" in line)
     assert row.target(x, y) == 3
-    y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 2" in line)
+    y = next(i for i, line in enumerate(text) if "of CPU 2" in line)
     assert row.target(text[y].index("took"), y) is STEALS[1]
     assert row.target(text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
     assert row.target(0, 2) is None
@@ -48,7 +48,7 @@ async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
         run.session.ended.extend(STEALS)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
-        y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 0" in line)
+        y = next(i for i, line in enumerate(text) if "of CPU 0" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y))
         await run.pilot.pause()
         monitor = run.monitor
@@ -65,7 +65,7 @@ async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
         run.session.ended.extend(past)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
-        y = next(i for i, line in enumerate(text) if "took 10.0 %" in line)
+        y = next(i for i, line in enumerate(text) if "took" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y), times=2)
         await run.pilot.pause()
         monitor = run.monitor

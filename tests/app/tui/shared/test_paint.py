@@ -14,7 +14,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.tui.shared.paint import Ink, LineUpdate, _ink, ready_strip
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)

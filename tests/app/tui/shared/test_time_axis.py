@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
+from perftop.draw.columns import Run
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.session.session import Session
@@ -195,7 +196,7 @@ def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
     [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
-def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
+def test_the_mark_tells_how_bad_it_is(kind: str, run: Run) -> None:
     assert time_axis.mark(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
