@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +21,6 @@ from simulated import lasting, messages
 
 from perfprobe import wire
 from perfprobe.frozen import fields as declared
-from perfprobe.frozen import replace
 from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf

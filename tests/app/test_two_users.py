@@ -166,7 +166,7 @@ def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) ->
             os.fchown(sparse.fileno(), 65534, 65534)
     fill(box)
     assert box.news == []
-    assert " MB" not in box.told
+    assert " MB" not in box.extent
     box._max_bytes = 1000
     fill(box, 40)
     assert sorted(os.listdir(kept)) == [

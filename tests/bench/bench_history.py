@@ -83,7 +83,7 @@ def asking(cpus: int) -> list[tuple[str, float, float]]:
         (f"states, {BINS} bins, {len(cores)} cores",
          timing.best_us(lambda: history.states(cores, fine), repeat), reference),
         (f"a moment, 5 samples, {cpus} CPUs",
-         timing.best_us(lambda: session.at(last_ns - 10**9, 5 * SAMPLE_NS), 1), reference),
+         timing.best_us(lambda: session.interval_at(last_ns - 10**9, 5 * SAMPLE_NS), 1), reference),
     ]  # fmt: skip
 
 

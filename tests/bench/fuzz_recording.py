@@ -184,7 +184,7 @@ def replayed(path: Path, share: float) -> None:
         session.whole()
         history = session.history
         if passage.ends_ns is not None and history is not None:
-            session.at(passage.ends_ns[1], SAMPLE_NS * 3)
+            session.interval_at(passage.ends_ns[1], SAMPLE_NS * 3)
             history.field("util", session.shown, edges(passage.ends_ns[1], SAMPLE_NS, 20))
 
 

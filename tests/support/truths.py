@@ -49,7 +49,7 @@ def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) ->
         told = [message for message in messages if message.time_ns <= end_ns]
         more = len(told) == len(messages)
         for _ in session.play(told):
-            news, cursor = session.episodes_since(cursor)  # a session keeps a limited number
+            news, cursor = session.log.since(cursor)  # a session keeps a limited number
             over += news
     source.close()
     return session, [*over, *session.detector.running]

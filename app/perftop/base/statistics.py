@@ -70,7 +70,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, error, count)
 
 
-def estimate_of_course(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
+def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
     """The ratio of two sums, from their parts in slices of time as long as each other.
 
     Slices that follow each other are alike, so they vary less than the ratio does. They are joined

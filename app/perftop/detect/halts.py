@@ -79,7 +79,7 @@ class Halts:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
-        self.there = bool(reader.evaluator.chosen["involuntary"])
+        self.available = bool(reader.evaluator.chosen["involuntary"])
         self._standstill, self._signs = Standstill(reader), Signs(reader)
         self._names = [[row.cpu] for row in reader.hello.topology]
         sample_ns = reader.hello.sample_ns

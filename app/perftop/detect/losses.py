@@ -239,7 +239,7 @@ class UndisturbedPrograms:
                 changed.append(at)
             elif self._losses.open[at] and not self._losses.sure[at]:
                 start_ns = self._losses.shares[at].start_ns
-                tasks = self._running.on(cpu)[:1]
+                tasks = self._running.tasks_on(cpu)[:1]
                 self.proven[at] |= were_present(self._running, tasks, start_ns)
         return changed
 

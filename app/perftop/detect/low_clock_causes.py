@@ -255,7 +255,7 @@ class Tally:
     def sums(self, delta: Delta, cores: Cores) -> Floats:
         """(cores, width). Each core has all that its package or the machine counts."""
         where = {
-            "cpu": cores.rows, "core": cores.told[:, None], "package": cores.package[:, None],
+            "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
         }  # fmt: skip
         out = np.zeros((len(cores.lists), self.width))

@@ -232,7 +232,7 @@ class Memory:
         found = [
             (task, cpu)
             for cpu in self._reader.hello.packages[loss.group]
-            for task in self._running.on(cpu)[:1]
+            for task in self._running.tasks_on(cpu)[:1]
             if task.comm not in names and task.pid not in own
             and (task.pid, task.comm) not in self._before[loss.group][0]
         ]  # fmt: skip

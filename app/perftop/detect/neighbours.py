@@ -31,7 +31,7 @@ class Neighbours:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         hello = reader.hello
-        self.there = True
+        self.available = True
         self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
         self._position = reader.position
         groups = packages(hello)

@@ -21,7 +21,7 @@ from perftop.model.sample_reader import Sample, SampleReader
 class Detector(Protocol):
     """Starts and ends the episodes of one kind."""
 
-    there: bool
+    available: bool
     """Whether this stream can show any."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -38,7 +38,7 @@ class Detection:
             Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
             Steals(reader, episodes),
         ]  # fmt: skip
-        self._detectors = [detector for detector in detectors if detector.there]
+        self._detectors = [detector for detector in detectors if detector.available]
 
     def sample(
         self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]

@@ -62,7 +62,7 @@ class Ramps:
     episode."""
 
     def __init__(self, reader: SampleReader) -> None:
-        self.there = bool(reader.evaluator.chosen["busy_hz"])
+        self.available = bool(reader.evaluator.chosen["busy_hz"])
         sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
         self._forget(reader.cores)

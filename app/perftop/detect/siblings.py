@@ -190,5 +190,5 @@ class Siblings:
         if who:
             tasks = [(task, cpu) for at in members if self._other[at] >= 0
                      for cpu in self._names[self._other[at]]
-                     for task in self._running.on(cpu)[:1]]  # fmt: skip
+                     for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, own)

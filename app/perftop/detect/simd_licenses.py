@@ -35,7 +35,7 @@ class Licenses:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
         self._levels = [key for key in LEVELS if key in reader.counters.columns]
-        self.there = bool(self._levels)
+        self.available = bool(self._levels)
         self._licenses = ShareEpisodes(
             episodes, "license", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
             pause_ns=PAUSE_NS,

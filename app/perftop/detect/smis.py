@@ -25,7 +25,7 @@ class Smis:
         self._counters, self._episodes = reader.counters, episodes
         self._cpus = np.array([row.cpu for row in reader.hello.topology])
         self._column = reader.counters.columns.get("smi")
-        self.there = self._column is not None
+        self.available = self._column is not None
         self._gap_ns = gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))

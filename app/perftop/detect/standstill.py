@@ -136,7 +136,7 @@ class Thermal:
             moved = data.sample.delta.tables[status.column.block].moved
             polls = moved[:, status.column.first]
             most = moved[:, status.columns].max(axis=1) / np.where(polls > 0, polls, np.nan)
-            rows = data.cores.told if status.by_core else data.cores.package
+            rows = data.cores.block_row if status.by_core else data.cores.package
             share = np.append(most, np.nan)[rows]  # for row -1
             result[status.cause] = np.fmax(result[status.cause], share)
         return result

@@ -25,7 +25,7 @@ class Steals:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
-        self.there = bool(reader.evaluator.chosen["steal"])
+        self.available = bool(reader.evaluator.chosen["steal"])
         self._names = [[row.cpu] for row in rows]
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(episodes, "steal", START, END, reader.hello.sample_ns)

@@ -40,7 +40,7 @@ class Throttles:
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
         self._booked = BookedThrottling(reader, episodes)
         polled = self._thermal.available or self._modulation.available
-        self.there = polled or self._booked.available
+        self.available = polled or self._booked.available
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,

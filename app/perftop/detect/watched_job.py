@@ -11,7 +11,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.episode import CrowdedCpu, Episode
-from perftop.model.machine_totals import SHARES
+from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import KEPT_NS, RunningTasks, ThreadActivity, WatchedJob
 
@@ -51,7 +51,7 @@ class Scheduler:
             return []
         # Activity of the threads in this sample's record, by position of the CPU.
         activity: dict[int, ThreadActivity] = {}
-        for thread in self._job.told if self._job.time_ns == data.time_ns else ():
+        for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             at = self._position.get(thread.cpu)
             if at is not None:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
@@ -83,10 +83,10 @@ class Scheduler:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
         if self._running.time_ns == data.time_ns or "who" not in evidence:
             cpus = [cpu for at in loss.members for cpu in self._names[at]]
-            tasks = [(task, cpu) for cpu in cpus for task in self._running.on(cpu)
+            tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in own]  # fmt: skip
             evidence |= blamed_tasks(tasks, own) | self._crowded(cpus)
-        pressure = self._counters.rates(data.sample.delta, SHARES["pressure_cpu"])
+        pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
@@ -202,7 +202,11 @@ class Budget:
             episode.evidence["turbo_drop"] = drop.cause
         episode.confidence = "inferred" if drop is not None else "measured"
         if self._running.time_ns and "who" not in episode.evidence:
-            tasks = [(task, cpu) for cpu in self._packages[package]
-                     for task in self._running.on(cpu)[:1] if task.pid not in own]  # fmt: skip
+            tasks = [
+                (task, cpu)
+                for cpu in self._packages[package]
+                for task in self._running.tasks_on(cpu)[:1]
+                if task.pid not in own
+            ]
             tasks.sort(key=lambda found: -found[0].share)
             episode.evidence |= blamed_tasks(tasks, own)

@@ -66,9 +66,9 @@ class Calibration:
     """The factor of one counter."""
 
     candidates: list[_Candidate]
-    seen: float = 0.0
+    explained: float = 0.0
     """Samples that some candidate explains."""
-    strange: float = 0.0
+    unexplained: float = 0.0
     """Tight samples that none explains."""
     chosen: _Candidate | None = field(init=False)
     """The candidate in use; None if all are refused because none explains the counts. A factor that
@@ -81,7 +81,7 @@ class Calibration:
 
     def _best(self) -> _Candidate:
         most = max([candidate.explains for candidate in self.candidates])
-        room = max(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * self.seen)
+        room = max(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * self.explained)
         return next(c for c in self.candidates if c.explains >= most - room)
 
     @property
@@ -112,16 +112,16 @@ class Calibration:
         ):
             candidate.explains += explains
             candidate.tight += tight
-        self.seen += evidence.explained
-        self.strange += evidence.unexplained
+        self.explained += evidence.explained
+        self.unexplained += evidence.unexplained
         best = self._best()
-        self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.strange
-        if self.seen + self.strange > HALVING_SAMPLES:
-            self.seen, self.strange = self.seen / 2, self.strange / 2
+        self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.unexplained
+        if self.explained + self.unexplained > HALVING_SAMPLES:
+            self.explained, self.unexplained = self.explained / 2, self.unexplained / 2
             for candidate in self.candidates:
                 candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
             best = self._best()
-        refused = self.strange >= MIN_SAMPLES and self.strange > best.tight
+        refused = self.unexplained >= MIN_SAMPLES and self.unexplained > best.tight
         self.chosen = None if refused and not self._settled else best
 
 

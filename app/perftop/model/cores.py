@@ -47,7 +47,7 @@ class Cores:
         """Number of the group of cores with one package and type, which share a ceiling and a
         budget."""
         row_of = {tuple(core): row for row, core in enumerate(hello.cores)}
-        self.told: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
+        self.block_row: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
         """Row of the core in blocks of core scope; -1: hello has no such core."""
         self.of_cpu: Ints = np.full(len(hello.topology), -1)
         """Position of the core, by position of the CPU; -1: the CPU is in no core."""

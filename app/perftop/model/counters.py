@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.model.delta import BlockPlaces, Delta, Doubt
 from perftop.model.differences import PERF_TIMES, Differences, perf_time_columns

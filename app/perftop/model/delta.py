@@ -181,7 +181,7 @@ class Delta:
             self._widths[..., place.rows],
         )
 
-    def at(self, places: Ints) -> Floats:
+    def take(self, places: Ints) -> Floats:
         """The numbers at these places (see `BlockPlaces.in_delta`), of any blocks."""
         return self._sums.take(places, axis=-1)
 

@@ -1,5 +1,5 @@
-"""Numbers of the machine as a whole: power, temperature, traffic to memory, pressure, load,
-interrupts.
+"""Power, temperature, memory traffic, pressure, load and interrupts: of the machine, and of each
+package, core and L3 that has them.
 """
 
 from __future__ import annotations
@@ -10,35 +10,30 @@ from perftop.base.arrays import Floats, Ints
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.memory import TRAFFIC_KEYS, BestTraffic
+from perftop.model.numbers import CORE, L3, MACHINE, PACKAGE
 
-MEMORY = {f"{key}_per_s": key for key in TRAFFIC_KEYS}
-"""Traffic of packages with their memory, with the counter of each."""
-SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w", "power_dram_w": "energy_ram_j",
-        **MEMORY}  # fmt: skip
-"""Sums over all packages, with the counter of each."""
-HIGHEST = {"temperature_c": "temperature_c"}
+NAMES = {key: number.counter for key, number in MACHINE.items()}
+"""Numbers of the machine, with the counter of each."""
+OF_PACKAGE = tuple(key.removeprefix("package_") for key in PACKAGE)
+"""Those of them that each package has, too."""
+OF_L3 = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
+"""Numbers of an L3, by name in a line of JSON, with the counter of each."""
 OF_BEST = "memory_of_best"
-"""Traffic to memory as a share of the most in any second of this run."""
-SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
-"""Shares of the time in which some task had to wait, with the counter of each."""
-RATES = {"interrupts_hz": "interrupts", "context_switches_hz": "context_switches"}
-LOADS = {name: name for name in ("load_1", "load_5", "load_15")}
-"""Load averages of so many minutes, with the counter of each."""
-OF_L3 = {"memory_bytes_per_s": "l3_memory_bytes", "local_bytes_per_s": "l3_local_bytes",
-         "occupancy_bytes": "l3_occupancy_bytes"}  # fmt: skip
-"""Names of the numbers that each L3 has, with the counter of each."""
-CORE_ENERGY = "energy_core_j"
-Rates = dict[str, Floats]
-WORKS = 0.5
-"""Share of the time for which a CPU works that is bound to miss its caches."""
-TRACED = *SHARES, "load_1", *RATES
-"""Names of the numbers whose history is kept sample by sample."""
+MEMORY = {name: key for name, key in NAMES.items() if key in TRAFFIC_KEYS and name != OF_BEST}
+"""Traffic with memory: reads and writes, with the counter of each."""
+CORE_ENERGY = CORE["core_power_w"].counter
+TRACED = (
+    "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
+    "context_switches_hz",
+)  # fmt: skip
+"""Numbers of the machine whose history is kept sample by sample."""
 SHARED = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 """Counters of packages and of L3s whose history is kept, too."""
-NAMES = SUMS | {OF_BEST: TRAFFIC_KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
-"""All names, with the counter of each."""
-OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST
-"""Names of the numbers that each package has."""
+MIN_BUSY = 0.5
+"""Busy share from which a CPU is bound to miss its caches."""
+Rates = dict[str, Floats]
+"""By key of the counter and then by row: counters per second, and means of gauges; NaN where it was
+not read."""
 
 
 class MachineTotals:
@@ -69,17 +64,16 @@ class MachineTotals:
         self._ticks, self._moved, self._per = map(np.concatenate, (ticks, moved, per))
 
     def rates(self, delta: Delta) -> Rates:
-        """Counters per second, and means of gauges, by key and then by row; NaN where they were not
-        read."""
-        moved, span = delta.at(self._moved), delta.at(self._ticks) / self._per
-        every = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
-        found = {key: every[rows] for key, rows in self._rows}
+        """The rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
+        moved, span = delta.take(self._moved), delta.take(self._ticks) / self._per
+        values = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
+        rates = {key: values[rows] for key, rows in self._rows}
         for key in self._wide:
-            if (rates := self._counters.rates(delta, key)) is not None:
-                found[key] = rates
-        return found
+            if (wide := self._counters.rates(delta, key)) is not None:
+                rates[key] = wide
+        return rates
 
-    def numbers(self, found: Rates) -> dict[str, float]:
+    def numbers(self, rates: Rates) -> dict[str, float]:
         """Numbers of the machine. A sum is NaN if one of its parts is."""
         numbers: dict[str, float] = {}
         for name, key in self._names:
@@ -88,42 +82,43 @@ class MachineTotals:
                     total = sum(numbers[name] for name in MEMORY)
                     numbers[name] = min(1.0, total / float(self._best.rate.sum() or np.nan))
                 continue
-            rates = found.get(key)
-            if rates is not None and len(rates):
-                if len(rates) == 1:  # usually; saves 8 % of an interval
-                    value = float(rates[0])
+            by_row = rates.get(key)
+            if by_row is not None and len(by_row):
+                if len(by_row) == 1:  # usually; saves 8 % of an interval
+                    value = float(by_row[0])
                 else:
-                    value = float(rates.max() if name in HIGHEST else rates.sum())
-                numbers[name] = min(1.0, max(0.0, value)) if name in SHARES else value
+                    value = float(by_row.max() if name == "temperature_c" else by_row.sum())
+                is_share = MACHINE[name].unit == "ratio"
+                numbers[name] = min(1.0, max(0.0, value)) if is_share else value
         return numbers
 
-    def by_package(self, found: Rates) -> dict[str, Floats]:
-        """Power, its limit, temperature and traffic to memory of each package, in the order of
-        hello's packages."""
-        numbers = {name: found[key] for name, key in (SUMS | HIGHEST).items() if key in found}
+    def by_package(self, rates: Rates) -> dict[str, Floats]:
+        """The numbers of OF_PACKAGE, by package in the order of hello."""
+        own = [name for name in OF_PACKAGE if name != OF_BEST]
+        numbers = {name: rates[NAMES[name]] for name in own if NAMES[name] in rates}
         if {*MEMORY} <= numbers.keys():
             read, written = (numbers[name] for name in MEMORY)
             numbers[OF_BEST] = self._best.share(read + written)
         return numbers
 
-    def by_core(self, found: Rates, rows: Ints) -> Floats:
+    def by_core(self, rates: Rates, rows: Ints) -> Floats:
         """Power of each core in W, NaN where it is unknown. `rows`: of the cores in blocks of core
         scope; -1: it has none."""
-        rates = found.get(CORE_ENERGY)
-        if rates is None or len(rates) != self._cores:
+        watts = rates.get(CORE_ENERGY)
+        if watts is None or len(watts) != self._cores:
             return np.full(len(rows), np.nan)
-        return np.asarray(np.append(rates, np.nan)[rows])
+        return np.asarray(np.append(watts, np.nan)[rows])
 
-    def by_l3(self, found: Rates, util: Floats) -> dict[str, Floats]:
+    def by_l3(self, rates: Rates, util: Floats) -> dict[str, Floats]:
         """Traffic of each L3 and how much of it is in use, by position of the CPU that has it. No
         traffic although a CPU works counts as unknown: such monitors are known to be dead."""
         numbers, topology = {}, self._topology
         for name, key in OF_L3.items():
-            rates = found.get(key)
-            if rates is None or len(rates) != len(topology):
+            by_cpu = rates.get(key)
+            if by_cpu is None or len(by_cpu) != len(topology):
                 continue
-            for at in np.flatnonzero(rates == 0).tolist():
-                sharing = [i for i, row in enumerate(topology) if row.l3 == topology[at].l3]
-                rates[at] = np.nan if (util[sharing] >= WORKS).any() else 0.0
-            numbers[name] = rates
+            for row in np.flatnonzero(by_cpu == 0).tolist():
+                sharing = [i for i, cpu in enumerate(topology) if cpu.l3 == topology[row].l3]
+                by_cpu[row] = np.nan if (util[sharing] >= MIN_BUSY).any() else 0.0
+            numbers[name] = by_cpu
         return numbers

@@ -1,11 +1,10 @@
 """All numbers that perftop shows: each is declared here, once.
 
 Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help are choices of
-keys from this table; headings, units, digits and the better direction are read from it. What a
-stream alone knows (its chosen events) is added by `model/registry.py`.
+keys from this table; headings, units, digits and the better direction are read from it. Numbers
+that only some streams have (chosen events) are added by `evaluation.Registry`.
 
-How a metric of a CPU is computed stands beside it, as variants for different counters: see
-`model/metrics.py`.
+A metric of a CPU comes with its formulas, one for each set of counters that allows to compute it.
 """
 
 from __future__ import annotations
@@ -55,6 +54,8 @@ class Number:
     """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
     added: bool = False
     """Several CPUs together have the sum, not the mean."""
+    counter: str = ""
+    """Key of the counter that it is read from, of numbers that are no metrics of a CPU."""
     grows: bool = False
     """It grows with the length of a run, so it can have any size; `digits` are significant ones."""
 
@@ -135,8 +136,8 @@ class Metric(Number):
 
     variants: tuple[Variant, ...]
     made_of: tuple[str, ...] = ()
-    """Metrics from which, with the ceilings, `model/lost.py` makes this one; its variants only say
-    which CPUs have it."""
+    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this one; its variants
+    only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
     """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
@@ -387,7 +388,8 @@ CORE = _of(
            "The least that its core is allowed to run at."),
     Number("turbo_ceiling_high_hz", "ceil max", "Hz",
            "The most that its core is allowed to run at."),
-    Number("core_power_w", "core power", "W", "Power of its core, where the CPU reports it."),
+    Number("core_power_w", "core power", "W", "Power of its core, where the CPU reports it.",
+           counter="energy_core_j"),
 )  # fmt: skip
 """Numbers that the siblings of a core share."""
 CPU = _of(
@@ -400,37 +402,41 @@ CPU = _of(
 )  # fmt: skip
 """Numbers of a CPU that are no metrics."""
 _POWER = (
-    Number("power_w", "power", "W", "Power of all packages."),
+    Number("power_w", "power", "W", "Power of all packages.", counter="energy_j"),
     Number("power_limit_w", "limit", "W", "What the power of all packages is limited to.",
-           title="power limit"),
+           title="power limit", counter="power_limit_w"),
     Number("power_dram_w", "dram", "W", "Power of the memory of all packages.",
-           title="memory power"),
+           title="memory power", counter="energy_ram_j"),
     Number("memory_read_bytes_per_s", "mem rd", "B/s", "What all packages read from memory.",
-           title="memory reads", digits=2),
+           title="memory reads", digits=2, counter="memory_read_bytes"),
     Number("memory_write_bytes_per_s", "mem wr", "B/s", "What all packages wrote to memory.",
-           title="memory writes", digits=2),
+           title="memory writes", digits=2, counter="memory_write_bytes"),
     Number("memory_of_best", "mem", "ratio",
            "Traffic to memory as a share of the most in any second of this run.",
-           title="memory traffic", export="memory_of_best_ratio"),
+           title="memory traffic", export="memory_of_best_ratio", counter="memory_read_bytes"),
     Number("temperature_c", "temp", "°C", "Temperature of the hottest package.",
-           title="temperature", digits=0),
+           title="temperature", digits=0, counter="temperature_c"),
 )  # fmt: skip
 _PRESSURE = "Share of the time in which some task had to wait"
 MACHINE = _of(
     "machine",
     *_POWER,
-    Number("pressure_cpu", "p cpu", "ratio", f"{_PRESSURE} for a CPU.", title="waits for a CPU"),
+    Number("pressure_cpu", "p cpu", "ratio", f"{_PRESSURE} for a CPU.", title="waits for a CPU",
+           counter="pressure_cpu_s"),
     Number("pressure_memory", "p mem", "ratio", f"{_PRESSURE} for memory.",
-           title="waits for memory"),
-    Number("pressure_io", "p io", "ratio", f"{_PRESSURE} for a disk.", title="waits for a disk"),
+           title="waits for memory", counter="pressure_memory_s"),
+    Number("pressure_io", "p io", "ratio", f"{_PRESSURE} for a disk.", title="waits for a disk",
+           counter="pressure_io_s"),
     Number("interrupts_hz", "intr", "1/s", "Interrupts of all CPUs, per second.",
-           title="interrupts"),
+           title="interrupts", counter="interrupts"),
     Number("context_switches_hz", "ctxt", "1/s", "Context switches of all CPUs, per second.",
-           title="switches"),
+           title="switches", counter="context_switches"),
     Number("load_1", "load 1", "1", "Load average of 1 minute, from the kernel.", title="load",
-           digits=2),
-    Number("load_5", "load 5", "1", "Load average of 5 minutes.", digits=2),
-    Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2),
+           digits=2, counter="load_1"),
+    Number("load_5", "load 5", "1", "Load average of 5 minutes.", digits=2,
+           counter="load_5"),
+    Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2,
+           counter="load_15"),
 )  # fmt: skip
 """Numbers that only the machine has; keys as in the object `machine` of a line of JSON."""
 
@@ -449,10 +455,12 @@ PACKAGE = _of("package", *map(_of_package, _POWER))
 L3 = _of(
     "l3",
     Number("l3_memory_bytes_per_s", "L3 mem", "B/s",
-           "What its L3 moved from and to memory, where resctrl is mounted.", digits=2),
+           "What its L3 moved from and to memory, where resctrl is mounted.", digits=2,
+           counter="l3_memory_bytes"),
     Number("l3_local_bytes_per_s", "L3 local", "B/s",
-           "The part of it with memory of its own node.", digits=2),
-    Number("l3_occupancy_bytes", "L3 used", "B", "How much of its L3 was in use."),
+           "The part of it with memory of its own node.", digits=2, counter="l3_local_bytes"),
+    Number("l3_occupancy_bytes", "L3 used", "B", "How much of its L3 was in use.",
+           counter="l3_occupancy_bytes"),
 )  # fmt: skip
 RUN = _of(
     "run",

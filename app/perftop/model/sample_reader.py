@@ -79,7 +79,7 @@ class Sample:
 
     def __init__(self, batch: SampleBatch, at: int, whole: Delta | None = None) -> None:
         """`whole`: None if nothing in it is doubted."""
-        self.batch, self.at = batch, at
+        self.batch, self.index = batch, at
         self.delta = batch.delta[at]
         """Differences, with NaN for doubted counters."""
         self.whole = whole or self.delta
@@ -91,24 +91,24 @@ class Sample:
 
     @cached_property
     def values(self) -> Values:
-        return self.batch.values.of(self.at)
+        return self.batch.values.of(self.index)
 
     @cached_property
     def split(self) -> Split:
-        return self.batch.split[self.at]
+        return self.batch.split[self.index]
 
     @cached_property
     def ceilings(self) -> Ceilings:
-        return self.batch.ceilings[self.at]
+        return self.batch.ceilings[self.index]
 
     @property
     def lost(self) -> Lost:
         lost = self.batch.lost
-        return Lost(lost.wanted_s[self.at], lost.parts_s[self.at])
+        return Lost(lost.wanted_s[self.index], lost.parts_s[self.index])
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """The result of `make` for this sample; it is called once for the whole batch."""
-        return self.batch.once(make)[self.at]
+        return self.batch.once(make)[self.index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +293,10 @@ class StackedSamples:
         self._runs: list[tuple[SampleBatch, int, int]] = []
         runs = self._runs
         for sample in samples:
-            if runs and runs[-1][0] is sample.batch and runs[-1][2] == sample.at:
-                runs[-1] = sample.batch, runs[-1][1], sample.at + 1
+            if runs and runs[-1][0] is sample.batch and runs[-1][2] == sample.index:
+                runs[-1] = sample.batch, runs[-1][1], sample.index + 1
             else:
-                runs.append((sample.batch, sample.at, sample.at + 1))
+                runs.append((sample.batch, sample.index, sample.index + 1))
 
     def part(self, part: Callable[[SampleBatch], Array]) -> Array:
         """A part of them, with a leading axis for samples."""

@@ -205,7 +205,7 @@ class Splitter:
         if len(columns) < len(TRACED_COUNTERS) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
-        rows = self._cores.told[cores]
+        rows = self._cores.block_row[cores]
         moved = np.stack([table.moved[..., rows, c.first] for c in columns], axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             total = moved.sum(axis=-1)

@@ -53,12 +53,12 @@ class TaskSnapshot:
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """The task that ran most: pid, name and share."""
-    others: Mapping[str, Any] = field(default_factory=dict)
+    top_tasks: Mapping[str, Any] = field(default_factory=dict)
     """The tasks that ran most, a list of such entries."""
     waits: Mapping[str, Any] | None = None
     """Their shares of waiting and switches per second; None if the stream does not have them."""
     _on: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
-    """Results of `on`, because a snapshot is shown for many refreshes."""
+    """Results of `activity_on`, because a snapshot is shown for many refreshes."""
 
     @classmethod
     def of(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
@@ -73,14 +73,14 @@ class TaskSnapshot:
             waits if isinstance(waits, dict) else None,
         )
 
-    def told(self, cpu: str) -> list[Task]:
+    def tasks_on(self, cpu: str) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        return [activity.task for activity in self.on(cpu)]
+        return [activity.task for activity in self.activity_on(cpu)]
 
-    def on(self, cpu: str) -> list[TaskActivity]:
+    def activity_on(self, cpu: str) -> list[TaskActivity]:
         """The tasks that ran most on this CPU, with what they did besides running."""
         if cpu not in self._on:
-            others, waits = self.others.get(cpu), self.waits.get(cpu) if self.waits else None
+            others, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if isinstance(others, list) and others:
                 records = others[:MAX_TASKS]
             else:
@@ -147,9 +147,9 @@ class RunningTasks:
                     known[cpu] = None
         return [known[cpu] for cpu in cpus]
 
-    def on(self, cpu: int) -> list[Task]:
+    def tasks_on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        return self._snapshot.told(str(cpu))
+        return self._snapshot.tasks_on(str(cpu))
 
 
 class _Point(NamedTuple):
@@ -238,7 +238,7 @@ class WatchedJob:
         """Number of further threads of the job."""
         self.time_ns = 0
         """Time of the last record."""
-        self.told: list[Thread] = []
+        self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
         """By thread of the last record, how long it had waited for a disk; empty: unknown."""
@@ -251,7 +251,7 @@ class WatchedJob:
             return False
         more = record.get("more", 0)
         self.more = more if isinstance(more, int) and more > 0 else 0
-        self.time_ns, self.told, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
+        self.time_ns, self.last_threads, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_id(tid):
                 self._add(int(tid), sums, time_ns)
@@ -273,7 +273,7 @@ class WatchedJob:
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
             thread.points.popleft()
         thread.points.append(_Point(time_ns, run, wait, slept, pushed))
-        self.told.append(thread)
+        self.last_threads.append(thread)
 
     def job(self, span_ns: int) -> ThreadActivity:
         """The sum over all threads."""

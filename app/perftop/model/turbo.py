@@ -186,7 +186,7 @@ class Turbo:
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
                 share = table.moved[..., column.first] / (rate.hz if rate else np.nan) / seconds
-            by_core = extended(share, np.nan)[..., self._cores.told]
+            by_core = extended(share, np.nan)[..., self._cores.block_row]
             if column.counter.key == "core_c7" and "core_c6" in keys:
                 by_core = np.where(self._small[self._cores.rows[:, 0]], 0.0, by_core)
             slept = slept + by_core
@@ -223,7 +223,7 @@ def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Flo
     always = max(1, int((least >= 1 - MIN_ACTIVE_SHARE).sum()))
     ever = max(always, int((most > MIN_ACTIVE_SHARE).sum()))
     if always == ever:
-        same = np.full(runs.shape, steps.at(always))
+        same = np.full(runs.shape, steps.hz_at(always))
         return same, same
     below, above = _corners(steps, always, ever)
     together = _common(most, runs) / runs
@@ -263,21 +263,21 @@ class Steps:
     cpus: Bools  # mask by position of the CPUs with this table
     origin: str = ""
 
-    def at(self, active: int) -> float:
+    def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
     def below(self, least: int, most: int) -> Corners:
         """Corners of the greatest convex function nowhere above the table, from `least` to `most`
         cores."""
         begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
-        corners = lower_hull([(n, self.at(n)) for n in dict.fromkeys([least, *begins, most])])
+        corners = lower_hull([(n, self.hz_at(n)) for n in dict.fromkeys([least, *begins, most])])
         return [n for n, _ in corners], [hz for _, hz in corners]
 
     def above(self, least: int, most: int) -> Corners:
         """Corners of the least concave function nowhere below the table, from `least` to `most`
         cores."""
         ends = [c for c in self.cores.tolist() if least <= c < most]
-        corners = lower_hull([(n, -self.at(n)) for n in dict.fromkeys([least, *ends, most])])
+        corners = lower_hull([(n, -self.hz_at(n)) for n in dict.fromkeys([least, *ends, most])])
         return [n for n, _ in corners], [-hz for _, hz in corners]
 
 

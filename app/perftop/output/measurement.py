@@ -105,7 +105,7 @@ class CommandMeasurement(Measurement):
         """Takes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
-        news, self._cursor = session.episodes_since(self._cursor)
+        news, self._cursor = session.log.since(self._cursor)
         for episode in news:
             self._count(episode, session.now_ns)
         if self.follow(session, message):

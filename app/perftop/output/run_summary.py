@@ -39,7 +39,7 @@ def run_line(session: Session, bracket: CommandWindow) -> Line | None:
     times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
     if bracket.far:  # on the clock there, it is known to the delay of the connection only
         times |= {"start": None, "end": None}
-    return {**run.told(), **times, "missed": bracket.missed}
+    return {**run.fields(), **times, "missed": bracket.missed}
 
 
 def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:

@@ -160,7 +160,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
             why[key] = why_absent(session, interval, row, key)
-    if ran := interval.look.on(str(line["cpu"]))[:1]:
+    if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
         task = ran[0].task
         line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {

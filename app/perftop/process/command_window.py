@@ -79,12 +79,12 @@ class CommandStart:
         self.running: asyncio.Task[Run] | None = None
 
     @property
-    def all_heard(self) -> bool:
+    def all_answered(self) -> bool:
         """Whether something has come from all machines. Samples before that only lengthen the
         window."""
         return self._silent <= 0
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         self._silent -= 1
 
     def opened(self, *, given_up: bool) -> None:
@@ -118,20 +118,20 @@ class CommandWindow:
         """The connection to a machine far away; None: it is here."""
         self.far = False
         """Whether only the order of messages ties its clock to ours."""
-        self._heard = self._opened = self._after_echo = False
+        self._answered = self._opened = self._after_echo = False
         self._frames = 0
         """Frames of this phase: before the start, or after the end."""
         self.closed = False
         self.missed: list[int] = []
         """CPUs without a sample at either end: they were offline or could not be read."""
 
-    def reached(self, link: Link | None) -> None:
+    def set_link(self, link: Link | None) -> None:
         """Sets the connection to the machine. Called before the first message."""
         self.link = link
         if link is not None:
             self._start.links.append(link)
 
-    def reads(self, rest: Callable[[float], None]) -> None:
+    def set_rest(self, rest: Callable[[float], None]) -> None:
         """Sets what makes the stream of this machine pause so many seconds between two reads; 0: it
         reads whenever something comes. Called before the first message."""
         if self._rest_s:
@@ -156,12 +156,12 @@ class CommandWindow:
     def admit(self, frame: wire.Frame) -> bool:
         """Take a frame before the session applies it. False: it was read before we were ready to
         start the command, and would only lengthen the measured time."""
-        if not self._heard:
-            self._heard = True
-            self._start.heard()
+        if not self._answered:
+            self._answered = True
+            self._start.answered()
         if self._start.running is not None or self._frames:
             return True
-        return self._start.all_heard and (not self.ours or frame.time_ns >= self._ready_ns)
+        return self._start.all_answered and (not self.ours or frame.time_ns >= self._ready_ns)
 
     def take(self, frame: wire.Frame) -> bool:
         """Take the next frame. True: it closed the window."""
@@ -178,9 +178,9 @@ class CommandWindow:
     def leave(self) -> None:
         """Called when nothing more comes from this machine, so that the others do not wait for
         it."""
-        if not self._heard:
-            self._heard = True
-            self._start.heard()
+        if not self._answered:
+            self._answered = True
+            self._start.answered()
         self._open(given_up=True)
 
     def _open(self, *, given_up: bool) -> None:
@@ -294,7 +294,7 @@ class RunNotes:
             at_ns = run.end_ns if window.ours else far_ns if window.far else now_ns
             bounds = window.bounds
             data = {
-                **run.told(),
+                **run.fields(),
                 "first_ns": bounds and bounds.first_ns,  # ranges of the CPUs' first and last reads
                 "last_ns": bounds and bounds.last_ns,
                 "missed": window.missed,

@@ -66,7 +66,7 @@ class Run:
     def wall_s(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
-    def told(self) -> dict[str, int | float | None]:
+    def fields(self) -> dict[str, int | float | None]:
         """The fields that go into lines of JSON and into notes."""
         return {
             "pid": self.pid,

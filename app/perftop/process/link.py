@@ -122,20 +122,20 @@ class Link:
         (first_s, first), (last_s, last) = counts[0], counts[-1]
         return (last - first) / (last_s - first_s) if last_s > first_s else nan
 
-    def way(self) -> LinkState:
+    def state(self) -> LinkState:
         now_s = self._clock()
         ahead_s = max(0.0, self.next_s - now_s)
         return LinkState(
             self.place, self.rtt_s, self.rate(), self.down, now_s - self.down_since_s, ahead_s
         )
 
-    def broken(self, why: str) -> None:
+    def set_down(self, why: str) -> None:
         if not self.down:
             self.down_since_s = self._clock()
         self.down = why
         self._sent.clear()
 
-    def back(self) -> None:
+    def set_up(self) -> None:
         self._waits_s = waits_s()
         self.down, self.down_since_s, self.next_s = "", nan, nan
 
@@ -159,7 +159,7 @@ class Link:
             self._sent[self._number] = now_ns
             self._probe.echo(self._number)
 
-    def answered(self, note: wire.Note) -> None:
+    def take_echo(self, note: wire.Note) -> None:
         number = note.data.get("number")
         sent_ns = self._sent.get(number) if isinstance(number, int) else None
         if sent_ns is not None:
@@ -186,7 +186,7 @@ class StreamJoiner:
         self._unread: dict[str, np.ndarray] = {}
         """Mask of the rows that were not read since the gap, by block."""
 
-    def unfit(self, hello: wire.Hello) -> str:
+    def mismatch(self, hello: wire.Hello) -> str:
         """Why frames after this hello cannot follow those before; '': they can."""
         old = self.hello
         assert old is not None

@@ -156,11 +156,11 @@ class StreamEnded(Failed):
 class LinkedStream:
     """The stream of a probe that is not our child. Where its connection breaks another is made,
     with growing waits, and continues the stream after a gap. Where that cannot be (the machine was
-    restarted), the new hello is handed over if `anew`; else it is a failure."""
+    restarted), the new hello is handed over if `restarts`; else it is a failure."""
 
-    def __init__(self, probe: Feed, place: str, *, anew: bool) -> None:
+    def __init__(self, probe: Feed, place: str, *, restarts: bool) -> None:
         self.link = probe.link = Link(place, probe)
-        self._probe, self._anew = probe, anew
+        self._probe, self._restarts = probe, restarts
         self._connection = ProbeStream(probe)
         self._joiner = StreamJoiner()
         self._up = False
@@ -203,7 +203,7 @@ class LinkedStream:
                 joined = self._hello(message)
                 self._up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
-                self.link.answered(message)
+                self.link.take_echo(message)
             else:
                 rest.append(message)
         return [*joined, *self._joiner.frames(rest)]
@@ -212,11 +212,11 @@ class LinkedStream:
         link = self.link
         if self._joiner.hello is not None:
             why = link.down
-            link.back()
-            unfit = self._joiner.unfit(hello)
+            link.set_up()
+            unfit = self._joiner.mismatch(hello)
             if not unfit:
                 return self._joiner.gap(hello, why)
-            if not self._anew:
+            if not self._restarts:
                 raise StreamEnded(f"{link.place}: {unfit}; what came before is kept")
         self._joiner = StreamJoiner(hello)
         return [hello]
@@ -230,7 +230,7 @@ class LinkedStream:
         if self.link.over:
             raise StreamEnded(f"{failed}; there is no time left to try again")
         self._up = False
-        self.link.broken(str(failed))
+        self.link.set_down(str(failed))
 
     async def _reconnect(self) -> None:
         """Waits, and starts the next connection."""
@@ -246,12 +246,12 @@ class LinkedStream:
 
 
 @asynccontextmanager
-async def open_stream(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
-    """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
-    registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
-    that was restarted."""
+async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[Stream]:
+    """The stream of a launched probe, which has ended when the block is left. Raises Failed for
+    registers that are not restored. `restarts`: the reader takes a second hello, of a machine that
+    was restarted."""
     place = probe.place
-    stream = LinkedStream(probe, place, anew=anew) if place else ProbeStream(probe)
+    stream = LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
     async with _closing(stream):
         yield stream
 
@@ -330,10 +330,10 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
         except wire.WireError as error:
             why = f"it sent what cannot be true: {error}"
         except TimeoutError:
-            why = "it has fallen silent" if turn.heard else f"no answer within {HELLO_S:.0f} s"
+            why = "it has fallen silent" if turn.answered else f"no answer within {HELLO_S:.0f} s"
         finally:
             turn.release()
-        if turn.heard:
+        if turn.answered:
             waits = waits_s()
         wait_s = next(waits)
         member.listener.fail(why, wait_s)
@@ -347,7 +347,7 @@ async def _read(member: Member, turn: _StartTurn) -> None:
     async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
         async for messages in stream:
             member.listener.take(messages)
-            turn.heard = True
+            turn.answered = True
             turn.release()
             limit.reschedule(now() + SILENT_S + 2 * member.sample_s)
         raise Failed("the probe there has ended")
@@ -359,7 +359,7 @@ class _StartTurn:
 
     def __init__(self, turns: asyncio.Semaphore) -> None:
         self._turns, self._held = turns, False
-        self.heard = False
+        self.answered = False
         """Whether a message has come."""
 
     async def acquire(self) -> None:

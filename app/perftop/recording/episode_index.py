@@ -135,7 +135,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     mark = None
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.play(recording.messages()):
-        ended, cursor = session.episodes_since(cursor)
+        ended, cursor = session.log.since(cursor)
         yield from map(to_note, ended)
         if session.marks and session.marks[-1] is not mark:
             mark = session.marks[-1]

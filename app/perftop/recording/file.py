@@ -80,7 +80,7 @@ class Recording:
         return self._size
 
     @property
-    def at(self) -> int:
+    def offset(self) -> int:
         """Offset up to which the file was read."""
         return self._at
 
@@ -311,9 +311,9 @@ class RecordingDirectory:
         return sum(part.size for part in self._parts)
 
     @property
-    def at(self) -> int:
+    def offset(self) -> int:
         """Offset up to which it was read, in bytes of all parts."""
-        return self._passed + self._current.at
+        return self._passed + self._current.offset
 
     @property
     def damage(self) -> str | None:
@@ -362,7 +362,7 @@ class PipedRecording:
         """Why not all of it was read, if something was wrong with it."""
         self.growing = False  # it is read until its writer ends
         self._file = file
-        self._reader, self.at = Reader(), 0
+        self._reader, self.offset = Reader(), 0
         self._messages = self._read()
         first = next(self._messages, None)
         if first is None:
@@ -385,17 +385,17 @@ class PipedRecording:
         try:
             while data := self._file.read1(READ_BYTES):
                 for message in self._reader.feed(data):
-                    self.at = self._reader.decoder.offset
+                    self.offset = self._reader.decoder.offset
                     yield message
         except wire.WireError as error:
-            self.damage = f"damaged after byte {self.at}: {error}"
+            self.damage = f"damaged after byte {self.offset}: {error}"
         except OSError as error:
-            self.damage = f"unreadable after byte {self.at}: {error.strerror or error}"
+            self.damage = f"unreadable after byte {self.offset}: {error.strerror or error}"
         else:
             if self._reader.decoder.cut:
-                self.damage = f"cut after byte {self.at}: the last message is not all there"
+                self.damage = f"cut after byte {self.offset}: the last message is not all there"
             elif not self._reader.has_end:
-                self.damage = f"cut after byte {self.at}: it has no end"
+                self.damage = f"cut after byte {self.offset}: it has no end"
 
 
 Source = AnyRecording | PipedRecording

@@ -17,7 +17,7 @@ from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.file import AnyRecording
-from perftop.session import navigation as episode_navigation
+from perftop.session import navigation
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import BYTES, History
 from perftop.session.session import MAX_BATCH, Session
@@ -49,7 +49,6 @@ class Playback:
         room: int = BYTES,
     ) -> None:  # fmt: skip
         """`found`: episodes of the whole file. `room`: bytes of its history."""
-        self._recording = recording
         ahead = recording.messages(time_ns)
         first: list[Timed] = []
         while len(first) < BLOCK and not (first and isinstance(first[-1], wire.Frame)):
@@ -61,18 +60,13 @@ class Playback:
         entered = first and time_ns > recording.first_ns
         hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
         self.session = Session(hello, History(hello, room))
-        self.session.file = found
+        self.session.log.recording = found
         self._next = next(self._ahead, None)
 
     @property
     def over(self) -> bool:
         """Whether all was read."""
         return self._next is None
-
-    @property
-    def trouble(self) -> str | None:
-        """Damage of the recording, where it was read."""
-        return self._recording.damage
 
     @property
     def cost(self) -> float:
@@ -186,14 +180,14 @@ class Seeker:
         await self._read(playback, time_ns)
         return playback
 
-    async def beside(
+    async def next_episode(
         self, playback: Playback, at: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """The moment of the next known episode or mark of the file, as seen from an interval, and a
         playback that has read it; for -1 the one before."""
         session = playback.session
-        episodes = episode_navigation.reachable(session, cpus)
-        moments = {episode_navigation.moment_of(session, episode, at) for episode in episodes}
+        episodes = navigation.reachable(session, cpus)
+        moments = {navigation.moment_of(session, episode, at) for episode in episodes}
         for time_ns in sorted((ns for ns in moments if (ns - at.time_ns) * by > 0), reverse=by < 0):
             found = await self.go(playback, time_ns)
             # Samples are apart: this may be the moment that is shown already.

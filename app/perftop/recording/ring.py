@@ -83,7 +83,7 @@ class Ring:
         self._writer: Writer | None = None
         self._number = 0
         self._full = False
-        self._told_at_end = ""
+        self._final_extent = ""
         try:
             self._directory = _locked(path)
             self._put_aside()
@@ -95,10 +95,10 @@ class Ring:
         return 0 if self._writer is None else self._writer.bytes
 
     @property
-    def told(self) -> str:
+    def extent(self) -> str:
         """How much it is by now, to be followed by the name of a place."""
-        if self._told_at_end:
-            return self._told_at_end
+        if self._final_extent:
+            return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
         whole = size(self._total_bytes())
         return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
@@ -128,7 +128,7 @@ class Ring:
         if self._writer is not None:
             self._writer.end()
         self.open = False
-        self._told_at_end = self.told
+        self._final_extent = self.extent
         os.close(self._directory.fd)
 
     def keep(self) -> None:
@@ -317,7 +317,7 @@ class Triggers:
 
     def take(self, session: Session) -> Iterator[Wanted]:
         """What is to be kept by now; an episode that runs is in it each time."""
-        ended, self._cursor = session.episodes_since(self._cursor)
+        ended, self._cursor = session.log.since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):
                 yield from self._around(episode, session.now_ns)

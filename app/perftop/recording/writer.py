@@ -94,7 +94,7 @@ class Writer:
         return self._recorder.bytes
 
     @property
-    def told(self) -> str:
+    def extent(self) -> str:
         """How much it is by now."""
         lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
@@ -129,7 +129,7 @@ class Writer:
             write()
         except OSError as error:
             self.open = False
-            text = f"{self.told} are safe in {self.path}"
+            text = f"{self.extent} are safe in {self.path}"
             try:
                 os.ftruncate(self._fd, self.bytes)
                 os.close(self._fd)
@@ -192,14 +192,14 @@ class ScreenRecorder:
             if self._notice != thread.failed:
                 self._notify(thread.failed, now_s)
         elif thread is not None and not thread.is_alive():
-            self._notify(f"recorded {thread.told}", now_s)
+            self._notify(f"recorded {thread.extent}", now_s)
             self._thread = None
         notice = self._notice if now_s < self._until_s else ""
         if self._thread is None:
             return None, notice
         return "" if self._thread.failed else size(self._thread.bytes), notice
 
-    def heard(self) -> None:
+    def clear_notice(self) -> None:
         """Removes the notice, as the user has read it."""
         self._until_s = 0.0
 
@@ -214,7 +214,7 @@ class ScreenRecorder:
             thread.join(END_S)
             if thread.is_alive() and thread.bytes == before:
                 return f"the recording in {thread.path} may lack its end: the disk does not answer"
-        return thread.failed or f"recorded {thread.told}"
+        return thread.failed or f"recorded {thread.extent}"
 
     def _started(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
@@ -251,8 +251,8 @@ class _RecordingThread(threading.Thread):
         return self._writer.bytes if self._writer is not None else 0
 
     @property
-    def told(self) -> str:
-        return f"{self._writer.told} in {self.path}" if self._writer is not None else ""
+    def extent(self) -> str:
+        return f"{self._writer.extent} in {self.path}" if self._writer is not None else ""
 
     def put(self, message: Timed | None) -> None:
         """None: that was all."""

@@ -176,25 +176,6 @@ class RecordingEpisodes:
         return found
 
 
-class Beginnings:
-    """One reader's view of the running episodes: which have begun since its last call."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Episode] = {}
-        """Episodes by identity, which is unique as long as they are kept here."""
-
-    def of(self, running: Iterable[Episode]) -> list[Episode]:
-        """The episodes that were not running at the last call."""
-        now = {id(episode): episode for episode in running}
-        news = [episode for key, episode in now.items() if key not in self._known]
-        self._known = now
-        return news
-
-    def known(self, episode: Episode) -> bool:
-        """Whether it was running at the last call."""
-        return id(episode) in self._known
-
-
 class Tally:
     """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
@@ -55,17 +55,17 @@ class FilterError(ValueError):
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
-        self.at = at
+        self.offset = at
         """Position of the first bad character, or of what is missing."""
 
 
-@frozen
+@dataclass(frozen=True)
 class _Term:
     test: Test
     steady: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Filter:
     text: str
     steady: bool

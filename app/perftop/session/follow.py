@@ -128,7 +128,7 @@ class Follower:
         self._session = self.on_hello(hello)
 
     def _report(self, session: Session) -> None:
-        ended, self._cursor = session.episodes_since(self._cursor)
+        ended, self._cursor = session.log.since(self._cursor)
         for episode in ended:
             self.on_episode(episode)
         before, self._running = self._running, {id(one): one for one in session.running}

@@ -364,14 +364,14 @@ class History:
             _add(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
-    def look(self, end_ns: int) -> TaskSnapshot:
+    def tasks_at(self, end_ns: int) -> TaskSnapshot:
         """The last record of who ran where; empty if that was long before."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
-                if time_ns <= end_ns and (look := TaskSnapshot.of(found)) is not None:
-                    return look if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
+                if time_ns <= end_ns and (snapshot := TaskSnapshot.of(found)) is not None:
+                    return snapshot if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
         return TaskSnapshot()

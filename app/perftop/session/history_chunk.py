@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
@@ -35,7 +35,7 @@ FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
 
 
-@frozen
+@dataclass(frozen=True)
 class CounterRows:
     """A counter of the machine, of packages or of L3s, and the rows of its block that are kept."""
 
@@ -122,8 +122,8 @@ class Trail:
             _write(self._parts[0, :, new], top, known)
             _write(self._parts[1, :, new], bottom, known)
 
-            moved = samples.part(lambda among: among.delta.at(self._moved))
-            ticks = samples.part(lambda among: among.delta.at(self._ticks))
+            moved = samples.part(lambda among: among.delta.take(self._moved))
+            ticks = samples.part(lambda among: among.delta.take(self._ticks))
             first = 0
             for each in self._kept:
                 last = first + len(each.rows)

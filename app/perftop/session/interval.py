@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from perfprobe.frozen import frozen
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.delta import Delta, Doubt, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, Values, resting
@@ -28,7 +27,7 @@ Tasks = Mapping[str, Any]
 """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Interval:
     """The numbers of one span of time; arrays by position of CPU or core."""
 
@@ -57,7 +56,7 @@ class Interval:
     keys: tuple[str, ...]
     """The counters that `doubts` is about."""
     samples: int
-    look: TaskSnapshot
+    snapshot: TaskSnapshot
     """Who ran where, as of its end; empty without a record of the last seconds."""
     machine: dict[str, float]
     """Numbers of the machine: power, temperature, pressure. Only those that are counted here."""
@@ -74,7 +73,7 @@ class Interval:
 
     @property
     def tasks(self) -> Tasks:
-        return self.look.tasks
+        return self.snapshot.tasks
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
@@ -118,7 +117,7 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        values, place = sample.batch.values, (sample.at, INDEX[LOST_RATIO])
+        values, place = sample.batch.values, (sample.index, INDEX[LOST_RATIO])
         top, bottom = values.top[place], values.bottom[place]
         if self._lost is None:
             self._lost = np.array([top, bottom])
@@ -148,7 +147,7 @@ class Span:
         return Values(top, bottom, registry=values.registry)
 
     def interval(
-        self, reader: SampleReader, end_ns: int, unix: float, seq: int, look: TaskSnapshot,
+        self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         rested: Bools | None = None,
     ) -> Interval:  # fmt: skip
         """The numbers of the sums; `reader` knows who is online at the end. `rested`: CPUs at rest
@@ -175,7 +174,7 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=totals.numbers(rates),
-            core_power_w=totals.by_core(rates, reader.cores.told),
+            core_power_w=totals.by_core(rates, reader.cores.block_row),
             caches=totals.by_l3(rates, values["util"]),
             packages=totals.by_package(rates),
             counted=counters.counted(self.delta),
@@ -185,7 +184,7 @@ class Span:
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             samples=self.samples,
-            look=look,
+            snapshot=snapshot,
         )
 
     def _evaluated(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:

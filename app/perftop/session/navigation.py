@@ -33,7 +33,7 @@ def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episo
 
 def is_reachable(session: Session, episode: Episode) -> bool:
     """Whether the episode can be shown: history still has it, or a recording."""
-    if session.file is not None:
+    if session.log.recording is not None:
         return True
     first_ns = session.history.first_ns if session.history is not None else None
     return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)

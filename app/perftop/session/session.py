@@ -7,12 +7,12 @@ code serves a live stream, a file and a test.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.base.arrays import Bools
 from perftop.base.format import length
 from perftop.detect.engine import RunningEpisodes
@@ -25,7 +25,7 @@ from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.smt import core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
-from perftop.session.episodes import MAX_MARKS, EpisodeLog, RecordingEpisodes
+from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks
 from perftop.session.losses import Losses, LossSums
@@ -94,9 +94,9 @@ class Session:
         self.sample: Sample | None = None
         """The newest sample; None: the newest frame was only a baseline."""
         self.lost = self.late = 0
-        self.look = TaskSnapshot()
+        self.snapshot = TaskSnapshot()
         """The latest record of who runs where."""
-        self._look_ns = 0
+        self._snapshot_ns = 0
         self.details: dict[str, dict[str, object]] = {}
         """What is known of processes, by pid, as the wire has it; newest last."""
         self._factors: dict[str, list[float]] = {}
@@ -178,15 +178,17 @@ class Session:
         self.log.end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == frame.time_ns:
-            self._watched = sum((thread.since_last() for thread in watched_job.told), self._watched)
+            self._watched = sum(
+                (thread.since_last() for thread in watched_job.last_threads), self._watched
+            )
         if self.accounts:
             self._sum_up(sample, since_ns, new_snapshot=new_snapshot)
 
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
         new snapshot of the tasks."""
-        if (look := TaskSnapshot.of(frame.records)) is not None:
-            self.look, self._look_ns = look, frame.time_ns
+        if (snapshot := TaskSnapshot.of(frame.records)) is not None:
+            self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
                 if isinstance(known, dict) and len(repr(known)) <= MAX_DETAIL:
@@ -194,7 +196,7 @@ class Session:
                     self.details[pid] = known
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
-        return look is not None
+        return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
         """Mark that the machine was suspended, unless that was before the stream began."""
@@ -273,7 +275,7 @@ class Session:
         self.run.samples = self.frames
         return self._interval(self.run)
 
-    def at(self, time_ns: int, span_ns: int) -> Interval | None:
+    def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """What `take` would have given when the last sample by then had come, over about that long:
         computed again from the raw frames, with today's factors of counters and today's cores.
         None: this is not kept."""
@@ -282,12 +284,12 @@ class Session:
             return None
         begin_ns, end_ns = found
         reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
-        return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
+        return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 
     def _interval(self, span: Span) -> Interval:
-        look = self.look if self.now_ns - self._look_ns <= TASKS_NS else TaskSnapshot()
+        snapshot = self.snapshot if self.now_ns - self._snapshot_ns <= TASKS_NS else TaskSnapshot()
         unix = self.unix(self.now_ns)
-        return span.interval(self.reader, self.now_ns, unix, self._seq, look, self._rested)
+        return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, self._rested)
 
     def reset_sums(self) -> None:
         """Start all sums of the run with the next sample; what was learned, episodes and marks
@@ -304,10 +306,10 @@ class Session:
     def _sum_up(self, sample: Sample, since_ns: int, *, new_snapshot: bool) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
         util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
-        self.busy_cpus.add(util, (now_ns - since_ns) / 1e9, self.look)
+        self.busy_cpus.add(util, (now_ns - since_ns) / 1e9, self.snapshot)
         run_s = None
         waited_s = (
-            self.run_times.of_all(self.look, self.run.start_ns, now_ns) if new_snapshot else 0.0
+            self.run_times.of_all(self.snapshot, self.run.start_ns, now_ns) if new_snapshot else 0.0
         )
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
@@ -324,15 +326,6 @@ class Session:
     # --- episodes
 
     @property
-    def file(self) -> RecordingEpisodes | None:
-        """What a pass over the whole recording has found; None: there is no recording."""
-        return self.log.recording
-
-    @file.setter
-    def file(self, found: RecordingEpisodes | None) -> None:
-        self.log.recording = found
-
-    @property
     def running(self) -> list[Episode]:
         return self.log.running
 
@@ -347,13 +340,11 @@ class Session:
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
         return self.log.between(since_ns, until_ns)
 
-    def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
-        return self.log.since(cursor)
-
     @property
     def known_ns(self) -> int:
         """Time up to which episodes are known: now, or the end of the recording."""
-        return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
+        recording = self.log.recording
+        return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
     # --- what is known of the machine
 
@@ -364,7 +355,7 @@ class Session:
     @property
     def tasks(self) -> Tasks:
         """The tasks of the latest record."""
-        return self.look.tasks
+        return self.snapshot.tasks
 
     @property
     def cores(self) -> list[list[int]]:

@@ -86,7 +86,7 @@ class JobFootprint:
         waited since the record before."""
         if watched_job.time_ns != time_ns:
             return
-        for thread in watched_job.told:
+        for thread in watched_job.last_threads:
             point, key = thread.points[-1], (thread.pid, thread.tid)
             is_new = self.root >= 0 and thread.tid != self.root
             now = point.run_ns, point.wait_ns
@@ -159,7 +159,7 @@ class RunTimes:
         self._snapshot_ns = time_ns
         waited_s, someone_waits = np.zeros(len(self._position)), False
         for cpu, at in self._position.items():
-            for ran in snapshot.on(str(cpu)):
+            for ran in snapshot.activity_on(str(cpu)):
                 wait = ran.wait if isfinite(ran.wait) else 0.0
                 self.has_waits |= isfinite(ran.wait)
                 key = ran.task.pid, ran.task.comm, cpu
@@ -196,7 +196,7 @@ class BusyCpus:
             self.all_s += span_s
         elif busy < 1 + HALF_CPU:
             self.one_s += span_s
-            firsts = [ran.task for cpu in snapshot.tasks for ran in snapshot.on(cpu)[:1]]
+            firsts = [ran.task for cpu in snapshot.tasks for ran in snapshot.activity_on(cpu)[:1]]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
             if name and (name in self._alone or len(self._alone) < MAX_NAMES):
                 self._alone[name] = self._alone.get(name, 0.0) + span_s

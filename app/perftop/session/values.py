@@ -13,7 +13,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.model import numbers
-from perftop.model.machine_totals import OF_L3
+from perftop.model.machine_totals import OF_L3, OF_PACKAGE
 from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
@@ -24,8 +24,7 @@ MAX_NAME = 64
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
 """Numbers that tables of CPUs of any stream can have."""
-ALL = tuple(BY_KEY.values())
-PACKAGE = {key: key.removeprefix("package_") for key in numbers.PACKAGE}
+PACKAGE = dict(zip(numbers.PACKAGE, OF_PACKAGE, strict=True))
 """Keys of the numbers of packages, with their names in a line of JSON."""
 L3 = dict(zip(numbers.L3, OF_L3, strict=True))
 """Keys of the numbers of L3s, with their names in a line of JSON."""
@@ -88,14 +87,6 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
     if key in STATES:
         return interval.split.mean(key, session.shown_cores())
     return nan
-
-
-def counted(key: str, session: Session, interval: Interval) -> Floats:
-    return of_cpus(session, interval, key)
-
-
-def measured(column: Number, session: Session, interval: Interval) -> Floats:
-    return of_cpus(session, interval, column.key)
 
 
 def shown(column: Number, session: Session, interval: Interval) -> Floats:

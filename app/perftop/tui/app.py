@@ -79,7 +79,7 @@ class Playhead:
         if self.session is None or times is None or not len(times):
             return
         near = max(int(times[0]), min(int(times[-1]), time_ns))
-        interval = self.session.at(near, span_ns)
+        interval = self.session.interval_at(near, span_ns)
         if interval is not None:
             self.shown, self.paused = interval, True
 
@@ -251,12 +251,12 @@ class Live(Source):
         link = self._link()
         return replace(
             status, silent_s=silent_s if hangs else None, recording=recording,
-            notice=status.notice or news, way=None if link is None else link.way(),
+            notice=status.notice or news, way=None if link is None else link.state(),
         )  # fmt: skip
 
     def notice_read(self) -> None:
         if self._recorder is not None:
-            self._recorder.heard()
+            self._recorder.clear_notice()
 
     def pause(self) -> None:
         if self.app.playhead.paused:
@@ -531,6 +531,8 @@ class PerfTopApp(TerminalApp):
 def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     greeting = first_picture.hint(keys.captions(config.keys))
-    source = Live(lambda: open_stream(probe, anew=True), pace=probe.pace, link=lambda: probe.link)
+    source = Live(
+        lambda: open_stream(probe, restarts=True), pace=probe.pace, link=lambda: probe.link
+    )
     app = PerfTopApp(source, interval_ns, config, ascii_=not utf8(), greeting=greeting)
     return show(app, mouse=mouse)

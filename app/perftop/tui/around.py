@@ -90,10 +90,10 @@ class Around(Live):
                 from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)
-                self.measurement.bracket.reached(self._link())
+                self.measurement.bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
-                    self.measurement.bracket.reads(stream.rest)
+                    self.measurement.bracket.set_rest(stream.rest)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:
                     for some in [messages] if self._patient else [[one] for one in messages]:

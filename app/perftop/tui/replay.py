@@ -256,7 +256,7 @@ class Recorded(Source):
             return
         while True:
             complete = not self.indexing or (by < 0 and episodes.until_ns >= shown.time_ns)
-            way = await self._search().beside(self._passage, shown, by, cpus)
+            way = await self._search().next_episode(self._passage, shown, by, cpus)
             if complete or (way is not None and by > 0):
                 break
             self._report_seek(episodes.until_ns)

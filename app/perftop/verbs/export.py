@@ -117,7 +117,7 @@ class Export(Follower):
                 self.take(some)
                 if self.intervals > intervals:
                     out.flush()  # a reader of a pipe gets each line at once
-                progress.show(source.at)
+                progress.show(source.offset)
         finally:
             progress.clear()
         self.on_end()

@@ -165,7 +165,7 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
         "time": now,
         "answers": machine.answers,
         "why": machine.why or None,
-        "age_s": number(now - machine.heard) if isfinite(machine.heard) else None,
+        "age_s": number(now - machine.updated) if isfinite(machine.updated) else None,
         "model": machine.model or None,
         "cpus": machine.cpus or None,
     }

@@ -157,9 +157,9 @@ async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Ta
             if probe.link is not None:
                 probe.link.end_within(max_s)
             if bracket is not None:
-                bracket.reached(probe.link)
+                bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
-                    bracket.reads(stream.rest)
+                    bracket.set_rest(stream.rest)
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
             try:

@@ -233,7 +233,7 @@ class Record(Follower):
                 if command is not None and command.failed and isinstance(tape, Writer):
                     tape.drop()  # the command did not run: nothing to keep
                 else:
-                    self._print(f"perftop: recorded {tape.told} in {tape.path}\n")
+                    self._print(f"perftop: recorded {tape.extent} in {tape.path}\n")
         finally:
             if command is not None:
                 text = "".join(f"{line}\n" for line in command.summary())
@@ -246,7 +246,7 @@ class Record(Follower):
         while self._shown:
             await asyncio.sleep(PROGRESS_S)
             if self._tape is not None:
-                self._print(f"recording: {self._tape.told}")
+                self._print(f"recording: {self._tape.extent}")
 
     def _typed(self, key: str) -> None:
         if key == "m":

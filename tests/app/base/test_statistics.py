@@ -135,7 +135,7 @@ def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tu
     draw, called, untold = random.Random(int(length) + count), 0, 0
     for _ in range(trials):
         made = [course(draw, count, length, at * moved) for at in range(2)]
-        a, b = (statistics.estimate_of_course(one, [1.0] * count) for one in made)
+        a, b = (statistics.estimate_of_series(one, [1.0] * count) for one in made)
         told = statistics.difference(a, b) if a.known and b.known else None
         untold += told is None
         called += told is not None and told.p < 0.05
@@ -161,7 +161,7 @@ def test_a_difference_of_two_per_cent_is_found_in_ten_minutes() -> None:
 def test_a_ratio_of_sums_weighs_its_parts() -> None:
     """Cycles over seconds: a block in which a CPU hardly ran hardly counts."""
     cycles, ran = [3.0, 3.0, 0.001] * 20, [1.0, 1.0, 0.001] * 20
-    found = statistics.estimate_of_course(cycles, ran)
+    found = statistics.estimate_of_series(cycles, ran)
     assert found.mean == pytest.approx(sum(cycles) / sum(ran))
     assert found.error < 0.001
 
@@ -170,14 +170,14 @@ def test_what_is_left_of_likeness_makes_the_error_larger() -> None:
     """Sixteen blocks of which each two are alike, and opposite to the next two: the correlation of
     neighbours is 0 over all, 1/16 less than of noise in the mean, so that 14.1 count."""
     parts = [1.0, 1.0, -1.0, -1.0] * 8
-    found = statistics.estimate_of_course(parts, [1.0] * 32)
+    found = statistics.estimate_of_series(parts, [1.0] * 32)
     r = 1 / 32 + 1 / 32
     assert found.count == pytest.approx(32 * (1 - r) / (1 + r))
     assert found.error == pytest.approx(math.sqrt(32 / 31 / found.count))
 
 
 def test_what_drifts_has_no_interval() -> None:
-    found = statistics.estimate_of_course([float(i) for i in range(400)], [1.0] * 400)
+    found = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
     assert found.mean == pytest.approx(199.5)
     assert not found.known
 

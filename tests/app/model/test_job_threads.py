@@ -50,7 +50,7 @@ def test_threads_that_sleep_or_are_looked_at_seldom_stay_and_those_that_end_go()
     for i in range(1, 20):
         watched_job.take(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
     assert set(watched_job.threads) == {1, 2}
-    assert [thread.tid for thread in watched_job.told] == [1]
+    assert [thread.tid for thread in watched_job.last_threads] == [1]
     assert watched_job.cpus() == set()
     watched_job.take(record(), 2 * SECOND + 1)
     assert set(watched_job.threads) == {1}
@@ -108,7 +108,7 @@ def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
     tasks = {"0": [7, "make", 0.9], "1": [8, "sh", 0.5]}
     others = {"0": [[7, "make", 0.6], [9, "cc1", 0.3], "x", [1, "y", 1.0]]}
     assert running_tasks.take({"tasks": tasks, "others": others}, SECOND)
-    assert [str(one) for one in running_tasks.on(0)] == ["make (7)", "cc1 (9)"]
-    assert [str(one) for one in running_tasks.on(1)] == ["sh (8)"]
-    assert running_tasks.on(2) == []
+    assert [str(one) for one in running_tasks.tasks_on(0)] == ["make (7)", "cc1 (9)"]
+    assert [str(one) for one in running_tasks.tasks_on(1)] == ["sh (8)"]
+    assert running_tasks.tasks_on(2) == []
     assert (running_tasks.since_ns, running_tasks.time_ns) == (0, SECOND)

@@ -15,7 +15,8 @@ LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]
 def told(**records: Any) -> list[tuple[str, float, float, float]]:
     look = TaskSnapshot.of(records)
     assert look is not None
-    return [(one.task.comm, one.task.share, one.wait, one.switches) for one in look.on("3")]
+    ran = look.activity_on("3")
+    return [(one.task.comm, one.task.share, one.wait, one.switches) for one in ran]
 
 
 def test_waits_belong_to_the_tasks_in_their_order() -> None:
@@ -56,5 +57,6 @@ def test_a_stream_that_tells_no_waits_is_told_from_one_without_any() -> None:
 )
 def test_what_is_no_task_is_nobody(record: Any) -> None:
     look = TaskSnapshot({"3": record}, {"4": [record, [7, "a", 0.5]]})
-    assert look.told("3") == [] == look.on("3")
-    assert [one.comm for one in look.told("4")] == ["a"] == [ran.task.comm for ran in look.on("4")]
+    assert look.tasks_on("3") == [] == look.activity_on("3")
+    assert [task.comm for task in look.tasks_on("4")] == ["a"]
+    assert [ran.task.comm for ran in look.activity_on("4")] == ["a"]

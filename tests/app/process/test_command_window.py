@@ -68,7 +68,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
     told: list[float] = []
     with Job(["true"]) as job:
         bracket = CommandWindow(job, rest_s=0.5)
-        bracket.reads(told.append)
+        bracket.set_rest(told.append)
         bracket.begin(TWO_CORES)
         assert told == [], "the command waits for samples"
         bracket.take(sample(GOOD))
@@ -81,7 +81,7 @@ async def test_the_reader_may_rest_while_the_command_runs() -> None:
 async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
     told: list[float] = []
     async with around(["true"]) as (bracket, _job):
-        bracket.reads(told.append)
+        bracket.set_rest(told.append)
         bracket.take(sample(GOOD))
         await bracket.ended()
     assert told == []
@@ -236,7 +236,7 @@ def far_window(job: Job, start: CommandStart | None = None) -> tuple[CommandWind
     far = Far()
     link = Link("n7", far, lambda: 0.0)
     bracket = CommandWindow(job, start)
-    bracket.reached(link)
+    bracket.set_link(link)
     bracket.begin(FAR_HELLO)
     return bracket, link, far
 

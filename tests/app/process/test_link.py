@@ -37,13 +37,13 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def read(
-    enough: Callable[[list[wire.Message], Probe], bool], *, anew: bool = False
+    enough: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
 ) -> list[wire.Message]:
     """What comes from n7 until it is enough."""
     found: list[wire.Message] = []
 
     async def take() -> None:
-        async with open_stream(Probe(ssh.command("n7", OS)), anew=anew) as stream:
+        async with open_stream(Probe(ssh.command("n7", OS)), restarts=restarts) as stream:
             async for messages in stream:
                 found.extend(messages)
                 if enough(found, PROBES[-1]):
@@ -162,8 +162,8 @@ def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
     asyncio.run(asyncio.wait_for(both(), waiting.MOST_S))
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, anew: bool) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, restarts: bool) -> None:
     hosts.set("n7", "run sim:idle,cpus=2")
 
     def enough(found: list[wire.Message], _: Probe) -> bool:
@@ -172,8 +172,8 @@ def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, anew: b
             hosts.cut("n7")
         return len([m for m in found if isinstance(m, wire.Hello)]) > 1
 
-    if anew:
-        assert not notes(read(enough, anew=True), "gap")
+    if restarts:
+        assert not notes(read(enough, restarts=True), "gap")
         return
     with pytest.raises(Failed, match=r"n7: its CPUs or its counters.*kept"):
         read(enough)
@@ -223,9 +223,9 @@ def test_an_older_probe_is_not_asked_for_ever() -> None:
         state.ping()
     assert len(far.asked) == link.MAX_UNANSWERED
     assert isnan(state.rtt_s)
-    state.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": far.asked[1]}))
     assert state.echoed is not None
-    state.answered(wire.Note("echo", 6, data={"number": "x"}))
+    state.take_echo(wire.Note("echo", 6, data={"number": "x"}))
     assert state.echoed.there_ns == 5
 
 
@@ -234,13 +234,13 @@ def test_a_probe_that_lost_some_echoes_is_asked_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
     state = link.Link("n7", far, lambda: 0.0)
     state.ping()
-    state.answered(wire.Note("echo", 5, data={"number": far.asked[0]}))
+    state.take_echo(wire.Note("echo", 5, data={"number": far.asked[0]}))
     for _ in range(2 * link.MAX_UNANSWERED):
         state.ping()
     assert len(far.asked) == 1 + link.MAX_UNANSWERED
     now_ns[0] += link.LOST_NS
     state.ping()
-    state.answered(wire.Note("echo", 9, data={"number": far.asked[-1]}))
+    state.take_echo(wire.Note("echo", 9, data={"number": far.asked[-1]}))
     assert state.echoed is not None
     assert state.echoed.sent_ns == now_ns[0]
 
@@ -269,8 +269,8 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     state = link.Link("n7", Far(), lambda: 0.0)
     assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
-    state.broken("x")
-    state.back()
+    state.set_down("x")
+    state.set_up()
     assert state.wait_s() == 1
 
 
@@ -281,7 +281,7 @@ def test_cpus_that_went_during_the_gap_are_told() -> None:
         raw_ns=HELLO.raw_ns + 10**9,
         topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
     )
-    assert joined.unfit(later) == ""
+    assert joined.mismatch(later) == ""
     gap, hotplug = joined.gap(later, "why")
     assert isinstance(gap, wire.Note)
     assert isinstance(hotplug, wire.Note)
@@ -322,4 +322,4 @@ def test_numbers_from_outside_stay_within_a_message() -> None:
 def test_another_machine_does_not_fit(change: dict[str, object]) -> None:
     joined = StreamJoiner(HELLO)
     later = {"raw_ns": HELLO.raw_ns + 10**9} | change
-    assert joined.unfit(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]
+    assert joined.mismatch(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]

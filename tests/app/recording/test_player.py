@@ -75,7 +75,7 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     np.testing.assert_allclose(
         here.states(was.cores, bins), whole.states(was.cores, bins), atol=1e-6
     )
-    then, truth = (s.at(since_ns + S, S) for s in (playback.session, was))
+    then, truth = (s.interval_at(since_ns + S, S) for s in (playback.session, was))
     assert then is not None
     assert truth is not None
     np.testing.assert_array_equal(then.values.all, truth.values.all)
@@ -143,8 +143,8 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             played(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_NS // S - 7) * S
-            found = playback.session.at(time_ns, 5 * SAMPLE_NS)
-            truth = was.at(time_ns, 5 * SAMPLE_NS)
+            found = playback.session.interval_at(time_ns, 5 * SAMPLE_NS)
+            truth = was.interval_at(time_ns, 5 * SAMPLE_NS)
             assert found is not None
             assert truth is not None
             assert (found.time_ns, found.elapsed_s) == (truth.time_ns, truth.elapsed_s)

@@ -72,7 +72,7 @@ def test_it_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         entered = next(parts.messages(170 * S)).time_ns
         assert 170 * S - PART <= entered <= 170 * S
         assert len(list(parts.messages(170 * S))) > 0
-        assert parts.at >= parts.size, "what was passed over counts as read"
+        assert parts.offset >= parts.size, "what was passed over counts as read"
         assert parts.hello.raw_ns == parts.first_ns, "30 s after the start are 30 s after this"
         session = Session(parts.hello)
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
@@ -233,7 +233,7 @@ def test_episodes_are_kept_with_some_time_on_both_sides(
 def test_a_long_episode_is_kept_at_both_ends() -> None:
     long = Episode("steal", [0], 100 * S, None, 0.5, "hypervisor")
     session = SimpleNamespace(
-        episodes_since=lambda _: ([long] if long.end_ns else [], 0),
+        log=SimpleNamespace(since=lambda _: ([long] if long.end_ns else [], 0)),
         running=[] if long.end_ns else [long], now_ns=1000 * S,
     )  # fmt: skip
     watched = black_box.Triggers(["steal"], LENGTH)

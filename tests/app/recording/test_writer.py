@@ -295,4 +295,4 @@ def test_a_hair_less_than_a_second_is_told_as_one(tmp_path: Path, ns: int, text:
         frame = made.frame(hello, seq, {"ref": [0] * len(hello.topology)})
         writer.write(dataclasses.replace(frame, time_ns=time_ns))
     writer.end()
-    assert writer.told.startswith(f"{text}, 2 frames, ")
+    assert writer.extent.startswith(f"{text}, 2 frames, ")

@@ -107,7 +107,7 @@ def outcome(
         found.append(session.history.field("util", session.shown, bins).tobytes())
         found.append(session.history.states(session.cores, bins).tobytes())
         for time_ns in times[3::20].tolist():
-            past = session.at(time_ns, 500_000_000)
+            past = session.interval_at(time_ns, 500_000_000)
             found.append(None if past is None else told(past))
     return found
 

@@ -35,7 +35,7 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
             session = Session(hello, History(hello) if history else None)
         for _ in session.play(messages) if session else ():
             assert session is not None
-            news, cursor = session.episodes_since(cursor)
+            news, cursor = session.log.since(cursor)
             found += [(session.frames, episode) for episode in news]
     assert session is not None
     return [*found, *((session.frames, episode) for episode in session.detector.running)]

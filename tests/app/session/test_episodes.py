@@ -6,7 +6,7 @@ import made
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.session.episodes import MAX_ENDED, Beginnings, Tally, next_mark_label
+from perftop.session.episodes import MAX_ENDED, Tally, next_mark_label
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -19,12 +19,12 @@ def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
     for seq in range(12):
         data = {"cpu": seq % 2, "online": seq % 4 > 1}
         session.apply(wire.Note("hotplug", seq, data=data))
-        news, seen = session.episodes_since(seen)
+        news, seen = session.log.since(seen)
         often += news
         if seq == 6:
-            seldom, late = session.episodes_since(0)
-    assert session.episodes_since(seen) == ([], seen)
-    news, late = session.episodes_since(late)
+            seldom, late = session.log.since(0)
+    assert session.log.since(seen) == ([], seen)
+    news, late = session.log.since(late)
     assert [*seldom, *news] == often == session.ended
     assert len(often) == 12
     assert session.running == []
@@ -35,11 +35,11 @@ def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
     session = Session(greeting)
     for ns in range(3 * MAX_ENDED):
         session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
-    news, cursor = session.episodes_since(MAX_ENDED // 2)
+    news, cursor = session.log.since(MAX_ENDED // 2)
     assert news == session.ended
     assert len(news) == MAX_ENDED
     assert cursor == 3 * MAX_ENDED
-    assert session.episodes_since(cursor - 1)[0] == news[-1:]
+    assert session.log.since(cursor - 1)[0] == news[-1:]
 
 
 def test_only_marks_of_users_are_numbered() -> None:
@@ -57,15 +57,6 @@ def test_only_marks_of_users_are_numbered() -> None:
     assert next_mark_label(session.marks) == "mark 1"
     session.apply(wire.Note("mark", made.SAMPLE_NS, "user", {"label": "here"}))
     assert next_mark_label(session.marks) == "mark 2"
-
-
-def test_an_episode_begins_once() -> None:
-    seen, first, second = Beginnings(), Episode("steal", [0], 1), Episode("steal", [0], 1)
-    assert seen.of([first]) == [first]
-    assert seen.of([first, second]) == [second], "alike, and another one"
-    assert seen.of([second]) == []
-    assert seen.known(second)
-    assert not seen.known(first)
 
 
 def test_the_worst_of_several_episodes_is_the_costliest() -> None:

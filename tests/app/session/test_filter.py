@@ -339,7 +339,7 @@ def test_blank_is_no_filter(text: str) -> None:
 def test_what_is_wrong_and_where(text: str, at: int, says: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse(text)
-    assert (str(caught.value), caught.value.at) == (says, at)
+    assert (str(caught.value), caught.value.offset) == (says, at)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_any_text_is_a_filter_or_says_why_not(text: str) -> None:
     try:
         chosen = parse(text)
     except FilterError as error:
-        assert 0 <= error.at <= len(text)
+        assert 0 <= error.offset <= len(text)
         assert str(error).isprintable()
         assert 0 < len(str(error)) < 80
         return

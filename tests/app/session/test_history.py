@@ -6,6 +6,7 @@ import gc
 import math
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import made
 import numpy as np
@@ -18,7 +19,6 @@ from made import SAMPLE_NS
 from played import TICKS, played
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
 from perftop.session.history import History, covering, edges
@@ -274,11 +274,11 @@ def test_time_that_does_not_go_on_is_not_history() -> None:
     for time_ns in (-5, 7, 8):
         odd.apply(wire.Frame(0, time_ns, machine.frame(1).blocks))
     assert history_of_odd.times().tolist() == [8]
-    found = odd.at(8, 5)
+    found = odd.interval_at(8, 5)
     assert found is not None
     assert found.elapsed_s == 1e-9
     assert [m.seq for m in history.frames(0, 1 << 62) if isinstance(m, wire.Frame)] == [0, 1, 2, 3]
-    assert session.at(3 * SAMPLE_NS, SAMPLE_NS) is not None
+    assert session.interval_at(3 * SAMPLE_NS, SAMPLE_NS) is not None
 
 
 # --- the budget
@@ -349,7 +349,7 @@ def with_bins(
     session = played(Session(hello, History(hello)), messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
-    told = [session.at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
+    told = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
     return session.past, ends, [interval for interval in told if interval is not None]
 
 

@@ -48,7 +48,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
         if moment is None:
             return found
         found.append(moment / SAMPLE_NS)
-        shown = session.at(moment, 5 * SAMPLE_NS)
+        shown = session.interval_at(moment, 5 * SAMPLE_NS)
         assert shown is not None
         interval = shown
 
@@ -59,7 +59,7 @@ def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
     assert walk(told, episodes, 1) == []  # the newest is what is shown
     back = walk(told, episodes, -1)
     assert back == [30, 25, 11]
-    first = session.at(SAMPLE_NS * 2, SAMPLE_NS)
+    first = session.interval_at(SAMPLE_NS * 2, SAMPLE_NS)
     assert first is not None
     assert walk((session, first), episodes, 1) == [11, 25, 30, 50]
 
@@ -68,7 +68,7 @@ def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
 def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
     session, interval = told
     moment = navigation.moment_of(session, it := episode(start, end, 0), interval)
-    shown = session.at(moment, 5 * SAMPLE_NS)
+    shown = session.interval_at(moment, 5 * SAMPLE_NS)
     assert shown is not None
     since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
     assert since_ns <= it.start_ns <= shown.time_ns

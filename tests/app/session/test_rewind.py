@@ -139,15 +139,15 @@ def test_every_moment_is_as_it_was_live() -> None:
     assert any(not i.online.all() for i in live)
     assert max(i.elapsed_s for i in live) > 0.7  # over the lost frames
     for interval in reversed(live):
-        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
 
 
 def test_between_two_samples_the_older_one_counts() -> None:
     story = eventful()
     session, live = lived(story.hello, story.messages)
     for late_ns in (1, SAMPLE_NS // 2, SAMPLE_NS - 1):
-        agree(session.at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
-    newest = session.at(1 << 60, INTERVAL_NS)
+        agree(session.interval_at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
+    newest = session.interval_at(1 << 60, INTERVAL_NS)
     assert newest is not None
     assert newest.time_ns == session.now_ns
 
@@ -160,7 +160,7 @@ def test_between_two_samples_the_older_one_counts() -> None:
 def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: int) -> None:
     story = Story(machine()).go_on(9)
     session, _ = lived(story.hello, story.messages)
-    found = session.at(7 * SAMPLE_NS, span_ns)
+    found = session.interval_at(7 * SAMPLE_NS, span_ns)
     assert found is not None
     assert found.samples == samples
     assert found.elapsed_s == pytest.approx(samples / 10)
@@ -169,12 +169,12 @@ def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: in
 def test_there_is_nothing_before_the_first_sample() -> None:
     story = Story(machine()).go_on(3)
     session, _ = lived(story.hello, story.messages)
-    assert session.at(0, INTERVAL_NS) is None
-    assert session.at(SAMPLE_NS, INTERVAL_NS) is None  # the first frame is only a baseline
-    assert session.at(2 * SAMPLE_NS - 1, INTERVAL_NS) is None
-    assert session.at(2 * SAMPLE_NS, INTERVAL_NS) is not None
-    assert Session(story.hello, History(story.hello)).at(SAMPLE_NS, 1) is None
-    assert Session(story.hello).at(SAMPLE_NS, 1) is None
+    assert session.interval_at(0, INTERVAL_NS) is None
+    assert session.interval_at(SAMPLE_NS, INTERVAL_NS) is None  # the first frame is only a baseline
+    assert session.interval_at(2 * SAMPLE_NS - 1, INTERVAL_NS) is None
+    assert session.interval_at(2 * SAMPLE_NS, INTERVAL_NS) is not None
+    assert Session(story.hello, History(story.hello)).interval_at(SAMPLE_NS, 1) is None
+    assert Session(story.hello).interval_at(SAMPLE_NS, 1) is None
 
 
 def test_what_was_dropped_is_not_looked_up_wrongly() -> None:
@@ -186,27 +186,27 @@ def test_what_was_dropped_is_not_looked_up_wrongly() -> None:
         session.apply(message)
     assert history.first_ns is not None
     assert history.first_ns > 40 * SAMPLE_NS
-    assert session.at(history.first_ns - 1, INTERVAL_NS) is None
-    oldest = session.at(history.first_ns, INTERVAL_NS)
+    assert session.interval_at(history.first_ns - 1, INTERVAL_NS) is None
+    oldest = session.interval_at(history.first_ns, INTERVAL_NS)
     assert oldest is not None
     assert oldest.samples == 1
     kept = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
     assert len(kept) > 4
     for interval in kept:
-        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
 
 
 def test_looking_back_leaves_the_present_alone() -> None:
     story = eventful()
     session, live = lived(story.hello, story.messages[:100])
     for interval in live:
-        session.at(interval.time_ns, INTERVAL_NS)
+        session.interval_at(interval.time_ns, INTERVAL_NS)
     played(session, story.messages[100:])
     undisturbed, _ = lived(story.hello, story.messages)
     agree(session.whole(), undisturbed.whole())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
-    assert session.calibrations["one_thread"].seen > 0
+    assert session.calibrations["one_thread"].explained > 0
 
 
 def test_who_ran_is_told_for_two_seconds() -> None:
@@ -216,7 +216,7 @@ def test_who_ran_is_told_for_two_seconds() -> None:
     story.go_on(records={"tasks": "of no use"}).go_on(4)
     session, live = lived(story.hello, story.messages)
     for interval in live:
-        agree(session.at(interval.time_ns, INTERVAL_NS), interval)
+        agree(session.interval_at(interval.time_ns, INTERVAL_NS), interval)
     ages = {round(i.time_ns / SAMPLE_NS) - 6: i.tasks for i in live}
     assert [age for age, tasks in ages.items() if tasks == told] == [0, 5, 10, 15, 20]
     assert all(tasks in ({}, told) for tasks in ages.values())
@@ -234,7 +234,7 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
     session, live = lived(hello, story.messages)
     assert session.cores == [[0, 2], [1, 3]]
     assert live[-1].split.method == ["one-thread", "one-thread"]
-    first = session.at(live[0].time_ns, INTERVAL_NS)
+    first = session.interval_at(live[0].time_ns, INTERVAL_NS)
     assert first is not None
     assert first.split.method == live[0].split.method[::-1] == ["one-thread", "single"]
     np.testing.assert_array_equal(first.split.states, live[0].split.states[::-1])
@@ -253,4 +253,4 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
 def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
     session, live = lived(*simulated.messages(f"sim:{scenario},cpus=8,seed=3", 260))
     for interval in live[10:]:  # by then the counters' factors have settled
-        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+        agree(session.interval_at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)

@@ -59,7 +59,7 @@ def test_it_is_told_and_spoils_no_number(split: int) -> None:
     assert session.unix(before_ns) == pytest.approx(
         (hello.wall_ns + before_ns - hello.raw_ns) / 1e9
     )
-    past = session.at(hello.raw_ns + (AT + 6) * SAMPLE_NS, 500_000_000)
+    past = session.interval_at(hello.raw_ns + (AT + 6) * SAMPLE_NS, 500_000_000)
     assert past is not None
     assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
 

@@ -65,11 +65,11 @@ async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
     link = Link("n7", Far(), lambda: 0.0)
 
     async with running(Machine(), link=lambda: link) as run:
-        link.broken("n7: connection: refused")
+        link.set_down("n7: connection: refused")
         await run.sees("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
         assert run.app.interval is not None, "what came before is kept"
-        link.back()
+        link.set_up()
         await until(lambda: not run.has("NO LINK"), "it is back")
 
 

@@ -118,7 +118,7 @@ def test_machines_their_numbers_and_who_is_no_longer_scraped() -> None:
         asked(source, lambda: source.fleet.machines)
     k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
     assert k1.numbers["lost"] == pytest.approx(0.5)
-    assert k1.heard == NOW - 7
+    assert k1.updated == NOW - 7
     assert k1.cause == ("turbo-drop", "power-pl1")
     assert k1.running[0].start == pytest.approx(NOW - 300, abs=15)
     assert k1.opens == ("live", "--host", "k1")

@@ -68,7 +68,7 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         n1, n2 = source.fleet.machines["n1"], source.fleet.machines["n2"]
         assert n1.numbers["busy"] == pytest.approx(0.75, abs=0.02)
         assert n2.numbers["busy"] == pytest.approx(0.25, abs=0.02)
-        assert source.now - 1.1 <= n1.heard <= source.now
+        assert source.now - 1.1 <= n1.updated <= source.now
         await gone(source, 20)
         assert "ends at" in source.fleet.machines["n1"].why
         assert source.fleet.machines["n2"].answers

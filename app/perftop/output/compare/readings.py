@@ -14,7 +14,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, MISSING, scale
-from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
+from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_series
 from perftop.base.text import safe
 from perftop.model import numbers as model_numbers
 from perftop.model.kinds import kind_of
@@ -334,12 +334,12 @@ class Course:
             return found
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
-                found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
+                found[key] = estimate_of_series(amounts[:, at].tolist(), sizes[:, at].tolist())
         if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._below_ceiling_s(), ran_s)
-                found["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
+                found["below_ceiling"] = estimate_of_series(low_s.tolist(), ran_s.tolist())
         return found
 
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:

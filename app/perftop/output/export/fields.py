@@ -78,7 +78,7 @@ class IntervalRows:
     def first_tasks(self, name: str) -> list[object]:
         """An attribute of the task that ran most on each CPU."""
         cpus = (self.session.topology[row].cpu for row in self.rows)
-        found = (self.interval.look.on(str(cpu))[:1] for cpu in cpus)
+        found = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
         return [getattr(each[0].task, name) if each else None for each in found]
 
     def job(self, name: str) -> list[object]:

@@ -69,9 +69,9 @@ class Command:
         """Take a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._seen.take(self._session.neighbours.watched_job, message.time_ns)
-            if self._apart.take(message.records, message.time_ns) and self._apart.told:
+            if self._apart.take(message.records, message.time_ns) and self._apart.last_threads:
                 # The first record has the command alone, waiting for its start.
-                seen = self._seen_apart or JobFootprint(self._apart.told[0].pid)
+                seen = self._seen_apart or JobFootprint(self._apart.last_threads[0].pid)
                 seen.take(self._apart, message.time_ns)
                 self._seen_apart = seen
         elif isinstance(message, wire.Note) and message.kind == "run-start":

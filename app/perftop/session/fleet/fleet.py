@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
 
-from perfprobe.frozen import frozen
 from perftop.model.episode import rank
 from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
@@ -22,7 +22,7 @@ _WORDS = ("silent", "suspect", "episode")
 """Words of a filter beside names and causes: states of machines."""
 
 
-@frozen
+@dataclass(frozen=True)
 class SharedEpisode:
     """One cause on one machine or on several."""
 
@@ -39,7 +39,7 @@ class SharedEpisode:
     """The sum of the shares that these machines lose."""
 
 
-@frozen
+@dataclass(frozen=True)
 class RowChoice:
     """What the viewer asked for: an order and a filter."""
 
@@ -169,7 +169,7 @@ def value(machine: Machine, order: str, now: float) -> float:
     if order == "suspects":
         return float(machine.suspects)
     if order == "age":
-        return float(int(now - machine.heard))
+        return float(int(now - machine.updated))
     return machine.rank(order) if order in FIELDS else nan
 
 

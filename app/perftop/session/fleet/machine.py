@@ -241,7 +241,7 @@ class Machine:
     silent_since: float = nan
     """When its last numbers came, or the first attempt was."""
     retry_at: float = nan
-    heard: float = nan
+    updated: float = nan
     """When the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: NOTHING)
     past: Past = field(default_factory=Past)
@@ -275,13 +275,13 @@ class Machine:
         self.numbers = mean([each for _, each, _ in recent])
         self.suspects = sum(count for *_, count in recent)
         self.past.add(now, numbers)
-        self.answers, self.why, self.heard, self.retry_at = True, "", now, nan
+        self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 
-    def show(self, heard: float, numbers: Numbers, suspects: int) -> None:
+    def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Take numbers that cover a span already."""
-        self.numbers, self.suspects, self.heard = numbers, suspects, heard
-        self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, heard
+        self.numbers, self.suspects, self.updated = numbers, suspects, updated
+        self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
         """Called when it does not answer. Its past stays; its episodes end, since nobody knows

@@ -144,7 +144,7 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
         if key == "below" and machine.cause[0]:
             runs.append((f": {words.cause_name(*machine.cause)}", "dim"))
         pieces.append((rank, runs))
-    age: list[Run] = [("age ", "dim"), (words.span(look.now - machine.heard), "text")]
+    age: list[Run] = [("age ", "dim"), (words.span(look.now - machine.updated), "text")]
     return shed([*pieces, (2, age)], look.width - 1, 2), "chosen"
 
 

@@ -119,7 +119,7 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
         case "suspects":
             return (DOUBTED, "warn") if machine.suspects else (theme.NEITHER, "neither")
         case "age":
-            age = max(0.0, look.now - machine.heard)
+            age = max(0.0, look.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
             return text, "warn" if age > OLD_S + 2 * look.every_s else "dim"
     return cell(machine, column.key, size)

@@ -72,7 +72,7 @@ def grouped_at(session: Session, interval: Interval) -> Groups:
     """The episodes that run at the end of the interval, and those that have ended by then."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
-    forgotten = session.episodes_since(1 << 62)[1] - len(ended) if session.file is None else 0
+    forgotten = session.log.since(1 << 62)[1] - len(ended) if session.log.recording is None else 0
     over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
     past = ended[max(0, over - _MAX_ENDED) : over] + marks[max(0, named - _MAX_ENDED) : named]

@@ -114,7 +114,7 @@ def _pair(
     session: Session, interval: Interval, watched_job: WatchedJob, episode: Episode, cpu: int
 ) -> Pair:
     def task(cpu: int) -> str:
-        ran = interval.look.on(str(cpu))
+        ran = interval.snapshot.activity_on(str(cpu))
         return foreign(f"{ran[0].task.comm} {ran[0].task.pid}") if ran else ""
 
     share = session.neighbours.share(episode, cpu) if interval.seq else None

@@ -102,7 +102,7 @@ def _counted(session: Session, key: str) -> bool:
 
 def _task(interval: Interval, cpu: int, size: int) -> Run:
     """The task that ran most on the CPU."""
-    ran = interval.look.on(str(cpu))
+    ran = interval.snapshot.activity_on(str(cpu))
     if not ran:
         return f"{AT_REST:>{size}}", "faint"
     pid = f" {ran[0].task.pid}"

@@ -108,9 +108,9 @@ def _columns(
     if low or len(cpus) > MAX_CPU_COLUMNS or least > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
     can = {
-        "waits": interval.look.waits is not None,
+        "waits": interval.snapshot.waits is not None,
         "bar": not low,
-        "switches": interval.look.waits is not None and not low,
+        "switches": interval.snapshot.waits is not None and not low,
         "ipc": bool(session.evaluator.chosen["ipc"]),
     }
     more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
@@ -159,7 +159,7 @@ def bar(ran: float, waited: float, size: int) -> list[Run]:
 def _ipc(session: Session, interval: Interval, one: Runner) -> float:
     """IPC of the CPU on which this task ran and no other; NaN if there is none."""
     cpu, *more = one.shares
-    tasks = interval.look.told(str(cpu))
+    tasks = interval.snapshot.tasks_on(str(cpu))
     if more or any((task.pid, task.comm) != (one.pid, one.comm) for task in tasks):
         return nan
     return float(interval.values["ipc"][session.position[cpu]])
@@ -192,10 +192,10 @@ class Ranking:
     def __init__(self, session: Session, look: TaskSnapshot) -> None:
         self.look, self.shown = look, session.shown
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
-        known = look.others or look.tasks
+        known = look.top_tasks or look.tasks
         for row in session.shown:
             cpu = session.topology[row].cpu
-            for pid, comm, share in look.told(name) if (name := str(cpu)) in known else ():
+            for pid, comm, share in look.tasks_on(name) if (name := str(cpu)) in known else ():
                 shares = self._shares.setdefault((pid, comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + share
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
@@ -207,7 +207,7 @@ class Ranking:
         """The busiest ones, made when first asked for: a screen shows few of them."""
         for pid, comm in self.tasks[len(self._runners) : count]:
             shares = self._shares[pid, comm]
-            tasks = (task for cpu in shares for task in self.look.on(str(cpu)))
+            tasks = (task for cpu in shares for task in self.look.activity_on(str(cpu)))
             threads = [thread for thread in tasks if thread.task[:2] == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
@@ -221,8 +221,8 @@ _LAST: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
 
 def _ranking(session: Session, interval: Interval) -> Ranking:
     last = _LAST.get(session)
-    if last is None or last.look is not interval.look or last.shown is not session.shown:
-        last = _LAST[session] = Ranking(session, interval.look)
+    if last is None or last.look is not interval.snapshot or last.shown is not session.shown:
+        last = _LAST[session] = Ranking(session, interval.snapshot)
     return last
 
 

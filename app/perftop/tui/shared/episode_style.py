@@ -74,7 +74,7 @@ def going(episode: Episode, now_ns: int) -> bool:
 def during(session: Session, interval: Interval) -> list[Episode]:
     """Those that run in this interval: of the newest one, what runs now; of one looked up in the
     past or in a recording, whose running ones are those at its end, what overlaps it."""
-    if interval.seq and session.file is None:
+    if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping(session, interval)
 

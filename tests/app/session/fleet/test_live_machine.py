@@ -64,7 +64,7 @@ def test_times_of_episodes_are_those_of_arrival() -> None:
 
 def test_who_falls_silent_keeps_its_past_and_no_numbers() -> None:
     row = fed(Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
-    heard = row.heard
+    heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
     assert not row.answers
     assert row.numbers == NOTHING

@@ -21,7 +21,7 @@ def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     """The first number of a panel of core 0."""
     hello, messages = simulated.lasting("sim:memory,cpus=2", 12, events=EVENTS)
     session = played(Session(hello, History(hello)), messages)
-    interval = session.at(session.now_ns, 500_000_000)
+    interval = session.interval_at(session.now_ns, 500_000_000)
     assert interval is not None
     place = Places(session).places[0]
     made = page(core_page.known(session, place, who=False), 160, 40)

@@ -59,7 +59,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     assert made.fit(41, 160)
     wish = ChartOptions("colour", 60.0, cpu=0)
     made.read(session, interval, [0, 1], wish)
-    calibration.strange, calibration.chosen = 1e9, None
+    calibration.unexplained, calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
         session.apply(message)

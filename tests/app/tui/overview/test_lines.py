@@ -198,7 +198,7 @@ def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
 def test_rows_name_the_tasks_of_each_look() -> None:
     p = picture(Machine(), records=tasks(["make"]))
     assert "make" in lines(p)[0]
-    p.sheet.interval = replace(p.sheet.interval, look=TaskSnapshot({"0": [7, "other", 0.9]}))
+    p.sheet.interval = replace(p.sheet.interval, snapshot=TaskSnapshot({"0": [7, "other", 0.9]}))
     assert "other 7" in lines(p)[0]
     assert "make" not in lines(p)[0]
 

@@ -139,7 +139,7 @@ def test_who_runs_is_worked_out_once_for_each_look() -> None:
     found = who.runners(session, interval)
     again = who.runners(session, dataclasses.replace(interval, seq=interval.seq + 1))
     assert again[0] is found[0]
-    other = dataclasses.replace(interval, look=TaskSnapshot({"0": [7, "other", 0.5]}))
+    other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
     assert [one.comm for one in who.runners(session, other)] == ["other"]
 
 

@@ -19,14 +19,14 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     live = Episode("offline", [1], now_ns - 1)
     session.detector.running = [live]
     assert during(session, interval) == [live]
-    session.file = RecordingEpisodes()
+    session.log.recording = RecordingEpisodes()
     later, here, before = (
         Episode("steal", [0], now_ns + since, until if until is None else now_ns + until)
         for since, until in ((10**9, None), (-(10**8), 10**9), (-2 * 10**9, -(10**9)))
     )
     for episode in (before, here, later):
-        session.file.add(episode)
-    session.file.complete = True
+        session.log.recording.add(episode)
+    session.log.recording.complete = True
     assert during(session, interval) == [here]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.model.numbers import Number
-from perftop.session.values import BY_KEY, measured
+from perftop.session.values import BY_KEY, of_cpus
 from perftop.tui.shared.fields import fields, scale
 from perftop.tui.views.outliers import Outlier, Peers
 
@@ -22,7 +22,7 @@ CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involunt
 
 def judged(machine: Machine, field: Number) -> list[Outlier]:
     session, interval = seen(machine)
-    return Peers(session).judge(field, measured(field, session, interval), interval)
+    return Peers(session).judge(field, of_cpus(session, interval, field.key), interval)
 
 
 def far(machine: Machine, field: Number) -> list[int]:
@@ -119,7 +119,7 @@ def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
 
 def test_a_state_of_a_core_is_that_of_all_its_cpus() -> None:
     session, interval = SEEN
-    both = measured(BY_KEY["both"], session, interval)
+    both = of_cpus(session, interval, "both")
     assert both == pytest.approx([0.5] * 16, abs=0.01)
 
 

@@ -138,7 +138,7 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
 def test_what_looks_equal_does_not_change_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
     of = columns.CpuColumns(session)
-    rows = of.arranged(np.arange(8), columns.ALL[0], interval, GHZ, reverse=False).tolist()
+    rows = of.arranged(np.arange(8), columns.BY_KEY["util"], interval, GHZ, reverse=False).tolist()
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 
 
