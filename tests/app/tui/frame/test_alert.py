@@ -56,7 +56,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     session.detector.hotplug(3, at_ns, online=False)  # no harm: the warning goes before it
     assert told() == [(" ! the clock? was set", "warn")]
     session.detector.running.append(Episode("throttle", [1], at_ns))
-    assert "throttles CPU 1" in strips.text(told())
+    assert "is active on CPU 1" in strips.text(told())
     session.detector.running.pop()
     session.now_ns = at_ns + alert.WARNING_NS
     assert "offline" in strips.text(told())
@@ -76,10 +76,10 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
     paused = Status(0, paused=interval.time)
     now = text(session, replace(interval, time_ns=session.now_ns), Status(0))
     assert now.startswith("▌ ╳ The hypervisor takes time of CPU 2, since ")
-    assert "throttles CPU 1 for 2.0 s" in told(paused)
+    assert "is active on CPU 1 for 2.0 s" in told(paused)
     session.ended[:] = [Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)]
     # what it rests on is of all of it
-    assert "throttles CPU 1 for 1.0 s of 4.0 s" in told(paused)
+    assert "is active on CPU 1 for 1.0 s of 4.0 s" in told(paused)
     session.ended.clear()
     assert told(paused) == ""
     assert "last numbers" not in told(replace(paused, failed="it ended"))
@@ -89,9 +89,9 @@ def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     session.detector.running.append(Episode("throttle", [1], interval.time_ns - 2 * 10**9))
     session.now_ns = interval.time_ns + 4 * 10**8  # samples of the next interval
-    assert "throttles CPU 1 for 2.0 s" in text(session, interval, Status(0))
+    assert "is active on CPU 1 for 2.0 s" in text(session, interval, Status(0))
     session.detector.running[-1].start_ns = session.now_ns
-    assert "throttles CPU 1 for 0.0 s" in text(session, interval, Status(0))
+    assert "is active on CPU 1 for 0.0 s" in text(session, interval, Status(0))
 
 
 def test_a_cause_is_told_once() -> None:
