@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.format import MISSING, ClockUnit, short_duration, when
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED, Column, Run, fit, number
-from perftop.draw.strips import QUIET, foreign, shed, width
+from perftop.draw.strips import QUIET, Piece, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
@@ -330,7 +330,7 @@ def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) ->
         (6, f"{keys['back']} back", "dim"),
         (2, f"{keys['window']} window {window}", "dim"),
     ]
-    dotted: list[tuple[int, list[Run]]] = [
+    dotted: list[Piece] = [
         (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
         for rank, text, key in pieces
         if text

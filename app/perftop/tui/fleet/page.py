@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from perftop.base.format import GHZ, time_of_day
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import BLANK, Line, foreign, shed, spread, width
+from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.fleet import detail, heat, table
@@ -59,16 +59,14 @@ def header(look: Look) -> Line:
     left += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
     if width(left) > look.width:
         left = [run for run in left if run != (look.what, "dim")]
-    facts: list[tuple[int, list[Run]]] = [
-        (rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)
-    ]
+    facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)]
     right = shed([*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left) - 3, 3)
     return calm(*spread(left, [*right, (" ", "text")], look.width))
 
 
 def totals(look: Look) -> Line:
     found = look.fleet.totals()
-    pieces: list[tuple[int, list[Run]]] = []
+    pieces: list[Piece] = []
     for key, name, rank in _TOTALS:
         if isfinite(found[key]):
             style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"

@@ -26,8 +26,8 @@ WARNING_NS = 10_000_000_000
 """How long a warning is shown."""
 LAST_NS = 60_000_000_000
 """How long the last episode is shown after its end."""
-MIN_SENTENCE = 12
-"""Characters that a sentence on it needs."""
+MIN_SENTENCE = len("involuntary-halt")
+"""Minimum characters of a sentence on it: any kind, without place and loss."""
 
 
 class AlertLine(NamedTuple):
@@ -120,10 +120,7 @@ def _running(
         when=sentences.lasting(session, worst, now_ns),
         most=min(size - width(runs), sentences.MAX_SENTENCE),
     )  # fmt: skip
-    for part in parts:
-        text, room = foreign(part.text), size - width(runs)
-        style = "alarm" if part.role == "lost" else "bright"
-        runs.append((fit(text, max(0, min(len(text), room))), style))
+    runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
     more = _more(session, others, size - width(runs)) if others else []
     room = size - width(runs) - width(more) - 1  # evidence leaves the margin free
     return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
@@ -157,7 +154,7 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
     text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
     style = episode_style.severity(first)
     evidence = _evidence(first, text, size - len(text), "dim")
-    return [(fit(text, min(len(text), size)), style), *evidence]
+    return [(text, style), *evidence]
 
 
 def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
@@ -173,7 +170,6 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
     text = foreign(sentences.text(parts))
     if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
         text = text[0].lower() + text[1:]
-    text = fit(text, min(len(text), room))
     return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
 
 

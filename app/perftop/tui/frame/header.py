@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perftop.base.format import duration, many, place, when
 from perftop.draw.columns import Run
-from perftop.draw.strips import foreign, width
+from perftop.draw.strips import Piece, fitting, foreign, spread
 from perftop.tui.frame import machine_line
 from perftop.tui.frame.status import STARTING, Replay, Status
 
@@ -26,8 +26,8 @@ MAX_SKEW = 0.1
 """Share of a sample; a larger skew between CPUs is shown as a warning."""
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU's name that do not tell it from others."""
-Piece = tuple[int, list[Run]]
-"""A rank and runs; the piece with the highest rank is left out first."""
+_SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
+"""Before the first, the second and each further part at the left."""
 
 
 def line(
@@ -36,33 +36,25 @@ def line(
     if session is None:
         return STARTING
     wordy = size >= MIN_WORDY
-    left = _machine(session, status, wordy=wordy)
-    right = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
+    left = [
+        (rank, [_SEPARATORS[min(i, 2)], *runs])
+        for i, (rank, runs) in enumerate(_machine(session, status, wordy=wordy))
+    ]
+    gap: Run = (" " * (3 if size >= MIN_WIDE_GAPS else 2), "text")
+    parts = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
              *_state(status, interval, wordy=wordy)]  # fmt: skip
-    gap = " " * (3 if size >= MIN_WIDE_GAPS else 2)
-    while True:
-        begin, end = _joined(left, (" · ", "faint"), ("  ", "text")), _joined(right, (gap, "text"))
-        room = size - 2 * MARGIN - width(begin) - width(end)
-        if room >= len(gap) or not (left[1:] or right):
-            break
-        worst = max([*left[1:], *right], key=lambda piece: piece[0])
-        (left if worst in left else right).remove(worst)
+    right = [(rank, [gap, *runs]) for rank, runs in parts]
+    kept = fitting([*left, *right], size - 2 * MARGIN, 0)
+    begin, end = ([run for piece in side if piece in kept for run in piece[1]]
+                  for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
-    return [margin, *begin, (" " * max(1, room), "text"), *end, margin]
-
-
-def _joined(pieces: list[Piece], gap: Run, first: Run | None = None) -> list[Run]:
-    """The pieces with a gap between each two; the first gap may be another."""
-    runs: list[Run] = []
-    for i, (_, piece) in enumerate(pieces):
-        runs += [first if first and i == 1 else gap, *piece] if i else piece
-    return runs
+    return spread([margin, *begin], [*end[1:], margin], size)
 
 
 def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(machine_line.extent(session).cores), len(session.shown)
-    pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
+    pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := model(hello.identity.name):
         several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""

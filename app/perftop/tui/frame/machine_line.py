@@ -13,7 +13,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import gapped, width
+from perftop.draw.strips import Piece, shed, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS
@@ -92,7 +92,7 @@ def numbers(
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
-    pieces: list[tuple[int, list[Run]]] = [(0, share("util", "busy", "bright"))]
+    pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if chosen["busy_hz"]:
         sign, ceiling_hz = red.get("busy_hz", ""), _ceiling(session, interval)
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
@@ -181,23 +181,16 @@ def _memory(machine: Mapping[str, float]) -> list[Run]:
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
-def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
+def _spread(pieces: list[Piece], size: int) -> list[Run]:
     """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
     the room of its longest number, so that those beside it stay in place."""
     padded = []
-    for _, runs in pieces:
+    for rank, runs in pieces:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # they have one decimal
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
-        padded.append([*runs, (" " * spare, "text")])
-    sizes = [*map(width, padded)]
-    if sum(sizes) + GAP * (len(sizes) - 1) <= size:
-        return gapped(padded, GAP)
-    kept, room = set[int](), size
-    for at in sorted(range(len(pieces)), key=lambda at: pieces[at][0]):
-        if sizes[at] <= room:
-            kept.add(at)
-            room -= sizes[at] + NARROW_GAP
-    return gapped([padded[at] for at in sorted(kept)], NARROW_GAP)
+        padded.append((rank, [*runs, (" " * spare, "text")]))
+    cells = sum(width(runs) + GAP for _, runs in padded)
+    return shed(padded, size, GAP if cells - GAP <= size else NARROW_GAP)
 
 
 # --- the SMT states

@@ -14,7 +14,7 @@ import numpy as np
 from perftop.draw import theme
 from perftop.draw.columns import Run, number
 from perftop.draw.strips import shed, width
-from perftop.model.numbers import METRICS
+from perftop.model.numbers import METRICS, NUMBERS
 from perftop.tui.frame.machine_line import extent
 from perftop.tui.shared.column_ring import Ring
 
@@ -39,7 +39,6 @@ class Tile(NamedTuple):
     """From 0, which stays where it is narrow."""
     area: str
     """Colour of its past."""
-    unit: str = " %"
     min_top: float | None = None
     """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
 
@@ -52,9 +51,9 @@ _TILES = (
     Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
     Tile("pressure_io", "for a disk", "disk", 7, "dim", min_top=0.1),
     Tile("pressure_memory", "for memory", "memory", 9, "dim", min_top=0.1),
-    Tile("load_1", "load", "load", 3, "dim", "", 1.0),
-    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", " /s", 1000.0),
-    Tile("context_switches_hz", "switches", "switches", 8, "dim", " /s", 1000.0),
+    Tile("load_1", "load", "load", 3, "dim", 1.0),
+    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
+    Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
 )
 _OLDER_LOADS = "load_5", "load_15"
 HOT = METRICS["steal"].stands_out
@@ -107,9 +106,9 @@ def _number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]
     if tile.key == "load_1":
         older = [number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and wordy]
         return [name, number(value, 2, 5, style), *older]
-    if tile.unit == " /s":
-        return [name, number(value, 0, 5, style), (tile.unit, "dim")]
-    return [name, number(100 * value, 1, 5, style), (tile.unit, "dim")]
+    if NUMBERS[tile.key].rate:
+        return [name, number(value, 0, 5, style), (" /s", "dim")]
+    return [name, number(100 * value, 1, 5, style), (" %", "dim")]
 
 
 def columns(known: Mapping[str, float], size: int) -> list[Column]:

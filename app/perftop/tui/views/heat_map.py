@@ -16,7 +16,7 @@ from perftop.base.text import ranges
 from perftop.draw import heat_ramp, theme
 from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
 from perftop.draw.heat_ramp import OFF, halves, whole
-from perftop.draw.strips import Line, foreign, shed, spread, width
+from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
@@ -34,8 +34,6 @@ from perftop.tui.shared.sheet import busiest
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
 
-Piece = tuple[int, list[Run]]
-"""Rank (the highest is left out first) and text."""
 HEADS, FOOT = 2, 1
 NUMBER = 4
 """Width of cells that show values as numbers."""

@@ -15,7 +15,7 @@ from perftop.base.text import ranges
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fitted
-from perftop.draw.strips import Line, foreign, shed
+from perftop.draw.strips import Line, Piece, foreign, shed
 from perftop.model.machine_totals import OF_BEST
 from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
 from perftop.session.interval import Interval
@@ -120,7 +120,7 @@ class Neighbourhood:
         where = ranges(cpus)
         where = f"CPU{'s' if len(cpus) > 1 else ''} {where}" if len(where) <= MAX_CPU_LIST else (
             f"{len(cpus)} CPUs")  # fmt: skip
-        pieces: list[tuple[int, list[Run]]] = [
+        pieces: list[Piece] = [
             (0, [name, (f"  {many(count, 'thread')}", "text")]),
             (3, [("on ", "dim"), (where, "text")]),
         ]

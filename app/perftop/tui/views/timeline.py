@@ -17,7 +17,7 @@ from perftop.base.text import ranges
 from perftop.draw import charts, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.heat_ramp import ramp
-from perftop.draw.strips import QUIET, Line, shed
+from perftop.draw.strips import QUIET, Line, Piece, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number
@@ -252,7 +252,7 @@ class Timeline(Paneled, Cursor):
         if self._plan.tall > 1:  # height shows the value, not colour
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
-        pieces: list[tuple[int, list[Run]]] = [
+        pieces: list[Piece] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
             (1, ends),
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
