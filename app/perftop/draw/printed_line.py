@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 
-MOST_COLUMNS = 1024
+MAX_COLUMNS = 1024
 """Columns kept of a line; no screen is wider."""
 TAB = 8
 _PIECES = re.compile(
@@ -29,7 +29,7 @@ def strip(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
     """The line as a strip. `pen`: the colour sequences in force at its beginning."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not pen:
-        return Strip([Segment(_safe(text[:MOST_COLUMNS], ascii_))])
+        return Strip([Segment(_safe(text[:MAX_COLUMNS], ascii_))])
     cells = _cells(_pieces(pen.decode("ascii") + text))
     groups = groupby(cells, lambda cell: cell[1])
     return Strip(
@@ -62,7 +62,7 @@ def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
         elif kind == "move":
             at = {"\r": 0, "\b": max(0, at - 1), "\t": at // TAB * TAB + TAB}[piece]
         else:
-            written = [(sign, style) for sign in piece[: max(0, MOST_COLUMNS - at)]]
+            written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - at)]]
             cells += [(" ", nothing)] * (at - len(cells))
             cells[at : at + len(written)] = written
             at += len(written)

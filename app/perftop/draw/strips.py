@@ -1,4 +1,4 @@
-"""Runs of text with a style key, and strips made of them. Functions only."""
+"""Lines made of runs: their text and width, cutting, joining, and fitting pieces into a line."""
 
 from __future__ import annotations
 
@@ -119,13 +119,15 @@ def shed(pieces: list[Piece], size: int, gap: int) -> list[Run]:
 def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
     """The pieces that fit into `room` cells if a gap follows each: the important ones first, then
     each that still fits."""
-    kept = []
-    for piece in sorted(pieces, key=itemgetter(0)):
-        cells = width(piece[1]) + gap
-        if cells <= room:
-            kept.append(piece)
-            room -= cells
-    return [piece for piece in pieces if piece in kept]
+    cells = [width(runs) + gap for _, runs in pieces]
+    if sum(cells) <= room:  # mostly
+        return [*pieces]
+    kept = set()
+    for i in sorted(range(len(pieces)), key=lambda i: pieces[i][0]):
+        if cells[i] <= room:
+            kept.add(i)
+            room -= cells[i]
+    return [pieces[i] for i in sorted(kept)]
 
 
 def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:

@@ -1,7 +1,7 @@
 """Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Where the locale is not UTF-8 every shape has a plain substitute.
+nothing. Every shape has a plain substitute for locales other than UTF-8.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Longest time for which reading keeps keys waiting, and time between two pictures meanwhile."""
-ZOOM, MOST_ZOOM = 2.0, 4096.0
+ZOOM, MAX_ZOOM = 2.0, 4096.0
 
 
 class PairApp(PageApp):
@@ -79,11 +79,11 @@ class PairApp(PageApp):
 
     def action_help(self) -> None:
         self.page.look.helping = not self.page.look.helping
-        self.page.anew()
+        self.page.redraw()
 
     async def action_back(self) -> None:
         self.page.look.helping = False
-        self.page.anew()
+        self.page.redraw()
 
     def action_step(self, by: int) -> None:
         look = self.page.look
@@ -103,7 +103,7 @@ class PairApp(PageApp):
 
     def action_window(self, by: int) -> None:
         look = self.page.look
-        look.zoom = min(MOST_ZOOM, max(1.0, look.zoom * ZOOM**-by))
+        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM**-by))
         self.page.update()
 
     def action_episode(self, by: int) -> None:

@@ -141,8 +141,8 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
     show."""
     with drawing_on_stdout():
         app.run(mouse=mouse)
-    if said := app.ended_recording():
-        errors.complain(said)
+    if message := app.ended_recording():
+        errors.complain(message)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

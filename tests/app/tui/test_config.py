@@ -168,8 +168,8 @@ def test_all_that_is_wrong_is_told_in_its_order() -> None:
         sort = "no such"
         order = "s"
     '''
-    told = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
-    assert told == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
+    drawn = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
+    assert drawn == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
 
 
 def test_a_key_may_do_other_things_in_other_views() -> None:
@@ -309,8 +309,8 @@ def test_a_bad_file_ends_the_command_before_anything_starts(
     path = tmp_path / "config.toml"
     path.write_text('theme = "x"\nunits = "y"\n', encoding="utf-8")
     assert cli.main(["--config", str(path), "--source", "none such"]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split(": ")[:3] for line in told] == [
+    drawn = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:3] for line in drawn] == [
         ["perftop", f"{path}:1", "unknown theme 'x'"],
         ["perftop", f"{path}:2", "unknown units 'y'"],
     ]

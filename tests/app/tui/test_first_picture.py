@@ -90,8 +90,8 @@ def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
 def test_a_host_s_name_reaches_the_terminal_without_control_characters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
-    monkeypatch.setattr(os, "uname", lambda: told)
+    drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
+    monkeypatch.setattr(os, "uname", lambda: drawn)
     with terminal(monkeypatch) as (looks, _), first_picture.shown():
         assert b"  a]0;bc " in seen(looks)
 

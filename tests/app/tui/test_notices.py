@@ -18,11 +18,11 @@ async def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None
     async with running(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
         await until(lambda: run.app.status.notice.startswith('marked "warm" at '), "the mark")
-        told = run.app.status.notice
-        await run.sees(told)
+        shown = run.app.status.notice
+        await run.sees(shown)
         await run.pilot.press("down")
         assert run.app.status.notice == ""
-        assert not run.has(told)
+        assert not run.has(shown)
 
 
 async def test_a_recording_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

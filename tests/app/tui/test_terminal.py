@@ -137,12 +137,12 @@ def test_a_terminal_that_cannot_be_opened_anew_is_left_to_the_writing_thread(
 
 
 def test_a_terminal_that_is_gone_takes_nothing_and_is_told() -> None:
-    told: list[bool] = []
+    shown: list[bool] = []
     reader, writer = os.pipe()
-    output = _Output(writer, "utf-8", lambda: told.append(True))
+    output = _Output(writer, "utf-8", lambda: shown.append(True))
     os.close(reader)
     assert output.write_now("a refresh") == b""
-    assert told == [True]
+    assert shown == [True]
     os.close(writer)
 
 

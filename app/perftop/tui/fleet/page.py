@@ -1,5 +1,5 @@
-"""The fleet's screen from top to bottom, for one size: what is watched, its numbers together, what
-goes wrong, one of the views, and what keys are called."""
+"""The fleet's screen from top to bottom, for one size: the source, the numbers of all machines,
+alerts, one of the views, and the names of keys."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def page(look: Look) -> list[Line]:
 
 
 def header(look: Look) -> Line:
-    """Where the numbers come from, how many machines answer, and what that costs."""
+    """The source, how many machines answer, and the cost."""
     fleet = look.fleet
     every = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent)
@@ -75,7 +75,7 @@ def totals(look: Look) -> Line:
 
 
 def alerts(look: Look, most: int) -> list[Line]:
-    """What goes wrong, the worst first, each as a sentence; the rest by their signs."""
+    """The worst episodes, each as a sentence; the rest by their signs."""
     gone = [m for m in look.fleet.silent if m.why != "connecting"]
     causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
     shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
@@ -118,20 +118,19 @@ def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[
 
 
 def _which(look: Look, names: Sequence[str]) -> str:
-    """The racks that the machines fill or are in, or the first of their names; of one machine, what
-    runs there."""
+    """The racks of these machines, or the first of their names; the tasks of a single machine."""
     if len(names) == 1:
         machine = look.fleet.machines.get(names[0])
         return "" if machine is None else foreign(machine.tasks)
     every = racks(list(look.fleet.machines.values()))
-    mine = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
-    if all(rack[-1:].isdigit() for rack in mine) and len(mine) <= min(4, len(every) // 2):
-        return f"only {(' and ' if len(mine) < 3 else ', ').join(mine)}"
+    hit_racks = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
+    if all(rack[-1:].isdigit() for rack in hit_racks) and len(hit_racks) <= min(4, len(every) // 2):
+        return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
     return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
 
 
 def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
-    """Which machines do not answer, since when, and why."""
+    """The machines that do not answer, since when, and why."""
     one = min(gone, key=lambda m: m.silent_since)
     since = f"since {time_of_day(one.silent_since)}"
     if len(gone) == 1:
@@ -206,8 +205,8 @@ def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine
 
 
 def _rows(look: Look, body: int, first: int) -> list[Line]:
-    """The table, what concerns all machines at its right, and the selected machine over time below
-    it, where few machines leave room for that."""
+    """The table; at its right, facts about all machines; below it the selected machine over time,
+    where few machines leave room for that."""
     left, right = halves(look)
     made = table.table(look, left)
     lines: list[Line] = [table.headings(look, made)]
@@ -285,7 +284,7 @@ class KeyHelp(NamedTuple):
 
     ids: tuple[str, ...]
     label: str
-    """In the last line, which names the first key; '': only the help names it."""
+    """Label in the last line, which names the first key; '': only the help names it."""
     help: str
 
 

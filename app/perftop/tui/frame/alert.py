@@ -1,5 +1,5 @@
-"""One line for what is wrong now: a sentence on the worst episode with its evidence, or a message.
-For a minute after the last episode it shows that one quietly."""
+"""The alert line: a sentence on the worst running episode with its evidence, or a message. For a
+minute after the last episode it shows that one quietly."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def line(
         return _message(f" ! {warning}", "warn", size)
     suspect = bool(groups) and groups[0][0].kind == "suspect"
     if not suspect and (last := _last(session, now_ns)) is not None:
-        return AlertLine(_over(session, last, now_ns, size, episodes))
+        return AlertLine(_ended(session, last, now_ns, size, episodes))
     return AlertLine(_harmless(session, groups[0], shown_ns, size) if groups else [])
 
 
@@ -108,7 +108,7 @@ def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
 def _running(
     session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
 ) -> list[Run]:
-    """A sentence on the worst group, its evidence as far as whole pieces fit, and how many others
+    """A sentence on the worst group, the pieces of its evidence that fit, and how many other groups
     run."""
     worst, others = groups[0], groups[1:]
     runs: list[Run] = [
@@ -137,7 +137,7 @@ def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]
 
 
 def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
-    """How many other episodes run, and the worst of them, as far as there is room."""
+    """How many other episodes run, and the worst of them if there is room."""
     next_ = groups[0][0]
     count, sign = len(groups), episode_style.sign(next_)
     place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
@@ -157,7 +157,7 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
     return [(text, style), *evidence]
 
 
-def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
+def _ended(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
     """The last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
     ago = running(max(0, now_ns - end_ns) // 10**9)

@@ -68,8 +68,8 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Takes up new output. The last line stays in view, or, if scrolled back, the lines that
-        are in view."""
+        """Shows new output. The last line stays in view, or, if the user has scrolled back, the
+        visible lines do."""
         gone = self._printout.left_out - self._first
         self._first += gone
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))

@@ -25,7 +25,7 @@ MARGIN = 1
 MAX_SKEW = 0.1
 """Share of a sample; a larger skew between CPUs is shown as a warning."""
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
-"""Parts of a CPU's name that do not tell it from others."""
+"""Parts of a CPU's name that do not distinguish it."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
 """Before the first, the second and each further part at the left."""
 
@@ -79,8 +79,8 @@ def model(name: str) -> str:
 def _reading(
     session: Session, interval: Interval | None, status: Status, *, wordy: bool
 ) -> list[Piece]:
-    """The link to a probe that is far away, where the numbers come from, the method of the SMT
-    states, and how often both are read."""
+    """The link to a remote probe, the source of the numbers, the method of the SMT states, and how
+    often both are read."""
     hello, link = session.hello, status.way
     pieces: list[Piece] = []
     if link is not None:
@@ -113,8 +113,8 @@ def _method(session: Session, interval: Interval | None) -> str:
 
 
 def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
-    """What watching costs and what was missed. Late counts the sample times at which no CPU was
-    read; both counts begin with the probe."""
+    """The cost of watching, and the samples missed. Late counts the sample times at which no CPU
+    was read; both counts begin with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
     whose = "own" if status.replay is None else "probe"  # a recording has no cost of the app
     label = f"{whose} ".rjust(len(whose) + 5 - len(own))
@@ -131,7 +131,7 @@ def _cost(session: Session, interval: Interval | None, status: Status) -> list[P
 
 
 def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Piece]:
-    """What is unusual: a past moment, a recording, a command, no data."""
+    """Badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:

@@ -13,7 +13,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, shed, width
+from perftop.draw.strips import Piece, fitting, gapped, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS
@@ -35,7 +35,7 @@ SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between numbers: where all fit, and where they do not."""
 WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""What tasks wait for, by the name of the pressure."""
+"""Resources that tasks wait for, by the name of the pressure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def numbers(
         runs.append(number(values["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves nothing behind it
+        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves no later piece
         pieces.append((1, runs))
     if chosen["net_hz"]:
         net = number(values["net_hz"] / 1e9, 2, 0)
@@ -160,7 +160,7 @@ def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
 
 
 def _waits(machine: Mapping[str, float]) -> list[Run]:
-    """What tasks wait for."""
+    """The shares of time that tasks wait, by resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAITS.items()}
     if all(map(isnan, shares.values())):
         return []
@@ -189,15 +189,18 @@ def _spread(pieces: list[Piece], size: int) -> list[Run]:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # they have one decimal
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded.append((rank, [*runs, (" " * spare, "text")]))
-    cells = sum(width(runs) + GAP for _, runs in padded)
-    return shed(padded, size, GAP if cells - GAP <= size else NARROW_GAP)
+    gap = GAP
+    if len(kept := fitting(padded, size + gap, gap)) < len(padded):
+        gap = NARROW_GAP
+        kept = fitting(padded, size + gap, gap)
+    return gapped([runs for _, runs in kept], gap)
 
 
 # --- the SMT states
 
 
 def strip(session: Session, interval: Interval, size: int) -> list[Run]:
-    """The SMT states of all cores together, in the order of the legend behind them. On the
+    """The SMT states of all cores together, in the order of the legend after them. On the
     narrowest screens the words are left out."""
     cores, split = extent(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = bars.possible

@@ -1,5 +1,5 @@
-"""The machine's numbers where no core can be counted: what CPUs did by the system's account, and
-what tasks waited for, each with its own past below it where there is room."""
+"""The machine's numbers where no core can be counted: the system's account of CPU time, and the
+waits of tasks, each with its past below it where there is room."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Tile(NamedTuple):
     brief: str
     """The name where there is little room."""
     rank: int
-    """From 0, which stays where it is narrow."""
+    """0: the most important, which stays on narrow screens."""
     area: str
     """Colour of its past."""
     min_top: float | None = None
-    """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
+    """Minimum top of the scale of its past, where it is mostly small; None: the scale is fixed."""
 
 
 _TILES = (
@@ -64,7 +64,7 @@ class Column(NamedTuple):
 
     tile: Tile
     room: int
-    """Cells with the gap behind it: what its words need, and an equal part of what is left."""
+    """Cells with the gap after it: those of its words, and an equal part of the spare ones."""
     number: list[Run]
     used: int
     """Cells of the number."""
@@ -81,7 +81,7 @@ def serve(session: Session) -> bool:
 
 
 def values(session: Session, interval: Interval) -> Mapping[str, float]:
-    """What the tiles show, by key; NaN or absent where it is not known."""
+    """The numbers of the tiles, by key; NaN or absent where unknown."""
     counted = interval.values.group(extent(session).cpus).tolist()
     chosen = session.evaluator.chosen
     served = {key: value for key, value in zip(chosen, counted, strict=True) if chosen[key]}
@@ -204,8 +204,8 @@ def _columns(rows: int) -> list[str]:
 
 
 def _heat(past: Sequence[float]) -> list[tuple[str, int]]:
-    """Styles of cells of steal and how many have each: red as far back as it has been high without
-    a break."""
+    """Styles of cells of steal and how many have each: red from the moment since which it has been
+    high without a break."""
     keys = ["over" if value >= HOT else "steal" for value in past]
     at = len(keys)
     while at and keys[at - 1] == "over":

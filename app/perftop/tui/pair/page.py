@@ -1,7 +1,7 @@
 """Two recordings on one time axis: for each number A above B, with one scale.
 
 A `Track` is one of them: its numbers in slices of time, its episodes and marks, and the moment from
-which its time is counted. `Look` is what the screen is drawn from, `page` draws it.
+which its time is counted. `Look` is the state of the screen, `page` draws it.
 """
 
 from __future__ import annotations

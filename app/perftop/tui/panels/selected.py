@@ -92,7 +92,7 @@ def _name(session: Session, core: list[int]) -> str:
 
 
 def _counted(session: Session, key: str) -> bool:
-    """Whether this stream can have the number."""
+    """Whether this stream has the number."""
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
@@ -138,7 +138,7 @@ def _cells(
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """The IPC without the sibling: as a loss of that moment has it, else what is known now."""
+    """The IPC without the sibling: from a loss of that moment, else the present estimate."""
     for episode in episode_style.during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):

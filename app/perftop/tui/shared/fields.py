@@ -28,8 +28,8 @@ _SLACK = 2.5
 
 
 def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
-    """The unit of clocks. Where no base clock is known, multiples of it are NaN; if a unit must be
-    `known`, it then is GHz."""
+    """The unit of clocks. Multiples of an unknown base clock are NaN; if a unit must be
+    `known`, it is GHz instead."""
     base = session.hello.base_hz
     unit = clock_unit(units, math.nan if base is None else base.hz)
     return GHZ if known and math.isnan(unit.per_hz) else unit

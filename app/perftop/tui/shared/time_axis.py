@@ -50,7 +50,7 @@ class Axis:
     bins: int
     """Number of bins; each is a cell."""
     now_ns: int
-    """Raw ns of the newest moment; it lies in the last bin, which holds nothing later."""
+    """Raw ns of the newest moment; it is in the last bin, which holds nothing later."""
 
     @property
     def start_ns(self) -> int:

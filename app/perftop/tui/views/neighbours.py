@@ -144,10 +144,10 @@ class Neighbourhood:
                 pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
         return shed(pieces, width, 3)
 
-    # --- what was checked
+    # --- checks
 
     def checked(self) -> list[str]:
-        """What was checked, so that a loss would have been seen."""
+        """The checks that would have detected a loss."""
         values, rows = self._interval.values, sorted(self.shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched, missing = self.watched_job.name is not None, self._missing()
@@ -301,7 +301,7 @@ class Neighbours(Paneled, Cursor):
             self._rows += wrapped("not checked: ", [reason], width)
         self.count = len(self._rows)
         self.feet = self.panels(self.spare)
-        if self.cpu(at := self._at()) == self.choice.cpu:
+        if self.cpu(at := self._cursor_line()) == self.choice.cpu:
             self._selected = self.identity(at)
 
     def line(self, y: int) -> Line:

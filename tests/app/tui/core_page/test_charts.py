@@ -197,9 +197,9 @@ def test_what_is_kept_of_a_track_is_what_history_says(
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
         fresh = CoreHistory(session, of.moment.place)
         for track in (of.track, fresh):
-            track.look(time)
+            track.move_to(time)
         for key in ("util", "ipc"):
-            np.testing.assert_array_equal(of.track.of(key), fresh.of(key))
+            np.testing.assert_array_equal(of.track.of_cpus(key), fresh.of_cpus(key))
         np.testing.assert_array_equal(of.track.states(), fresh.states())
         np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())
 

@@ -20,10 +20,10 @@ from perftop.tui.shared.choice import Units
 def test_both_siblings_numbers_stand_beside_each_other() -> None:
     machine = Machine(cores=2, does={0: Does(1.0, ipc=1.5), 2: Does(0.5, ipc=0.5, kernel=0.3)})
     found = page(machine)
-    told = {
+    shown = {
         label: line(found, label).split()[-2:] for label in ("busy %", "idle %", "IPC", "krn %")
     }
-    assert told == {
+    assert shown == {
         "busy %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
         "krn %": ["10.0", "30.0"],
     }  # fmt: skip
@@ -38,15 +38,15 @@ def test_clocks_in_the_units_that_are_chosen() -> None:
     machine = Machine(cores=1, changes={"base_hz": Rate(2e9, "made")})
     session, interval = lived(machine)
 
-    def told(units: Units) -> tuple[str, str]:
+    def shown(units: Units) -> tuple[str, str]:
         found = text(session, interval, units=units)
         return line(found, "─ clock").split()[-1], next(
             t[:12].strip() for t in found[1:] if t[:12].strip()
         )
 
-    assert told("GHz") == ("3.00▼", "3.20 GHz")
-    assert told("MHz") == ("3000▼", "3200 MHz")
-    assert told("base") == ("1.50▼", "1.60 ×base")
+    assert shown("GHz") == ("3.00▼", "3.20 GHz")
+    assert shown("MHz") == ("3000▼", "3200 MHz")
+    assert shown("base") == ("1.50▼", "1.60 ×base")
 
 
 def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:

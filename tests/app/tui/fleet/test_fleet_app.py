@@ -73,11 +73,11 @@ async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() 
 def test_where_numbers_come_from_is_told_only_where_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
-    for width, told in ((80, False), (160, True)):
+    for width, shown in ((80, False), (160, True)):
         look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
         line = strips.text(page.header(look)[0])
         assert moment in line
-        assert ("recorded" in line) == told
+        assert ("recorded" in line) == shown
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
@@ -119,10 +119,10 @@ async def test_every_view_fits_every_size(
 
 async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
     lines = await seen(middle(), (120, 30))
-    told = lines[line(lines, "more rows")]
-    hidden = int(told.split()[0])
+    shown = lines[line(lines, "more rows")]
+    hidden = int(shown.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
-    assert hidden >= told.count("▄") > 20
+    assert hidden >= shown.count("▄") > 20
 
 
 async def test_the_selected_row_stays_in_sight() -> None:
@@ -248,8 +248,8 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
     for key in fleet:
         name = key.action.partition("(")[0]
         assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
-    told = [name for key in page.KEYS for name in key.ids]
-    assert sorted([*told, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
+    shown = [name for key in page.KEYS for name in key.ids]
+    assert sorted([*shown, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
 
 
 async def test_keys_are_the_users_own() -> None:

@@ -22,13 +22,13 @@ def text(status: Status = STATUS, width: int = 160) -> str:
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_who_and_what_and_at_what_cost(width: int) -> None:
-    told = text(width=width)
-    assert len(told) == width
-    assert told.startswith(" perftop  h · ")
-    assert "own 2.1 %" in told
-    assert "4 cores, 8 CPUs" in told
-    assert told.endswith("lost 0 ")
-    assert "500 ms" in told
+    shown = text(width=width)
+    assert len(shown) == width
+    assert shown.startswith(" perftop  h · ")
+    assert "own 2.1 %" in shown
+    assert "4 cores, 8 CPUs" in shown
+    assert shown.endswith("lost 0 ")
+    assert "500 ms" in shown
 
 
 def test_words_come_with_room() -> None:
@@ -53,9 +53,9 @@ def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
 def test_a_guest_says_so() -> None:
     session, interval = seen(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    told = strips.text(header.line(session, interval, STATUS, 160))
-    assert "KVM guest · " in told
-    assert "skew" not in told
+    shown = strips.text(header.line(session, interval, STATUS, 160))
+    assert "KVM guest · " in shown
+    assert "skew" not in shown
 
 
 def test_a_large_skew_is_a_warning() -> None:
@@ -81,9 +81,9 @@ def test_states_stay_where_the_rest_goes() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            told = strips.text(header.line(session, interval, state, width))
-            assert len(told) <= max(width, 60)
-            assert word in told or width < 60
+            shown = strips.text(header.line(session, interval, state, width))
+            assert len(shown) <= max(width, 60)
+            assert word in shown or width < 60
         assert "lost 0" in strips.text(header.line(session, interval, state, 120))
     assert "late 3" in strips.text(header.line(session, interval, STATUS, 160))
 

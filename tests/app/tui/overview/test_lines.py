@@ -164,9 +164,9 @@ def test_where_room_is_scarce_who_loses_to_whom_goes_before_numbers() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    told = strips.text(heading(p, Line("package", 0), 76))
-    assert "2 of 4 cores lose" in told
-    assert " W" not in told
+    shown = strips.text(heading(p, Line("package", 0), 76))
+    assert "2 of 4 cores lose" in shown
+    assert " W" not in shown
 
 
 def test_only_the_cpu_that_lost_has_a_red_number() -> None:
@@ -182,10 +182,10 @@ def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    told = heading(p, Line("package", 0), 160)
-    assert ("2.40", "alarm") in told
-    assert (theme.DROPPED, "alarm") in told
-    assert "turbo-drop −0.60 GHz" in strips.text(told)
+    shown = heading(p, Line("package", 0), 160)
+    assert ("2.40", "alarm") in shown
+    assert (theme.DROPPED, "alarm") in shown
+    assert "turbo-drop −0.60 GHz" in strips.text(shown)
 
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
@@ -222,8 +222,8 @@ def test_numbers_are_those_of_cpus_and_no_mean_of_siblings() -> None:
     does = {0: Does(0.9, 3.0e9, ipc=1.28, kernel=0.02), 4: Does(0.5, 2.8e9, ipc=0.4, kernel=0.3)}
     p = picture(Machine(does=does), 260)
     words = lines(p)[0].split()
-    for told in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
-        assert told in words, told
+    for shown in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
+        assert shown in words, shown
     assert "2.93" not in words
 
 

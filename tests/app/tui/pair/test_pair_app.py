@@ -98,11 +98,11 @@ def test_every_size_is_filled_and_no_line_too_long(
 
 
 @pytest.mark.parametrize(
-    ("at_s", "step_s", "told"),
+    ("at_s", "step_s", "drawn"),
     [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
 )
-def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, told: str) -> None:
-    assert _time(at_s, step_s) == told
+def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, drawn: str) -> None:
+    assert _time(at_s, step_s) == drawn
 
 
 async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:

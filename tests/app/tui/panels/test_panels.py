@@ -77,8 +77,8 @@ def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
 def test_the_ipc_alone_is_that_of_the_loss_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what was learned beside an idle sibling, since that may be of other traffic to memory."""
     session, interval = seen(Machine(cores=2, does={0: Does(1.0), 1: Does(1.0)}), 20)
-    told = {"ipc": 1.33, "ipc_alone": 1.85}
-    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", told)]
+    shown = {"ipc": 1.33, "ipc_alone": 1.85}
+    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", shown)]
     monkeypatch.setattr(selected, "ipc_alone", lambda *_: 1.59)
     found = [
         strips.text(line) for line, _ in selected.lines(session, interval, Choice(cpu=0), 60, 20)

@@ -94,14 +94,14 @@ async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
         assert any("what happened" in line for line in text)
 
 
-@pytest.mark.parametrize(("key", "told", "own"), [
+@pytest.mark.parametrize(("key", "shown", "own"), [
     ("2", ["who runs", "what happened"], ""),
     ("3", ["who runs", "what happened"], ""),
     ("4", ["who runs", "what happened"], ""),
     ("5", ["who runs", "selected"], "what happened"),
     ("6", ["who runs", "what happened"], ""),
 ])  # fmt: skip
-async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> None:
+async def test_panels_fill_what_a_view_leaves(key: str, shown: list[str], own: str) -> None:
     """They do not repeat what the view is about."""
 
     async with running(Machine(), (120, 50)) as run:
@@ -111,7 +111,7 @@ async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: st
         monitor = run.monitor
         view = monitor.view
         lines = [view.render_line(y).text for y in range(view.size.height)]
-        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in told))
+        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in shown))
         assert not lines[at - 1].strip()
         assert not own or not any(own in line for line in lines)
         assert len(view.heads) + view.count + len(view.feet) == view.size.height

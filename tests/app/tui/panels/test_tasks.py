@@ -34,7 +34,7 @@ DETAILS = {
 
 
 def records(**changes: Any) -> dict[str, Any]:
-    tasks = {cpu: told[0] for cpu, told in OTHERS.items()}
+    tasks = {cpu: shown[0] for cpu, shown in OTHERS.items()}
     plain = {"tasks": tasks, "others": OTHERS, "waits": WAITS, "details": DETAILS}
     return {key: value for key, value in (plain | changes).items() if value is not None}
 

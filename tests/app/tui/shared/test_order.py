@@ -105,8 +105,8 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    told = heading(Picture(places, sheet, [], RowEpisodes(session)), Line("package", 0), 80)
-    assert " 80.0 %" in text(told)
+    drawn = heading(Picture(places, sheet, [], RowEpisodes(session)), Line("package", 0), 80)
+    assert " 80.0 %" in text(drawn)
 
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])

@@ -144,7 +144,7 @@ def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     made_ = {heat_ramp.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
-    nothing_known = 0 if ascii_ else 2  # off and unknown: told as unknown
+    nothing_known = 0 if ascii_ else 2  # off and unknown: shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 

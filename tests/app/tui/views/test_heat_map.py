@@ -203,9 +203,9 @@ async def test_panels_fill_what_the_map_leaves() -> None:
         (at,) = (y for y, line in enumerate(lines) if "what happened" in line)
         assert lines[at].startswith(" who runs")
         assert not lines[at - 1].strip(), "an empty line sets them apart"
-        told = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
+        printed = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
         top = run.app.query_one("#heat").region.y
-        await run.pilot.click(offset=(run.app.size.width - 10, top + told))
+        await run.pilot.click(offset=(run.app.size.width - 10, top + printed))
         await run.pilot.pause()
         assert run.app.screen.query_one("#episodes").display
 

@@ -128,8 +128,8 @@ async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -
     others = {"0": [STREAM, LMP]}
     for _ in range(intervals):
         for _ in range(2):
-            told = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
-            run.feed.frames(1, records=told)
+            shown = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
+            run.feed.frames(1, records=shown)
         await until(partial(_taken, run, run.seq() + 1), "an interval")
     await run.pilot.pause()
 
@@ -190,7 +190,7 @@ async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_o
         assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
 
-# --- what cannot be told, and where there is little room
+# --- what cannot be shown, and where there is little room
 
 
 async def test_a_guest_says_what_it_cannot_tell() -> None:

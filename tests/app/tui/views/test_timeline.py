@@ -111,7 +111,7 @@ async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
 
 
 async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
-    told = []
+    shown = []
 
     async with look(many()) as view:
         await view.run.intervals(40)
@@ -119,8 +119,8 @@ async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() 
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
             window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
-            told.append((window, cell))
-    windows, cells = zip(*told, strict=True)
+            shown.append((window, cell))
+    windows, cells = zip(*shown, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
     assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
