@@ -20,8 +20,8 @@ from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet.machine import FIELDS, TRACED
 from perftop.tui.config import Config
 from perftop.tui.fleet import table
-from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
+from perftop.tui.fleet.words import Look
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget

@@ -13,8 +13,8 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread
 from perftop.session.fleet.fleet import SharedEpisode
 from perftop.session.fleet.machine import PAST_S, Machine
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
 
 SPAN_S = 1800.0
 """Time that the chart of machines below their ceiling covers."""

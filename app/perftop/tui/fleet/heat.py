@@ -15,8 +15,8 @@ from perftop.draw.columns import Run, fit, number
 from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet.fleet import natural, racks
 from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm, cell, unit
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
 
 SIZES = (6, 4, 3, 2, 1)
 """Widths of the cell of a machine, of which the widest that fits is used; numbers need 4."""

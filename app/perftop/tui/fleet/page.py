@@ -12,9 +12,8 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import detail, heat, table
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import Look, calm
+from perftop.tui.fleet import detail, heat, table, words
+from perftop.tui.fleet.words import Look, calm
 
 WIDE, SIDE = 150, 33
 """Minimum columns for a right side, and its minimum cells."""

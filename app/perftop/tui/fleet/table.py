@@ -12,8 +12,8 @@ from perftop.draw.columns import DOUBTED, Cell, Column, Run, fit
 from perftop.draw.strips import Line, foreign
 from perftop.session.fleet.fleet import ORDERS, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, cell
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, cell
 
 NAME = 7, 24
 """Minimum and maximum cells of a name."""

@@ -12,7 +12,7 @@ from perftop.base.format import GHZ, ClockUnit
 from perftop.draw.columns import Column, Run, fitted, headings
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
-from perftop.tui.shared.places import Line, Places, spans
+from perftop.tui.shared.places import PlaceLine, Places, spans
 from perftop.tui.shared.sheet import LEAD
 
 BEFORE = 2
@@ -236,10 +236,10 @@ LINES_PER_PACKAGE = 3
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    above: Sequence[Line]
+    above: Sequence[PlaceLine]
     """Packages' lines that stay above the rows, and `below` them."""
-    lines: Sequence[Line]
-    below: Sequence[Line]
+    lines: Sequence[PlaceLine]
+    below: Sequence[PlaceLine]
     order: Sequence[int]
     """All rows in their order, folded or not."""
     grouped: bool = True
@@ -255,7 +255,7 @@ def arrangement(
     packages = list(dict.fromkeys(place.package for place in places.places))
     every = _lines(places, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
-    plain = [Line("row", row) for row in rows]
+    plain = [PlaceLine("row", row) for row in rows]
     named = [line for line in _lines(places, packages) if line.kind == "folded"]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
@@ -292,5 +292,5 @@ def _folded(
     return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
 
 
-def _lines(places: Places, fold: Sequence[int | None]) -> list[Line]:
+def _lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
     return [line for line in places.lines(1, fold) if line.kind != "l3"]

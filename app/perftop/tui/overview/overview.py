@@ -24,7 +24,7 @@ from perftop.tui.panels.row import Paneled, PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line
+from perftop.tui.shared.places import PlaceLine
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
@@ -205,7 +205,7 @@ class CoreGrid(Paneled, Cursor):
         elif below >= 0:
             self._open(self._plan.below[below])
 
-    def _open(self, line: Line) -> None:
+    def _open(self, line: PlaceLine) -> None:
         if line.row >= 0:
             self._select(self._plan.order.index(line.row))
 

@@ -26,7 +26,7 @@ from perftop.session.values import mean_ceiling
 from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import RowHistories
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.places import Line, Places, package_name
+from perftop.tui.shared.places import PlaceLine, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
@@ -334,7 +334,7 @@ MIN_BAR = 16
 """Cells of a bar; a narrower one cannot be read."""
 
 
-def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) -> list[Run]:
+def heading(picture: Picture, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
     """The line of a package, or of CPUs that are offline."""
     if line.kind == "off":
         return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]

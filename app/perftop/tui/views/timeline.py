@@ -29,8 +29,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line as PlaceLine
-from perftop.tui.shared.places import Places, package_name, spans
+from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
 from perftop.tui.views.lanes import Lanes, marked, strip
 
 HEADS = 2

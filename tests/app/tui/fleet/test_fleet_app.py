@@ -20,7 +20,7 @@ from perftop.session.fleet.machine import NOTHING, Machine
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, heat, page
-from perftop.tui.fleet.look import Look
+from perftop.tui.fleet.words import Look
 from perftop.tui.fleet_app import FleetApp, FleetScreen
 from perftop.tui.shared import keys
 

@@ -21,7 +21,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.rows import Picture, heading, marked, rows, start
-from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
@@ -164,7 +164,7 @@ def test_where_room_is_scarce_who_loses_to_whom_goes_before_numbers() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    shown = strips.text(heading(p, Line("package", 0), 76))
+    shown = strips.text(heading(p, PlaceLine("package", 0), 76))
     assert "2 of 4 cores lose" in shown
     assert " W" not in shown
 
@@ -182,7 +182,7 @@ def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    shown = heading(p, Line("package", 0), 160)
+    shown = heading(p, PlaceLine("package", 0), 160)
     assert ("2.40", "alarm") in shown
     assert (theme.DROPPED, "alarm") in shown
     assert "turbo-drop −0.60 GHz" in strips.text(shown)
@@ -190,9 +190,9 @@ def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
-    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, Line("package", 0), 160))
+    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, PlaceLine("package", 0), 160))
     calm = picture(Machine())
-    assert "lose" not in strips.text(heading(calm, Line("package", 0), 160))
+    assert "lose" not in strips.text(heading(calm, PlaceLine("package", 0), 160))
 
 
 def test_rows_name_the_tasks_of_each_look() -> None:
@@ -302,7 +302,7 @@ def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
 
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     p = picture(Machine(does={0: Does(1.0, 2.4e9), 1: Does(0.3)}), records=tasks(["Ünï"]))
-    for text in [*lines(p), strips.text(heading(p, Line("package", 0), 100))]:
+    for text in [*lines(p), strips.text(heading(p, PlaceLine("package", 0), 100))]:
         assert plain(text).isascii()
         assert len(plain(text)) == len(text)
     assert plain("█▀▄·▒") == "#',.?"

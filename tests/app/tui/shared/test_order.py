@@ -17,7 +17,7 @@ from perftop.tui.overview import layout
 from perftop.tui.overview.rows import Picture, heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
-from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
@@ -105,7 +105,7 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    drawn = heading(Picture(places, sheet, [], RowEpisodes(session)), Line("package", 0), 80)
+    drawn = heading(Picture(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80)
     assert " 80.0 %" in text(drawn)
 
 

@@ -14,8 +14,7 @@ from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair.page import LEFT, Alignment, Look, Track, _time, cells, page
-from perftop.tui.pair_app import PairApp
+from perftop.tui.pair_app import LEFT, Alignment, Look, PairApp, Track, _time, cells, page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
