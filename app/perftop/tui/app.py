@@ -251,7 +251,7 @@ class Live(Source):
         link = self._link()
         return replace(
             status, silent_s=silent_s if hangs else None, recording=recording,
-            notice=status.notice or news, way=None if link is None else link.way(),
+            notice=status.notice or news, link=None if link is None else link.way(),
         )  # fmt: skip
 
     def notice_read(self) -> None:

@@ -226,11 +226,11 @@ class Recorded(Source):
         if self.app.playhead.paused:
             self.app.step(0)
 
-    def start_seek(self, way: Callable[[], Coroutine[None, None, None]]) -> None:
+    def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
         """Starts a seek; it replaces one that is under way."""
 
         async def seek() -> None:
-            await way()
+            await search()
             self.seek = None
             self.app.show()
 
@@ -256,13 +256,13 @@ class Recorded(Source):
             return
         while True:
             complete = not self.indexing or (by < 0 and episodes.until_ns >= shown.time_ns)
-            way = await self._search().beside(self._passage, shown, by, cpus)
-            if complete or (way is not None and by > 0):
+            place = await self._search().beside(self._passage, shown, by, cpus)
+            if complete or (place is not None and by > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
-        if way is not None:
-            self._enter(*way)
+        if place is not None:
+            self._enter(*place)
         else:
             self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 

@@ -44,9 +44,9 @@ def line(
     """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
         return AlertLine(_failed(status, interval, size))
-    if (way := status.way) is not None and way.down:
-        when = f"next try in {way.next_s:.0f} s" if way.next_s else "trying again"
-        return _message(f" {when} · {way.down}", "alarm", size)
+    if (link := status.link) is not None and link.down:
+        when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
+        return _message(f" {when} · {link.down}", "alarm", size)
     if status.notice:
         failed = status.recording == ""
         return _message(f" {status.notice}", "alarm" if failed else "text", size)

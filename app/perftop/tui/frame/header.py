@@ -81,7 +81,7 @@ def _reading(
 ) -> list[Piece]:
     """The link to a remote probe, the source of the numbers, the method of the SMT states, and how
     often both are read."""
-    hello, link = session.hello, status.way
+    hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
         runs: list[Run] = [("socket" if link.place.startswith("unix:") else "ssh", "clock")]
@@ -150,8 +150,8 @@ def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Pi
             badge(0, _replay(replay, interval, " · " if wordy else " "), style)
     elif status.paused is not None:
         badge(0, f" PAUSED {when(status.paused)} ", "paused")
-    elif status.way is not None and status.way.down:
-        badge(0, f" NO LINK FOR {status.way.down_s:.0f} s ", "lost")
+    elif status.link is not None and status.link.down:
+        badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
     if status.failed is not None:

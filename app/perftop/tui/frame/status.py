@@ -48,7 +48,7 @@ class Status:
     """Seconds since the last message; None while that is not too long."""
     replay: Replay | None = None
     """None: the stream is live."""
-    way: LinkState | None = None
+    link: LinkState | None = None
     """The link to a remote probe; None: the probe is local."""
     recording: str | None = None
     """Size of the recording so far, '' if it failed; None: nothing is being recorded."""

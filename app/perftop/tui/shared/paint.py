@@ -1,4 +1,4 @@
-"""The painter: how a line reaches the terminal, and what is saved on the way.
+"""The painter: how a line reaches the terminal, and how work is saved.
 
 At each refresh, Textual alone would send messages for each widget, wait for a timer, make segments
 of each strip, cut and filter them, and turn each into an escape sequence of its own: most of the

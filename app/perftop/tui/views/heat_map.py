@@ -109,8 +109,8 @@ class Heat:
             steps = steps[1::2]
         ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
         room = size - OUTLIER - width(ramp) - 4
-        ways = self._ways(cell, ascii_=ascii_)
-        how = next((way for way in ways if width(way) <= room), ways[-1])
+        wordings = self._ways(cell, ascii_=ascii_)
+        how = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
         if size - width(left) - OUTLIER >= SIGNS:
             idle = "idle or " if self.field.of_running else ""

@@ -201,8 +201,8 @@ def test_what_costs_nothing_does_not_linger() -> None:
 
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = seen(Machine())
-    way = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
-    shown = alert.line(session, interval, Status(0, way=way), 160).runs
+    link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
+    shown = alert.line(session, interval, Status(0, link=link), 160).runs
     assert shown[0] == (" next try in 4 s · n7: connection: refused", "alarm")
-    tried = Status(0, way=replace(way, next_s=0.0))
+    tried = Status(0, link=replace(link, next_s=0.0))
     assert text(session, interval, tried).startswith(" trying again · n7")

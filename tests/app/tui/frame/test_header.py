@@ -95,14 +95,14 @@ def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> No
 
 
 def test_the_way_to_another_machine() -> None:
-    way = LinkState("n7", 0.0123, 4321.0)
-    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, way=way))
-    unknown = replace(STATUS, way=replace(way, rtt_s=nan, place="unix:/run/s"))
+    link = LinkState("n7", 0.0123, 4321.0)
+    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
+    unknown = replace(STATUS, link=replace(link, rtt_s=nan, place="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
     assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_broken_link_is_told_at_any_width(width: int) -> None:
-    way = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
-    assert " NO LINK FOR 12 s " in text(replace(STATUS, way=way, silent_s=12.3), width)
+    link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)
