@@ -426,7 +426,7 @@ def step(span: float, most: int) -> float:
 
 
 def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple[float, float]:
-    """Ends of a scale that holds all values, as multiples of `unit`. The ends held so far stay
+    """Ends of a scale that holds all values, as multiples of `unit`. The previous ends stay
     while they span at most twice what is needed, because a scale that changes often is hard to
     read. A scale spans at least two units; the extra room is below the values, because clocks
     drop."""

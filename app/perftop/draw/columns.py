@@ -2,8 +2,8 @@
 
 A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
 columns for a width, `Column.cell` prints a number with its meaning, `headings` and `line` put cells
-together. A cell is a run: text and the name of a style, which stands for the meaning of the text,
-never for its colour. Plain text is a line without the styles: `plain`."""
+together. A cell is a run: text and the name of a style, which names the meaning of the text, never
+its colour. Plain text is a line without the styles: `plain`."""
 
 from __future__ import annotations
 

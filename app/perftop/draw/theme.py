@@ -230,8 +230,8 @@ def _muted(color: str, ground: str) -> str:
 
 GRADES = 12
 """Number of steps of an area's colours, from its base outwards, `user-0` to `user-11`: a large area
-shows where it begins. The steps lie between the ground and the bars of the same meaning, so red
-stands out beside them."""
+shows where it begins. The steps are between the ground and the bars of the same meaning, so red
+stands out."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),

@@ -1,4 +1,4 @@
-"""The app of the main screen: what it shows comes from a source, live, from a file or around a
+"""The app of the main screen: it shows a source: live, from a file, or around a
 command. The app owns the screen, the shown moment and the messages to the user."""
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Source(Follower, ABC):
 
 
 class Live(Source):
-    """A stream as it comes from a probe; other moments are those in the history."""
+    """A live stream from a probe; other moments are those in the history."""
 
     LACKS = frozenset({"speed", "begin", "finish"})
 

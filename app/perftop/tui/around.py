@@ -30,7 +30,7 @@ from perftop.tui.config import Config
 from perftop.tui.frame.status import Status
 from perftop.tui.terminal_app import drawing_on_stdout
 
-if TYPE_CHECKING:  # numpy comes with it
+if TYPE_CHECKING:  # it imports numpy
     from perfprobe import wire
     from perftop.output.measurement import CommandMeasurement
     from perftop.process.command_window import RunNotes

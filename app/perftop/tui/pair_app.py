@@ -132,7 +132,7 @@ class Track:
 
     def values(self, key: str, edges_ns: Floats) -> Floats:
         """Means of a number between each two edges, raw ns; NaN where it is not known. A span
-        shorter than a slice has the value of the slice that it lies in."""
+        shorter than a slice has the value of its slice."""
         sums = self._sums()
         if key not in sums:
             return np.full(len(edges_ns) - 1, nan)
@@ -419,7 +419,7 @@ class PairApp(PageApp):
 
     @work(exclusive=True)
     async def _read(self) -> None:
-        """Reads both by turns, so that both are there from the beginning."""
+        """Reads both alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, each, each.messages())
             for track, each in zip(self.page.look.tracks, self._recordings, strict=True)

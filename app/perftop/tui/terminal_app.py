@@ -87,7 +87,7 @@ class TerminalApp(App[None]):
             self.exit(return_code=status)
 
     def _hurry(self) -> None:
-        """Called when a signal comes, even while the loop waits for the terminal."""
+        """Called when a signal arrives, even while the loop waits for the terminal."""
         if isinstance(self._driver, Terminal):
             self._driver.hurry()
 

@@ -140,7 +140,7 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.screen.view.has_focus
 
 
-async def test_its_run_is_told_and_then_its_status() -> None:
+async def test_its_run_is_shown_and_then_its_status() -> None:
     async with around("echo hello; sleep 0.3; exit 7") as run:
         await run.prints("hello")
         await run.tells("sh 0 s")
@@ -158,7 +158,7 @@ async def test_its_run_is_told_and_then_its_status() -> None:
     assert any(line.startswith("exit status 7") for line in run.source.measurement.summary)
 
 
-async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     show_state = Monitor.show_state
 

@@ -146,14 +146,14 @@ SHARED = "too, in the same view: one of them needs another"
         ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
+def test_what_is_wrong_is_shown_with_its_line(
     text: str | bytes, line: int | None, what: str
 ) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
     assert wrong(text) == [f"{at}: {what}"]
 
 
-def test_all_that_is_wrong_is_told_in_its_order() -> None:
+def test_all_that_is_wrong_is_shown_in_its_order() -> None:
     text = '''
         units = 3
         columns = [
@@ -276,7 +276,7 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     assert FleetApp(Made(small(), "over ssh"), config).theme == shown
 
 
-async def test_the_app_heeds_what_is_set() -> None:
+async def test_the_app_uses_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
 

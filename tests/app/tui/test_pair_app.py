@@ -80,7 +80,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
-def test_a_mark_that_one_lacks_is_told(tracks: tuple[Track, Track]) -> None:
+def test_a_mark_that_one_lacks_is_shown(tracks: tuple[Track, Track]) -> None:
     assert "not aligned" in text(page(look(tracks, Alignment("mark", "store")))[0][0])
 
 

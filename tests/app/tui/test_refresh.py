@@ -78,7 +78,7 @@ def test_a_refresh_costs_at_most_what_it_does_today() -> None:
     assert calls(1024) < 7_400
 
 
-async def test_what_says_the_same_is_neither_made_nor_written() -> None:
+async def test_what_shows_the_same_is_neither_made_nor_written() -> None:
     async with shown(messages(64, SAMPLES)) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
@@ -120,7 +120,7 @@ async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
         await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
-async def test_what_something_else_has_written_over_is_drawn_anew_at_a_key() -> None:
+async def test_what_something_else_has_written_over_is_drawn_again_at_a_key() -> None:
     feed = messages(64, SAMPLES + 1)
 
     async with shown(feed[:SAMPLES]) as app:
@@ -162,7 +162,7 @@ STEPS = ("", "", "", "", "space", "plus", "t", "question_mark", "escape", "2", "
 """What happens between two refreshes, mostly nothing."""
 
 
-async def test_charts_that_move_look_as_if_drawn_anew() -> None:
+async def test_charts_that_move_look_as_if_drawn_again() -> None:
     feed, rng = messages(2, 400, "guest"), random.Random(7)
     async with shown(feed[:200]) as app:
         for message in range(200, 400, 5):
@@ -177,7 +177,7 @@ async def test_charts_that_move_look_as_if_drawn_anew() -> None:
             await until(lambda: not differs(app), "the same screen")
 
 
-async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_anew() -> None:
+async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_again() -> None:
     """It has lost lines, and is as large as before when Textual looks."""
     async with shown(messages(2, SAMPLES)) as app:
         await quiet()
@@ -197,7 +197,7 @@ async def test_of_rows_only_what_has_changed_is_written() -> None:
         assert (app.terminal.written - before) / 10 < 14_300
 
 
-async def test_rows_that_move_look_as_if_drawn_anew() -> None:
+async def test_rows_that_move_look_as_if_drawn_again() -> None:
     feed = messages(64, SAMPLES + 30)
     async with shown(feed[:SAMPLES]) as app:
         for at, message in enumerate(feed[SAMPLES:]):

@@ -217,7 +217,7 @@ def losers(episodes: list[Line]) -> set[int]:
         [*((scenario, True) for scenario in TELLING), ("guest", False)],
     ),
 )
-def test_every_other_place_tells_the_numbers_of_stat(scenario: str, small: bool) -> None:
+def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool) -> None:
     size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:

@@ -13,7 +13,7 @@ NAME, VALUE = 12, 7
 MIN_WIDTH_FOR_NUMBERS = 56
 """Minimum cells of a page with numbers beside the charts."""
 MIN_WIDTH_FOR_ORIGINS = 160
-"""Minimum cells of a page that shows where numbers come from."""
+"""Minimum cells of a page that shows the origin of numbers."""
 MIN_CHART = 90
 """Minimum cells of the charts beside such origins."""
 MAX_ORIGIN = 60

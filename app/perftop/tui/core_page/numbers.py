@@ -291,7 +291,7 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
 }
 """Numbers of its package or its L3: label, factor to its unit, digits, keys that are added up,
-and the counter that they come from."""
+and their counter."""
 
 
 def _shared(moment: CoreMoment, key: str) -> list[Run] | None:

@@ -162,7 +162,7 @@ def sign(kind: str) -> str:
 
 
 def cause_name(kind: str, cause: str) -> str:
-    """A cause in words, or the kind of episode if that says more."""
+    """A cause in words, or the kind of episode if the cause is unknown."""
     if kind == "steal":
         return "hypervisor"
     return foreign(kind if cause in {"unknown", "-"} else cause_of(cause).name)

@@ -32,7 +32,7 @@ class Replay:
     damage: str | None
     """Why the recording is incomplete; None if it was ended properly."""
     indexed: float | None = None
-    """Share of the file in which episodes have been looked for; None: in all of it."""
+    """Share of the file that has been searched for episodes; None: all of it."""
 
 
 @dataclass(frozen=True, slots=True)

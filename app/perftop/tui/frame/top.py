@@ -117,7 +117,7 @@ class Top(PageWidget):
         )
 
     async def on_click(self, event: events.Click) -> None:
-        """The alert line leads to all episodes."""
+        """A click on the alert line shows all episodes."""
         y = event.get_content_offset(self)
         if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")

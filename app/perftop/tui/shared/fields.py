@@ -85,7 +85,7 @@ def fields(session: Session) -> list[Number]:
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """The field with this key, else the first one; and the names of those that come after it."""
+    """The field with this key, else the first one; and the names of the fields after it."""
     known = fields(session)
     at = next((i for i, field in enumerate(known) if field.key == metric), 0)
     return known[at], [other.words for other in known[at + 1 :] + known[:at]]

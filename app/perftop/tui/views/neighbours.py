@@ -1,5 +1,5 @@
-"""The neighbour view: which CPUs lose to whom, and how the watched job fares. All text that comes
-from outside is made safe to draw."""
+"""The neighbour view: which CPUs lose to whom, and how the watched job fares. All text from
+outside is made safe to draw."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class Neighbours(Paneled, Cursor):
         if name is not None:
             self.heads.append(now.job(clock_of(self.session, self.choice.units), width))
         if losses:
-            if order == "CPU number":  # in all other orders the worst comes first
+            if order == "CPU number":  # all other orders begin with the worst
                 losses.sort(key=lambda one: one.cpu)
             heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
             self._rows = [heading, *(losses[::-1] if reverse else losses)]

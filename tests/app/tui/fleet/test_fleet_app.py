@@ -61,7 +61,7 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> None:
+async def test_who_is_silent_is_first_without_numbers_then_who_loses_most() -> None:
     lines = await seen(fleets.small())
     first = line(lines, "name ")
     assert "node08" in lines[first + 1]
@@ -70,7 +70,7 @@ async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() 
     assert "node01" in lines[first + 2]
 
 
-def test_where_numbers_come_from_is_told_only_where_there_is_room() -> None:
+def test_where_numbers_come_from_is_shown_only_where_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
     for width, shown in ((80, False), (160, True)):
@@ -90,7 +90,7 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     assert top[0][0][0].strip() == "2.0"
 
 
-async def test_a_shared_cause_is_told_once_above_the_rows() -> None:
+async def test_a_shared_cause_is_shown_once_above_the_rows() -> None:
     lines = await seen(fleets.small(), (80, 24))
     assert "power limit PL1 on 4 of 12 since" in lines[2]
     wide = await seen(many())
@@ -226,7 +226,7 @@ async def test_ascii_has_no_other_characters() -> None:
         assert all(text.isascii() for text in await seen(fleets.small(), keys=[view], ascii_=True))
 
 
-async def test_unknown_numbers_are_told_as_such() -> None:
+async def test_unknown_numbers_are_shown_as_such() -> None:
     lines = await seen(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
     assert row.count("n/a") >= 4

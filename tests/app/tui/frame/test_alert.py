@@ -42,7 +42,7 @@ def test_of_a_dead_probe_the_reason_is_what_stays(length: int, end: str) -> None
     assert len(text(session, interval, status, 30)) == 30
 
 
-def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
+def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     m = Machine(ceiling_hz=3.0e9)
     session, interval = seen(m)
 
@@ -62,7 +62,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     assert "offline" in strips.text(shown())
 
 
-def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
+def test_of_a_past_moment_it_is_shown_what_went_on_then() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     then_ns = interval.time_ns
     session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
@@ -94,7 +94,7 @@ def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
     assert "throttles CPU 1 for 0.0 s" in text(session, interval, Status(0))
 
 
-def test_a_cause_is_told_once() -> None:
+def test_a_cause_is_shown_once() -> None:
     assert evidence("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     shown = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
@@ -130,7 +130,7 @@ def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> Non
     assert len(pieces) == 1, "the sentence has the clocks"
 
 
-def test_the_costliest_is_told_and_the_others_are_counted() -> None:
+def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     loss = Episode("neighbour", [0], session.now_ns, None, 0.4, "sibling")
     session.detector.running += [loss, Episode("offline", [7], session.now_ns)]
@@ -181,7 +181,7 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_of_what_ended_together_the_costliest_is_told(*, reverse: bool) -> None:
+def test_of_what_ended_together_the_costliest_is_shown(*, reverse: bool) -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     ended = [

@@ -50,7 +50,7 @@ def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
     assert header.model(name) == short
 
 
-def test_a_guest_says_so() -> None:
+def test_a_guest_is_reported() -> None:
     session, interval = seen(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
     shown = strips.text(header.line(session, interval, STATUS, 160))
@@ -103,6 +103,6 @@ def test_the_way_to_another_machine() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_broken_link_is_told_at_any_width(width: int) -> None:
+def test_a_broken_link_is_shown_at_any_width(width: int) -> None:
     link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
     assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)

@@ -42,7 +42,7 @@ def test_high_steal_is_red_and_what_is_unknown_has_no_tile() -> None:
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
-def test_the_past_stands_below_its_number(size: int) -> None:
+def test_the_past_is_below_its_number(size: int) -> None:
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     for seq in range(40):
@@ -66,7 +66,7 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
         assert tiles._heat(values) == styles
 
 
-def test_load_and_interrupts_are_told_where_there_is_room() -> None:
+def test_load_and_interrupts_are_shown_where_there_is_room() -> None:
     assert "load  3.12  2.64  1.90 " in strips.text(tiles.wide(tiles.columns(MORE, 240))) + " "
     assert "interrupts   520 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))
     assert "switches   826 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))

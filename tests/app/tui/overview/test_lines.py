@@ -61,7 +61,7 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
     return of_session(session, interval, width)
 
 
-def test_a_core_tells_its_states_loads_and_clock() -> None:
+def test_a_core_shows_its_states_loads_and_clock() -> None:
     m = Machine(cores=2, does={0: Does(1.0), 2: Does(0.5, alone=0.0)})
     text = lines(picture(m, 80))[0].split()
     bar = text.pop(3)
@@ -103,7 +103,7 @@ def test_columns_are_shed_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
-def test_titles_stand_over_their_columns(width: int) -> None:
+def test_titles_are_over_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
     title = strips.text(layout.titles(p.columns))
     assert len(title) == width - 1  # a margin after
@@ -271,7 +271,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 
-def test_more_than_two_threads_tell_what_is_known() -> None:
+def test_more_than_two_threads_show_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
     assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))

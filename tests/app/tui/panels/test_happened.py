@@ -40,7 +40,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [strips.text(line).rstrip() for line, _ in happened.lines(*of, Choice(), width, height)]
 
 
-def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> None:
+def test_what_runs_is_first_with_cause_and_evidence_then_the_newest() -> None:
     older = Episode("offline", [1], 0, S // 2)
     found = text(session(STEAL, ended=(older, OVER)), 58, 10)
     assert found[0].startswith("what happened  3 in 4.0 s ────")
@@ -62,7 +62,7 @@ def test_only_what_runs_is_red_and_its_number_most() -> None:
     assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
 
 
-def test_a_narrow_panel_says_it_in_a_few_words_and_without_evidence() -> None:
+def test_a_narrow_panel_shows_it_in_a_few_words_and_without_evidence() -> None:
     found = text(session(STEAL, ended=(OVER,)), 38, 5)
     assert found[0] == "what happened  2 in 4.0 s ────────────"
     assert found[1:] == [
@@ -116,7 +116,7 @@ def test_nothing_has_happened_yet() -> None:
     assert found[1:] == []
 
 
-def test_marks_stand_among_the_rest() -> None:
+def test_marks_are_among_the_rest() -> None:
     of = session(ended=(OVER,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
     assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"

@@ -18,7 +18,7 @@ TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
 STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for cpu in (0, 2)]
 
 
-def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
+def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
     of = seen(Machine(cores=4, does={0: Does(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)

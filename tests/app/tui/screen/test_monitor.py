@@ -174,7 +174,7 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
             assert view_text(run).strip()
 
 
-async def test_a_probe_that_hangs_is_told() -> None:
+async def test_a_probe_that_hangs_is_shown() -> None:
     async with running(Machine()) as run:
         now_s = 100.0
         run.app.clock = lambda: now_s

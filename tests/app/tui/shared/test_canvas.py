@@ -27,7 +27,7 @@ def feet(*texts: str) -> list[strips.Line]:
     return [([(text, "text")], "calm") for text in texts]
 
 
-async def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> None:
+async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() -> None:
     async with running(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
         # The grid has feet of its own.

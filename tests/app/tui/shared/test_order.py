@@ -124,7 +124,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
         assert screen.choice.cpu == 0
 
 
-async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
+async def test_clocks_of_the_overview_are_shown_in_the_chosen_units() -> None:
     async with running(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor
@@ -138,7 +138,7 @@ async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
             assert unit in package
 
 
-async def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
+async def test_clocks_of_charts_are_shown_in_the_chosen_units() -> None:
     async with running(Machine(changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor

@@ -154,7 +154,7 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
-async def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+async def test_titles_are_over_their_columns(size: tuple[int, int]) -> None:
     async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
         titles = lines(run)[1]
         line = next(line for line in lines(run) if line.startswith(" ▼"))
@@ -228,7 +228,7 @@ async def test_only_visible_lines_are_made() -> None:
 # --- order and filter
 
 
-async def test_lines_stand_in_the_chosen_order() -> None:
+async def test_lines_are_in_the_chosen_order() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         found = {}
         for order in ("length", "depth", "kind", "start"):
@@ -301,7 +301,7 @@ def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
     assert f"{EPISODES['steal']} 2 steal" in text
 
 
-async def test_what_cannot_be_found_here_says_why() -> None:
+async def test_what_cannot_be_found_here_shows_why() -> None:
     async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
@@ -327,7 +327,7 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert run.monitor.view.id == "episodes"
 
 
-async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+async def test_what_took_less_than_an_interval_is_shown_where_it_leads() -> None:
     async with at_list(
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
@@ -345,7 +345,7 @@ async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
         assert run.monitor.choice.cpu == 3
 
 
-async def test_what_history_has_forgotten_says_so() -> None:
+async def test_what_history_has_forgotten_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")

@@ -94,7 +94,7 @@ async def test_columns_scroll_beside_those_that_stay() -> None:
         assert shown(run)[0] == first
 
 
-async def test_a_hybrid_tells_types() -> None:
+async def test_a_hybrid_shows_types() -> None:
     m = Machine(cores=2, threads=1)
     for i, kind in enumerate("PE"):
         m.hello.topology[i] = type(m.hello.topology[i])(
@@ -210,7 +210,7 @@ async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
 # --- what is chosen
 
 
-async def test_clocks_are_told_in_chosen_units() -> None:
+async def test_clocks_are_shown_in_chosen_units() -> None:
     async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
         found = []
         for _ in range(3):

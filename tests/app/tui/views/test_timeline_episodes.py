@@ -33,7 +33,7 @@ async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
     assert not view.rows[1].rstrip().endswith("║")
 
 
-async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
+async def test_what_is_left_below_the_axis_shows_what_happened() -> None:
     found: list[object] = []
 
     async with look(two()) as view:
@@ -50,13 +50,13 @@ async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
     assert room == feet
 
 
-async def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
+async def test_what_befalls_a_package_is_shown_in_its_heading_once() -> None:
     async with look(many()) as view:
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
-async def test_where_there_are_no_headings_rows_tell_of_it() -> None:
+async def test_where_there_are_no_headings_rows_show_of_it() -> None:
     async with look(many()) as view:
         view.past.choice.order = "CPU number"
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
