@@ -36,10 +36,9 @@ MAY_IMPORT = {
     "tui/frame": f"{SHOWN} process",
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
     "tui/fleet": SHOWN,
-    "tui/pair": SHOWN,
     "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
-    "tui": "base process session recording output draw tui/shared tui/frame tui/screen tui/fleet"
-    " tui/pair wire",
+    "tui": "base model process session recording output draw tui/shared tui/frame tui/screen"
+    " tui/fleet wire",
     "verbs": "base docs draw process model session recording output tui wire"
     " perfprobe.stream_options",
     "perftop": "base docs tui verbs",

@@ -50,7 +50,7 @@ def charts(
     time = axis(interval.time_ns, window_s, page.columns)
     moment = numbers.moment(session, interval, place, page, units, time.start_ns)
     track = CoreHistory(session, place)
-    track.look(time)
+    track.move_to(time)
     return Charts(moment, time, track, Scales(), ascii_, "shapes")
 
 

@@ -1,4 +1,4 @@
-"""Runs of text with a style key, and strips made of them. Functions only."""
+"""Lines made of runs: their text and width, cutting, joining, and fitting pieces into a line."""
 
 from __future__ import annotations
 
@@ -107,15 +107,27 @@ def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
     return [*left, (" " * max(1, gap), "text"), *right]
 
 
-def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
-    """The pieces that fit into a line, the least important (highest number) left out first."""
-    kept = [(rank, width(runs) + gap, runs) for rank, runs in pieces]
-    room = size + gap - sum([wide for _, wide, _ in kept])
-    while kept and room < 0:
-        worst = max(kept, key=itemgetter(0))
-        kept.remove(worst)
-        room += worst[1]
-    return gapped([runs for *_, runs in kept], gap)
+Piece = tuple[int, list[Run]]
+"""A part of a line, after its rank: 0 is the most important."""
+
+
+def shed(pieces: list[Piece], size: int, gap: int) -> list[Run]:
+    """The pieces that fit into a line, with gaps between them."""
+    return gapped([runs for _, runs in fitting(pieces, size + gap, gap)], gap)
+
+
+def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
+    """The pieces that fit into `room` cells if a gap follows each: the important ones first, then
+    each that still fits."""
+    cells = [width(runs) + gap for _, runs in pieces]
+    if sum(cells) <= room:  # mostly
+        return [*pieces]
+    kept = set()
+    for i in sorted(range(len(pieces)), key=lambda i: pieces[i][0]):
+        if cells[i] <= room:
+            kept.add(i)
+            room -= cells[i]
+    return [pieces[i] for i in sorted(kept)]
 
 
 def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:

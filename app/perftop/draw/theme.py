@@ -1,7 +1,7 @@
 """Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Where the locale is not UTF-8 every shape has a plain substitute.
+nothing. Every shape has a plain substitute for locales other than UTF-8.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def _muted(color: str, ground: str) -> str:
 
 GRADES = 12
 """Number of steps of an area's colours, from its base outwards, `user-0` to `user-11`: a large area
-shows where it begins. The steps lie between the ground and the bars of the same meaning, so red
-stands out beside them."""
+shows where it begins. The steps are between the ground and the bars of the same meaning, so red
+stands out."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),

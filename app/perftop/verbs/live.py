@@ -133,7 +133,7 @@ def run_replay(args: argparse.Namespace) -> int:
         return replay.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with lean():
         from perftop.tui import config, pair_app
-        from perftop.tui.pair.page import Alignment
+        from perftop.tui.pair_app import Alignment
 
     moment = Alignment(*(args.align or ("start", "")))
     return pair_app.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

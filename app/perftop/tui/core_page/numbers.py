@@ -1,6 +1,5 @@
-"""The numbers beside the charts of a core: those of both siblings, and where they come from. Every
-line is exactly as wide as its place on the page.
-"""
+"""The numbers beside the charts of a core: those of both siblings, with their origins. Every line
+is exactly as wide as its place on the page."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ import numpy as np
 from perftop.base.format import MISSING, ClockUnit, short_duration, when
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED, Column, Run, fit, number
-from perftop.draw.strips import QUIET, foreign, shed, width
+from perftop.draw.strips import QUIET, Piece, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
@@ -63,9 +62,9 @@ class CoreMoment:
 
     def lost(self, key: str, rows: Sequence[int]) -> bool:
         """An episode that is an alarm makes this number worse now, on one of these CPUs."""
-        mine, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
+        affected, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
         red = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
-        return any(lowered_number(e) == key and not mine.isdisjoint(e.cpus) for e in red)
+        return any(lowered_number(e) == key and not affected.isdisjoint(e.cpus) for e in red)
 
     @property
     def ceiling_hz(self) -> float:
@@ -93,7 +92,7 @@ def moment(
 
 
 def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
-    """A metric in the interval: of each CPU, and what the core shows."""
+    """A metric in the interval: of each CPU, and of the core."""
     rows = list(place.rows)
     there = interval.online[rows]
     values, util, hz = (
@@ -105,7 +104,7 @@ def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float
 # --- numbers beside the charts
 
 
-def beside(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
+def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     """Numbers for each line of the panel."""
     if not moment.page.values:
         return [[] for _ in range(panel.lines)]
@@ -155,7 +154,7 @@ def _name(label: str, counted: float) -> list[Run]:
 
 
 def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
-    """The least share of the time for which one of these CPUs counted an event; 1 for others."""
+    """The minimum share of the time for which these CPUs counted an event; 1 for other numbers."""
     shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
@@ -291,8 +290,8 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
 }
-"""Numbers of its package or its L3: label, factor to its unit, digits, keys of what is added up,
-and the counter that they come from."""
+"""Numbers of its package or its L3: label, factor to its unit, digits, keys that are added up,
+and their counter."""
 
 
 def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
@@ -330,7 +329,7 @@ def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) ->
         (6, f"{keys['back']} back", "dim"),
         (2, f"{keys['window']} window {window}", "dim"),
     ]
-    dotted: list[tuple[int, list[Run]]] = [
+    dotted: list[Piece] = [
         (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
         for rank, text, key in pieces
         if text
@@ -363,8 +362,8 @@ def who(moment: CoreMoment, size: int) -> list[Run]:
     runs: list[Run] = [(" ", "text")]
     for i, cpu in enumerate(cpus):
         name = f"lp{i} " if len(cpus) > 1 else ""
-        mine: list[Run] = [(name, "dim"), *_task(moment, cpu)]
-        runs += _cut(mine, part - 1)
+        part_runs: list[Run] = [(name, "dim"), *_task(moment, cpu)]
+        runs += _cut(part_runs, part - 1)
         runs.append((" ", "text"))
     return runs
 
@@ -392,7 +391,7 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
     return [*done, (" " * size, "text")]
 
 
-# --- notes: what is wrong, what is over, what is unknown
+# --- notes: episodes that run or have ended, doubts, unknown numbers
 
 
 def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
@@ -503,8 +502,8 @@ def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
     session, cpus = moment.session, set(moment.place.cpus)
     bounds = moment.interval.split.method[moment.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
-    here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
-    reasons = by_reason(here, lambda missing: names.get(missing.what))
+    missing = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    reasons = by_reason(missing, lambda missing: names.get(missing.what))
     order = list(dict.fromkeys(names.values()))
     for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
         what = ", ".join(sorted(lost, key=order.index))

@@ -12,8 +12,8 @@ from perftop.draw.columns import DOUBTED, Cell, Column, Run, fit
 from perftop.draw.strips import Line, foreign
 from perftop.session.fleet.fleet import ORDERS, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, cell
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, cell
 
 NAME = 7, 24
 """Minimum and maximum cells of a name."""
@@ -49,7 +49,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Table:
-    """Columns for one width, and what the cells of all rows are compared with."""
+    """Columns for one width, and the values that the cells of all rows are compared with."""
 
     columns: list[Column]
     top_hz: float
@@ -76,7 +76,7 @@ def headings(look: Look, made: Table) -> Line:
 
 
 def order_at(made: Table, x: int) -> str:
-    """What a click on the headings at this cell sorts by; '' for nothing."""
+    """The order that a click on the headings at this cell chooses; '' for none."""
     column = columns.column_at(made.columns, x)
     return column.key if column is not None and column.key in ORDERS else ""
 
@@ -131,7 +131,7 @@ def _bar(share: float) -> str:
 
 
 def _clock_bar(made: Table, machine: Machine, size: int) -> list[Run]:
-    """The clock in green, what it misses of its ceiling in red, the ceiling as a mark."""
+    """The clock in green, the part below its ceiling in red, the ceiling as a mark."""
     hz, ceiling = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     if not isfinite(hz):
         return [(fit(foreign(machine.absent or "no clock"), size), "faint")]

@@ -1,6 +1,5 @@
-"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs. And
-the values of a unit in one interval, as numbers and as text.
-"""
+"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs.
+Values of a unit in one interval, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def units(
 
 
 class Moment:
-    """One interval, and what runs in it, for the units of a machine."""
+    """One interval and its running episodes, for the units of a machine."""
 
     def __init__(
         self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
@@ -95,9 +94,9 @@ class Moment:
         rows = [row for unit in units for row in unit.rows]
         numbers = interval.values.all[_AT][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
-        """By position of a CPU, those of _READ."""
+        """By position of a CPU, the numbers of _READ."""
         self._busier = self._leads(units)
-        """By the first CPU of a unit the one that had more to do, both as positions."""
+        """The busier CPU of each unit, by its first CPU; both as positions."""
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
@@ -105,8 +104,8 @@ class Moment:
         if episode.kind in OF_CPU:
             return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
-        mine = {unit.package for unit in hit}
-        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in mine for unit in units)
+        packages = {unit.package for unit in hit}
+        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
 
     def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
         found: dict[int, list[tuple[float, str]]] = {}
@@ -133,8 +132,8 @@ class Moment:
     def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
         """Sign of the worst episode that runs on most of a package."""
         cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
-        mine = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
-        return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
+        wide = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
+        return next(((episode_style.sign(e), episode_style.severity(e)) for e in wide),
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
@@ -200,7 +199,7 @@ class Moment:
 
 
 def busy_rank(util: float, hz: float) -> float:
-    """The highest is that of the busiest of some CPUs, as `sheet.busiest` has it of arrays."""
+    """Rank of a CPU by how busy it is, equal to that of `sheet.busiest` for arrays."""
     return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
 
 
@@ -241,11 +240,11 @@ class UnitValues:
     cpus: str
     """Its CPUs, for a core."""
     shares: Mapping[str, float]
-    """Shares of its time by name; which there are depends on the machine."""
+    """Shares of its time by name; the machine decides which are known."""
     lost: frozenset[str] = frozenset()
-    """Names of numbers that an episode makes worse now."""
+    """Names of numbers that a running episode makes worse."""
     unsure: frozenset[str] = frozenset()
-    """Names of numbers of which a counter is doubted."""
+    """Names of numbers with a doubted counter."""
     sign: Run = (" ", "text")
     """Sign of the worst episode that runs on it."""
     tasks: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The past beside the rows, and the time axis below it: each cell is one interval, the newest at
+"""Histories beside the rows, and the time axis below them: each cell is one interval, the newest at
 the right edge."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RowHistories:
         return Ring({"past": lambda history, at: history.fields(keys, every, at)})
 
     def _add(self, rows: Sequence[int], ring: Ring) -> None:
-        """Makes the cells of these rows, which together cost little more than one alone."""
+        """Makes the cells of these rows together, which costs little more than for one row."""
         work, ipc, history = self._work_cells, self._ipc_cells, self._session.history
         if not rows:
             return

@@ -1,7 +1,7 @@
-"""What all panels are made from: a title with a thin rule, and text in lines.
+"""Parts of all panels: a title with a thin rule, and text in lines.
 
 A panel is a function of the session, an interval, the user's choices and a size; it returns lines,
-each with its target: what a click on it means. `row` puts panels of one height side by side, makes
+each with its target for clicks. `row` puts panels of one height side by side, makes
 each line exactly as wide as its panel, and adds margins and gaps.
 """
 

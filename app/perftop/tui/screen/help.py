@@ -1,4 +1,4 @@
-"""Help: keys by what they are for, shapes as they are drawn, and what every number means."""
+"""Help: keys by purpose, shapes as they are drawn, and the meaning of every number."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
 
 MIN_TWO_COLUMNS = 110
-"""Columns from which keys stand at the left and shapes at the right."""
+"""Columns from which keys are at the left and shapes at the right."""
 GAP = 3
-"""Cells between the two."""
+"""Cells between the halves."""
 TERM_WIDTH = 20
 """Cells for a key or a shape, before the words."""
 MIN_WORDS_WIDTH = 20
@@ -168,7 +168,7 @@ FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what 
 
 
 def _numbers(session: Session) -> Section:
-    """What each number is, and below it the formula and counters that it comes from here."""
+    """The meaning of each number, and its formula and counters on this machine."""
     entries = []
     for key, metric in METRICS.items():
         origin = session.evaluator.origin(key)

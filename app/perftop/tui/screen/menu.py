@@ -1,4 +1,4 @@
-"""Short lists over a view, which stays visible: one for a single choice, one for several."""
+"""Short lists over a view, which stays visible: for a single choice, and for several."""
 
 from __future__ import annotations
 

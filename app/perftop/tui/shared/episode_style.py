@@ -72,14 +72,14 @@ def going(episode: Episode, now_ns: int) -> bool:
 
 
 def during(session: Session, interval: Interval) -> list[Episode]:
-    """Those that run in this interval: of the newest one, what runs now; of one looked up in the
-    past or in a recording, whose running ones are those at its end, what overlaps it."""
+    """The episodes of this interval: for the newest interval those that run now, for one of the
+    past or of a recording those that overlap it."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping(session, interval)
 
 
 def overlapping(session: Session, interval: Interval) -> list[Episode]:
-    """Those that ran at any moment of this interval."""
+    """The episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.episodes(since_ns, interval.time_ns)

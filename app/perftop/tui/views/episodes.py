@@ -85,7 +85,7 @@ class Layout:
         return next(column for column in self.columns if column.key == "what")
 
     @property
-    def beside(self) -> bool:
+    def has_why_column(self) -> bool:
         """Whether evidence has a column of its own, instead of lines below its episode."""
         return self.columns[-1].key == "why"
 
@@ -292,7 +292,7 @@ class Episodes(Paneled, Cursor):
         """The list's own order: episodes have other columns to sort by than CPUs."""
         return self._sorting
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def build(self) -> None:
         self._plan = Layout(self.width, episode_columns(self.width))
@@ -324,8 +324,8 @@ class Episodes(Paneled, Cursor):
             self.redraw()
 
     def _read_chosen(self, session: Session) -> None:
-        """Makes the lines at the bottom, with the chosen episode where not all have their evidence
-        below them, and finds out which have."""
+        """Makes the lines at the bottom, with the chosen episode unless all have their evidence
+        below them, and determines which have."""
         room = self.size.height - len(self.heads)
         whole, refused, chosen = self._spread(room - 1), self._refusal(session), self._chosen
         self.feet = []
@@ -351,7 +351,7 @@ class Episodes(Paneled, Cursor):
         self._starts = [0]
         spare = room - len(self._lines)
         for episode in self._lines:
-            more = len(self._why(episode)) - self._plan.beside if spare >= 0 else 1
+            more = len(self._why(episode)) - self._plan.has_why_column if spare >= 0 else 1
             if more > spare:
                 return False
             spare -= max(0, more)
@@ -364,12 +364,12 @@ class Episodes(Paneled, Cursor):
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            here = [
+            touching = [
                 e
                 for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
-            return arranged(session, here, order, reverse=reverse)
+            return arranged(session, touching, order, reverse=reverse)
 
         ended = [*session.ended, *session.marks]
         of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
@@ -384,7 +384,7 @@ class Episodes(Paneled, Cursor):
     # --- lines
 
     def _index(self, y: int) -> tuple[int, int]:
-        """Which episode line `y` belongs to, and which of its lines it is."""
+        """The episode of line `y`, and the number of the line within it."""
         spread = len(self._starts) - 1
         if y >= self._starts[-1]:
             return spread + y - self._starts[-1], 0
@@ -402,12 +402,12 @@ class Episodes(Paneled, Cursor):
         at, part = self._index(y)
         episode, plan = self._lines[at], self._plan
         chosen = episode is self._chosen
-        why = self._why(episode) if plan.beside or part else []
+        why = self._why(episode) if plan.has_why_column or part else []
         mood: theme.Mood = "chosen" if chosen else "calm"
         if part:
-            return plan.below(why[part - (not plan.beside)]), mood
-        beside = why[0] if why and plan.beside else ""
-        if len(why) > 1 and plan.beside and at >= len(self._starts) - 1:
+            return plan.below(why[part - (not plan.has_why_column)]), mood
+        beside = why[0] if why and plan.has_why_column else ""
+        if len(why) > 1 and plan.has_why_column and at >= len(self._starts) - 1:
             beside = f"{beside} ·{CUT}"
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
         kept = is_reachable(self.session, episode)
@@ -450,7 +450,7 @@ class Episodes(Paneled, Cursor):
         """Index of the selected episode."""
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
-    def _at(self) -> int:
+    def _cursor_line(self) -> int:
         return self._first(self._place())
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
@@ -475,7 +475,7 @@ class Episodes(Paneled, Cursor):
             self.post_message(self.Opened())
             return
         self._led = False
-        y = self.at(event.y)
+        y = self.line_at(event.y)
         if y is not None and self._lines:
             self.choose(y)
             if event.chain == 2:
@@ -492,8 +492,8 @@ class Episodes(Paneled, Cursor):
             self._read_chosen(session)
             self.paint()
             return False
-        mine = set(episode.cpus)
-        hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
+        affected = set(episode.cpus)
+        hit = [place.cpus for place in self.places.places if not affected.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
         self.post_message(self.Visited(moment_of(session, episode, self.interval)))

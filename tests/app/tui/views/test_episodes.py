@@ -89,12 +89,12 @@ async def at_list(
 ) -> AsyncIterator[Run]:  # fmt: skip
     async with running(machine or calm(), size, **more) as run:
         await run.intervals(MOMENTS)
-        told(run, *episodes)
+        drawn(run, *episodes)
         await run.pilot.press("5")
         yield run
 
 
-def told(run: Run, *episodes: Episode) -> None:
+def drawn(run: Run, *episodes: Episode) -> None:
     run.session.detector.running += [e for e in episodes if e.end_ns is None]
     run.session.ended.extend([e for e in episodes if e.end_ns is not None])
 
@@ -128,7 +128,7 @@ async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
         await run.intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
         run.session.ended.append(run.session.detector.end(ending, 4 * S))
-        told(run, Episode("smi", [0], 4 * S, None, 12))
+        drawn(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in chosen(run)
@@ -139,11 +139,11 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
     plan = Layout(width, episode_columns(width))
     size = SIGNS + total_width(plan.columns)
     assert width == size + 1
-    assert not plan.beside or plan.columns[-1].width >= 40
+    assert not plan.has_why_column or plan.columns[-1].width >= 40
     of, _ = seen(calm(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
         parts, why = sentence_of(of, episode, plan.sentence.room, []), plan.reasons(episode)
-        beside = why[0] if plan.beside and why else ""
+        beside = why[0] if plan.has_why_column and why else ""
         runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
         assert strips.width(runs) == size
         assert all(strips.width(plan.below(piece)) <= width for piece in why)
@@ -154,7 +154,7 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
-async def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+async def test_titles_are_over_their_columns(size: tuple[int, int]) -> None:
     async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
         titles = lines(run)[1]
         line = next(line for line in lines(run) if line.startswith(" ▼"))
@@ -228,7 +228,7 @@ async def test_only_visible_lines_are_made() -> None:
 # --- order and filter
 
 
-async def test_lines_stand_in_the_chosen_order() -> None:
+async def test_lines_are_in_the_chosen_order() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         found = {}
         for order in ("length", "depth", "kind", "start"):
@@ -284,7 +284,7 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
         assert run.app.status.paused is None
-        told(run, DROP)
+        drawn(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
 
@@ -301,7 +301,7 @@ def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
     assert f"{EPISODES['steal']} 2 steal" in text
 
 
-async def test_what_cannot_be_found_here_says_why() -> None:
+async def test_what_cannot_be_found_here_shows_why() -> None:
     async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
@@ -327,7 +327,7 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert run.monitor.view.id == "episodes"
 
 
-async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+async def test_what_took_less_than_an_interval_is_shown_where_it_leads() -> None:
     async with at_list(
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
@@ -345,7 +345,7 @@ async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
         assert run.monitor.choice.cpu == 3
 
 
-async def test_what_history_has_forgotten_says_so() -> None:
+async def test_what_history_has_forgotten_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")
@@ -400,5 +400,5 @@ async def test_a_low_screen_has_lines_only() -> None:
 def test_a_key_before_anything_is_shown_is_harmless() -> None:
     empty = Episodes(Choice())
     empty._lines = [HALT]  # listed, and not laid out yet
-    assert empty._at() == 0
+    assert empty._cursor_line() == 0
     assert empty._index(3)[1] == 0
