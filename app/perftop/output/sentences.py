@@ -159,16 +159,16 @@ def subject(episode: Episode) -> str:
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
-    found = cause_of(episode.cause).subject or cause_of("unknown").subject
+    name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, Level):
-        return f"{found} (level {simd.number})"
-    return found
+        return f"{name} (level {simd.number})"
+    return name
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
     """The tasks that take something from others; `self`: the tasks that slow themselves."""
-    found = episode.evidence.get(key, ())
-    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, TaskOnCpu)]
+    tasks = episode.evidence.get(key, ())
+    return [] if isinstance(tasks, Host) else [one for one in tasks if isinstance(one, TaskOnCpu)]
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
@@ -180,9 +180,9 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    found = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
-    found.sort(key=lambda ran: -ran.share)
-    return list(dict.fromkeys(ran.comm for ran in found if ran.share >= MIN_LOSER_SHARE))
+    running = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
+    running.sort(key=lambda ran: -ran.share)
+    return list(dict.fromkeys(ran.comm for ran in running if ran.share >= MIN_LOSER_SHARE))
 
 
 MIN_LOSER_SHARE = 0.02
@@ -237,12 +237,12 @@ def sentence(
     tries = [*product(telling or known, by_size, ends), *product(few, by_size[:1], [""])]
     if worst.kind == "mark":
         tries = [("{label}", by_size[0], "")]
-    made: list[Part] = []
+    parts: list[Part] = []
     for phrase, values, end in tries:
-        made = _filled(phrase, values, end, over=over)
-        if len(text(made)) <= most:
+        parts = _filled(phrase, values, end, over=over)
+        if len(text(parts)) <= most:
             break
-    return made
+    return parts
 
 
 @cache
@@ -264,13 +264,13 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
         pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
     elif end:
         pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
-    made: list[Part] = []
+    joined: list[Part] = []
     for part in pieces:
-        if made and made[-1].role == part.role:
-            made[-1] = Part(made[-1].text + part.text, part.role)
+        if joined and joined[-1].role == part.role:
+            joined[-1] = Part(joined[-1].text + part.text, part.role)
         elif part.text:
-            made.append(part)
-    return made
+            joined.append(part)
+    return joined
 
 
 def _fields(
@@ -411,11 +411,11 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Evidence as in JSON: codes of detectors become text, numbers stay."""
-    found = {}
+    line = {}
     for key, value in evidence.items():
         name, shown = _WORDED.get(key, (key, None))
-        found[name] = value if shown is None else shown(value)
-    return found
+        line[name] = value if shown is None else shown(value)
+    return line
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
@@ -429,7 +429,7 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     keys = [key for key in evidence if key not in limits and key != cause]
     keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    found = []
+    texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
         if limit in evidence and key == "IPC":
@@ -437,8 +437,8 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
         elif limit in evidence:  # 150 of 150 W
             number, _, unit = piece.rpartition(" ")
             piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
-        found.append(piece)
-    return found
+        texts.append(piece)
+    return texts
 
 
 def evidence_piece(key: str, value: object) -> str:
@@ -478,15 +478,15 @@ def _status(seen: PolledBits) -> str:
     return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _who(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
-    if isinstance(found, Host):
+def _who(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(tasks, Host):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
         f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
         else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
-        for one in found[:MAX_NAMES]
+        for one in tasks[:MAX_NAMES]
     ]  # fmt: skip
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
     return ", ".join(names) + more
 
 

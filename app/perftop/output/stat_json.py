@@ -148,8 +148,8 @@ def _caches(session: Session, interval: Interval) -> Line:
 
 def _multiplier(session: Session, key: str) -> Line:
     """The value of a tick of the counter; `before`: an earlier, wrong one."""
-    found, before = session.calibrations[key], session.factor_before(key)
-    line: Line = {"factor": number(found.factor), "state": found.state}
+    calibration, before = session.calibrations[key], session.factor_before(key)
+    line: Line = {"factor": number(calibration.factor), "state": calibration.state}
     return line if before is None else line | {"before": before}
 
 

@@ -68,9 +68,9 @@ def shown(number: Number, value: float | None) -> str:
 
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
     """A column for the name of a line, for each number and for each state of a core."""
-    found = [Column("", "", name_width)]
-    found += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
-    return found + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+    placed = [Column("", "", name_width)]
+    placed += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
 
 
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
@@ -105,10 +105,10 @@ class StatTable:
 
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
-        found = {key for row in session.shown for key in estimates(interval, row)}
-        if not self._brief and found - self._estimated:
+        shared_events = {key for row in session.shown for key in estimates(interval, row)}
+        if not self._brief and shared_events - self._estimated:
             # An event takes turns now: make room for shares of time, under a new heading.
-            self._estimated |= found
+            self._estimated |= shared_events
             wider = [n.key in self._estimated for n in self.columns]
             placed = table_columns(NAME_WIDTH, self.columns, self._states)
             for at, more in enumerate(wider, start=1):
@@ -188,7 +188,7 @@ def _above(session: Session, interval: Interval) -> list[str]:
     if shares := multiplexed(interval):
         least = percent(min(shares.values()))
         time += f"  counters shared: counted {least} % of the time at least, and scaled"
-    found = ["", time]
+    lines = ["", time]
 
     for at, cpus in enumerate(session.hello.packages):
         values = {name: float(values[at]) for name, values in interval.packages.items()}
@@ -208,7 +208,7 @@ def _above(session: Session, interval: Interval) -> list[str]:
             parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best}")
         if parts:
             number = session.topology[session.position[cpus[0]]].package
-            found.append(f"package {number}: {' · '.join(parts)}")
+            lines.append(f"package {number}: {' · '.join(parts)}")
 
     traffic = interval.caches.get("memory_bytes_per_s")
     held = interval.caches.get("occupancy_bytes")
@@ -217,16 +217,16 @@ def _above(session: Session, interval: Interval) -> list[str]:
         rows.sort(key=lambda at: -float(traffic[at]))
         for at in sorted(rows[:MAX_CACHES]):
             used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
-            found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+            lines.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
 
     moved, watched_job = interval.watched, session.neighbours.watched_job
     if moved is not None and watched_job.name is not None:
         job = f"job {safe(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
-            return [*found, f"{job} no running thread found"]
+            return [*lines, f"{job} no running thread found"]
         waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
         count = moved.involuntary
         times = "was never preempted" if not count else (
             f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
-        found.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
-    return found
+        lines.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
+    return lines

@@ -43,23 +43,23 @@ def heading(session: Session) -> list[str]:
     return lines + [f"# {missing}" for missing in missing_text(session)]
 
 
-def episode(session: Session, found: Episode) -> str:
+def episode(session: Session, one: Episode) -> str:
     """An episode in one line: the sentence of the screen, when it was, all its CPUs if the sentence
     has not named them, and the evidence."""
-    said = _sentence(session, found)
-    place = where(session.topology, found.cpus, MAX_CPU_LIST) if found.cpus else ""
-    parts = f"! {said}", place if "(+" in said else "", evidence(found.cause, found.evidence)
+    words = _sentence(session, one)
+    place = where(session.topology, one.cpus, MAX_CPU_LIST) if one.cpus else ""
+    parts = f"! {words}", place if "(+" in words else "", evidence(one.cause, one.evidence)
     return " · ".join(part for part in parts if part)
 
 
-def _sentence(session: Session, found: Episode) -> str:
-    over = found.end_ns is not None
-    names = () if over else losers(session, [found], session.tasks)
-    start, lasted_ns = when(session.unix(found.start_ns)), (found.end_ns or 0) - found.start_ns
+def _sentence(session: Session, one: Episode) -> str:
+    over = one.end_ns is not None
+    names = () if over else losers(session, [one], session.tasks)
+    start, lasted_ns = when(session.unix(one.start_ns)), (one.end_ns or 0) - one.start_ns
     time = f"since {start}"
     if over:
         time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    return text(sentence(session.topology, [found], names, over=over, when=time, most=MAX_SENTENCE))
+    return text(sentence(session.topology, [one], names, over=over, when=time, most=MAX_SENTENCE))
 
 
 def ending(
@@ -214,8 +214,8 @@ def headline(command: str, line: Line) -> str:
     alone = ""
     if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE * wall_s:
         alone = f" One CPU alone worked for {busy['one_s']:.1f} s."
-    kept = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
-    return f"{took} and {kept}{waited}.{alone}"
+    busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
+    return f"{took} and {busy_cpus}{waited}.{alone}"
 
 
 def _span(seconds: float) -> str:
@@ -298,18 +298,18 @@ def _clock(session: Session, line: Line) -> str:
 
 def _used(line: Line) -> list[str]:
     """Resources used: cycles are the machine's, the rest is the command's own."""
-    run, totals, found = line["run"], line["totals"], []
+    run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"
-        found.append(f"{counts} on all CPUs")
+        parts.append(f"{counts} on all CPUs")
     if run["switches"] is not None:
-        found.append(f"{_si(run['switches'])} switches")
+        parts.append(f"{_si(run['switches'])} switches")
     if run["page_faults"] is not None:
         disk = f" ({run['disk_faults']} from disk)" if run["disk_faults"] else ""
-        found.append(f"{_si(run['page_faults'])} page faults{disk}")
+        parts.append(f"{_si(run['page_faults'])} page faults{disk}")
     if run["peak_bytes"] is not None:
-        found.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
-    return found
+        parts.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
+    return parts
 
 
 def _si(value: float) -> str:

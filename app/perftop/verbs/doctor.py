@@ -77,8 +77,8 @@ class Asked(NamedTuple):
         screen = self.command(sudo=not self.root)
         if not first:
             return screen
-        there = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
-        return f"{there}{'' if self.root else SUDO}{first} && {screen}"
+        remotely = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
+        return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
 HERE = Asked()
@@ -154,9 +154,9 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
     """The step that adds most of the missing numbers, and the command for it. `writable`: whether
     MSRs are."""
-    look = asked.command("why")
+    command = asked.command("why")
     if not lacking:
-        return "Look at what costs most", look
+        return "Look at what costs most", command
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
     rights = [GIVES[check["what"]] for check, fix in fixes if BY_ROOT in fix]
     if rights:
@@ -170,5 +170,5 @@ def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
-        return f"For {GIVES[check['what']]}: {fix}", look
-    return "Nothing more is available here", look
+        return f"For {GIVES[check['what']]}: {fix}", command
+    return "Nothing more is available here", command

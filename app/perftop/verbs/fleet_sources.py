@@ -194,17 +194,17 @@ class PrometheusSource:
             end = at
         now = self._clock() - back_s
         shift_s = now - end
-        made = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
-        step = scraped.past_step(len(made.machines), self.every_s)
+        fleet = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
+        step = scraped.past_step(len(fleet.machines), self.every_s)
         past = server.query_range(questions.past(), end - PAST_S, end, step)
-        scraped.fill_past(made, past, shift_s)
+        scraped.fill_past(fleet, past, shift_s)
         step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
         start = end - scraped.EPISODES_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
-        scraped.fill_episodes(made, episodes, max(last, end - step), step, shift_s)
+        scraped.fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
         self._shown = now
-        self.fleet.machines = made.machines
+        self.fleet.machines = fleet.machines
 
     def travel(self, by: int) -> bool:
         """Moves back or forward in steps of the source; after the newest one it is live again."""
@@ -358,14 +358,14 @@ class _Track:
 
     def go(self, moment: float) -> None:
         """Reads on up to this moment."""
-        machine, some = self.live.machine, list[Timed]()
+        machine, messages = self.live.machine, list[Timed]()
         while self._next is not None and self._unix(self._next.time_ns) <= moment:
-            some.append(self._next)
+            messages.append(self._next)
             self._next = next(self._ahead, None)
-            if len(some) == TOGETHER:
-                self.live.take(some)
-                some.clear()
-        self.live.take(some)
+            if len(messages) == TOGETHER:
+                self.live.take(messages)
+                messages.clear()
+        self.live.take(messages)
         if self._next is None and moment > self.last:
             machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
         elif moment < self.first:

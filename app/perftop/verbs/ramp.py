@@ -70,8 +70,8 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         import json
 
         results = [_json(*each) for each in measured]
-        every = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
-        print(json.dumps(every if args.cpu == "all" else results[0]))
+        all_results = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
+        print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
         if args.cpu == "all":

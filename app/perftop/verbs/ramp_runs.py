@@ -110,24 +110,24 @@ def _trace(
 
 def running_median(values: Floats) -> Floats:
     """Median of SMOOTH neighbours; at the ends, of fewer, equally many on both sides."""
-    found = values.copy()
+    medians = values.copy()
     for reach in range(1, SMOOTH // 2 + 1):  # wider ones leave the ends as they are
         if len(values) > 2 * reach:
             around = sliding_window_view(values, 2 * reach + 1)
-            found[reach:-reach] = np.median(around, axis=1)
-    return found
+            medians[reach:-reach] = np.median(around, axis=1)
+    return medians
 
 
 def gaps(parts: Sequence[Trace]) -> list[Gap]:
-    found = []
+    gaps_of_run = []
     for part in parts:
         for i in np.flatnonzero(part.gap_s >= GAP_S).tolist():
             length = float(part.gap_s[i])
             kind = "short" if length <= LONGEST_HALT_S else "long"
             kind = "preempted" if part.switches[i] else kind
             halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
-            found.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
-    return found
+            gaps_of_run.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
+    return gaps_of_run
 
 
 # --- one run: when the clock rose, how steady it is, what disturbed the run
@@ -278,14 +278,14 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
 
 def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
     """Seconds lost right after each change of code, against running at the new level at once."""
-    found = []
+    lost_s = []
     for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
         if reached is None:
             return []
         soon = part.end_s <= part.start_s[0] + SWITCH_S
         spent = float(part.spent_s[soon].sum())
-        found.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
-    return found
+        lost_s.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
+    return lost_s
 
 
 def disturbed(
@@ -293,21 +293,21 @@ def disturbed(
 ) -> dict[str, float | None]:
     """Disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
     around = run["around"]
-    found: dict[str, float | None] = {}
+    disturbances: dict[str, float | None] = {}
     idle = around["idle_s"]
     share = None if idle is None else max(0.0, idle / run["idle_s"])
     if share is None or share < IDLE:
-        found["idle"] = share
+        disturbances["idle"] = share
     if around["steal_s"]:
-        found["steal_s"] = around["steal_s"]
+        disturbances["steal_s"] = around["steal_s"]
     if lost > LOST:
-        found |= {"lost": lost, "preempted": around["switches"]}
+        disturbances |= {"lost": lost, "preempted": around["switches"]}
     idle = around["siblings_idle_s"]
     if siblings and idle is not None:
         busy = 1 - idle / (len(siblings) * (run["idle_s"] + run["load_s"]))
         if busy > SIBLING:
-            found["sibling"] = busy
-    return found
+            disturbances["sibling"] = busy
+    return disturbances
 
 
 # --- all runs of one CPU
@@ -405,18 +405,18 @@ def recurring(climbs: Sequence[Climb]) -> list[Halt]:
         for gap in each.gaps
         if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
     )
-    found: list[Halt] = []
+    halts: list[Halt] = []
     while early:
         first = early[0][0]
         near = [gap for gap in early if gap[0] <= first + NEAR_S + NEAR * first]
         runs = len({run for _, _, run in near})
         if runs > max(1, len(climbs) / 2):
             at, length, _ = np.median(near, axis=0).tolist()
-            found.append(Halt(at, length, runs))
+            halts.append(Halt(at, length, runs))
             early = early[len(near) :]
         else:
             early = early[1:]
-    return found
+    return halts
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
@@ -424,8 +424,8 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(float(np.median(known)), min(known), max(known)) if known else None
 
 
-def middle(found: Ramp) -> int:
+def middle(ramp: Ramp) -> int:
     """Index of the run to show: the middle one of those that count, by the time to be steady."""
-    among = found.used or range(len(found.climbs))
-    order = sorted(among, key=lambda i: found.climbs[i].steady_s or 0.0)
+    among = ramp.used or range(len(ramp.climbs))
+    order = sorted(among, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

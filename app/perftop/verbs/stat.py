@@ -243,9 +243,9 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
     status = 0
     with destination(args, lambda: status) as out:
-        every, hello, stopped = _measured_runs(args, sample_ns)
-        status = first_failed(every) or stopped
-        runs = Runs(every)
+        repeats, hello, stopped = _measured_runs(args, sample_ns)
+        status = first_failed(repeats) or stopped
+        runs = Runs(repeats)
         if not runs.runs:
             return status
         if args.json:
@@ -277,7 +277,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
-    every: list[Repeat] = []
+    repeats: list[Repeat] = []
     for at in range(args.warmup + args.repeat):
         for number, handler in handlers.items():
             signal.signal(number, handler)  # at its end the run before ignores them
@@ -288,13 +288,13 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             status = asyncio.run(attend(stat, argv))
         printed = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
-            return every, hello, status
+            return repeats, hello, status
         ended = status - 128 in HANDLED_SIGNALS  # by a signal: no other run follows
-        if ended and every:
+        if ended and repeats:
             complain(f"run {at + 1} was ended by signal {status - 128} and is not counted")
-            return every, hello, status
+            return repeats, hello, status
         hello = hello or printed[0]
-        every.append(repeat(json.loads(printed[-1]), warmup=at < args.warmup))
+        repeats.append(repeat(json.loads(printed[-1]), warmup=at < args.warmup))
         if ended:
-            return every, hello, status
-    return every, hello, 0
+            return repeats, hello, status
+    return repeats, hello, 0

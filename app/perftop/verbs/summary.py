@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
             follower.take([source.hello])
         messages = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns,
                              source.messages())  # fmt: skip
-        while some := list(islice(messages, MAX_BATCH if whole.reached else 1)):
+        while batch := list(islice(messages, MAX_BATCH if whole.reached else 1)):
             for follower in followers:
-                follower.take(some)
+                follower.take(batch)
         if by_mark:
             phases.on_end()
     if not whole.reached or whole.session.frames < 2:

@@ -150,7 +150,7 @@ def test_facts_fit(width: int) -> None:
     lines = ramp.facts(said, ramp_runs.together(said), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "guest"):
+    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
         assert part in text
     assert "?" not in in_ascii(text), "each sign has one that stands for it"
 

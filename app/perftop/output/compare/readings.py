@@ -143,33 +143,33 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
     return f"{value * factor / 10**power:z.{min(digits, 4)}f}{prefix}"
 
 
-def row_keys(found: Iterable[Numbers]) -> list[str]:
+def row_keys(readings: Iterable[Numbers]) -> list[str]:
     """The keys of NUMBERS, then those of the events that some have."""
-    return list(dict.fromkeys([*NUMBERS, *(key for one in found for key in one)]))
+    return list(dict.fromkeys([*NUMBERS, *(key for one in readings for key in one)]))
 
 
 def numbers(line: Line) -> Numbers:
     """The numbers of a summary. Those that grow are of a command or a phase only: the length of a
     measurement is no property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
     }
     events = [key for key in line["machine"] if of_event(key)]
-    return _finite(found | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
+    return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
 
 
-def _finite(found: Mapping[str, object]) -> Numbers:
+def _finite(values: Mapping[str, object]) -> Numbers:
     return {
         key: float(value)
-        for key, value in found.items()
+        for key, value in values.items()
         if isinstance(value, int | float) and isfinite(value)
     }
 
 
-def numbers_json(found: Numbers) -> Line:
+def numbers_json(values: Numbers) -> Line:
     """The numbers for a line of JSON, in base units; null: not known."""
-    return {key: number(found.get(key, nan)) for key in row_keys([found])}
+    return {key: number(values.get(key, nan)) for key in row_keys([values])}
 
 
 # --- a reading
@@ -197,9 +197,9 @@ def reading(line: Line, label: str = "") -> Reading:
     given = line.get("numbers")
     if isinstance(given, dict):
         events = [key for key in given if of_event(key)][:MAX_EVENTS]
-        found = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
+        values = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
     else:
-        found = numbers(line)
+        values = numbers(line)
     state, causes, lost = line.get("state"), line.get("causes"), {}
     states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
     for one in causes if isinstance(causes, list) else ():
@@ -207,7 +207,7 @@ def reading(line: Line, label: str = "") -> Reading:
         if isinstance(share, int | float):
             lost[str(one.get("kind")), str(one.get("cause"))] = float(share)
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
-    return Reading(found, state, lost, label)
+    return Reading(values, state, lost, label)
 
 
 def state_of(readings: Sequence[Reading]) -> Line:
@@ -227,7 +227,7 @@ class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Returns the readings of a file that `stat --json`, `stat -r --json` or `summary --json` has
     written, and where it is damaged. Raises Foreign if it is none."""
-    found: list[Reading] = []
+    readings: list[Reading] = []
     for at, text in enumerate(lines):
         if not text.strip():
             continue
@@ -235,13 +235,13 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             line = json.loads(text, parse_int=_bounded)
             one = _of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
-            if not found:
+            if not readings:
                 raise Foreign(f"line {at + 1} is not from perftop") from None
-            return found, f"line {at + 1} is cut or damaged; the lines before it were compared"
-        found += [one] if one is not None and len(found) < MAX_READINGS else []
-    if not found:
+            return readings, f"line {at + 1} is cut or damaged; the lines before it were compared"
+        readings += [one] if one is not None and len(readings) < MAX_READINGS else []
+    if not readings:
         raise Foreign("it has no line summary, phase or run")
-    return found, None
+    return readings, None
 
 
 def _bounded(digits: str) -> int:
@@ -329,18 +329,18 @@ class Course:
         """By key of the number; those that were not counted are not there, and none of a stretch
         that is too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
-        found: dict[str, Estimate] = {}
+        estimates: dict[str, Estimate] = {}
         if self._count < FEWEST_BLOCKS:
-            return found
+            return estimates
         for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
-                found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
+                estimates[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
         if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._below_ceiling_s(), ran_s)
-                found["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
-        return found
+                estimates["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
+        return estimates
 
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """By key: raw ns of the start and of the ends of the slices, and what both parts of the
@@ -416,5 +416,5 @@ class Recorded:
             line["state"] = line["state"] | {"command": self._command}
         extremes = session.distribution.finish()
         samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-        found = reading(line, self._label)
-        self._readings.append(replace(found, courses=self._course.estimates(), samples=samples))
+        made = reading(line, self._label)
+        self._readings.append(replace(made, courses=self._course.estimates(), samples=samples))

@@ -103,10 +103,10 @@ def wants_openmetrics(accept: str) -> bool:
 
 def _quality(text: str) -> float:
     try:
-        found = float(text)
+        quality = float(text)
     except ValueError:
         return 0.0
-    return found if 0 <= found <= 1 else 0.0
+    return quality if 0 <= quality <= 1 else 0.0
 
 
 class Server:

@@ -126,9 +126,9 @@ class Family(NamedTuple):
     """Number of the lines."""
 
 
-def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
+def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
     """A family whose series appear over time and stay. Values that are NaN have no series."""
-    lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in found
+    lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
 
@@ -163,7 +163,9 @@ class Grids:
             begins = [f"{heading.sample}{labels(**place, **one)} "
                       for one in more for place in places]  # fmt: skip
             lines = zip(begins, known.tolist(), strict=True)
-            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in lines if there)
+            text = "".join(
+                f"{line.replace('%', '%%')}%.15g\n" for line, is_known in lines if is_known
+            )
             form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
@@ -215,13 +217,13 @@ class Page:
         return sum(one.series for one in self.families())
 
     def families(self) -> list[Family]:
-        found = [one for one in self._all() if one.series]
-        missing = self._missing({one.heading.sample for one in found})
-        found += [missing] if missing.series else []
-        count = sum(one.series for one in found) + 1
-        return [*found, series_of(SERIES, [({}, count)])]
+        families = [one for one in self._all() if one.series]
+        missing = self._missing({one.heading.sample for one in families})
+        families += [missing] if missing.series else []
+        count = sum(one.series for one in families) + 1
+        return [*families, series_of(SERIES, [({}, count)])]
 
-    def _missing(self, there: set[str]) -> Family:
+    def _missing(self, shown: set[str]) -> Family:
         """The families that are not on the page, and why. `shown`: names of the samples that
         are."""
         sums = self._sums
@@ -232,13 +234,13 @@ class Page:
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [(one.sample, key, one.sample not in there) for one, key in NEEDS.items()]
-        found = []
+        parts += [(one.sample, key, one.sample not in shown) for one, key in NEEDS.items()]
+        rows = []
         for what, key, absent in parts:
             if why := self._why(key, absent=absent):
                 reason = QUOTED.sub("a program", why)[:MAX_REASON]
-                found.append(({"what": what, "why": reason}, 1.0))
-        return series_of(MISSING, found)
+                rows.append(({"what": what, "why": reason}, 1.0))
+        return series_of(MISSING, rows)
 
     def _why(self, key: str, *, absent: bool) -> str:
         """Why no CPU has it, or else why some CPUs lack it; '' if all have it."""
@@ -322,11 +324,11 @@ class Page:
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
         """(packages, CORE_STATES), the last row for no known package; NaN: no core."""
-        found = np.full(self._core_time.gone.shape, np.nan)
+        by_package = np.full(self._core_time.gone.shape, np.nan)
         for package in np.unique(of):
             gone = self._core_time.gone[package]
-            found[package] = seconds[of == package].sum(axis=0) + gone
-        return found
+            by_package[package] = seconds[of == package].sum(axis=0) + gone
+        return by_package
 
     def _named(self, at: Sequence[int]) -> Sequence[Labels]:
         """Labels of cores. Those to which the kernel gives the same number, or none, have the name
@@ -356,8 +358,13 @@ class Page:
         known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
         with_ceiling = np.unique(self._sums.package[known & session.reader.turbo.cpus]).tolist()
         below = {(at, cause): 0.0 for at in with_ceiling for cause in CAUSES}
-        for heading, found in (BELOW, below | sums.below_s), (BELOW_CYCLES, sums.below_cycles):
-            places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
+        for heading, sums_by_cause in (
+            (BELOW, below | sums.below_s),
+            (BELOW_CYCLES, sums.below_cycles),
+        ):
+            places = (
+                ({**packages[at], "cause": cause}, n) for (at, cause), n in sums_by_cause.items()
+            )
             yield series_of(heading, places)
         counted = {key: float(count) for key, count in sums.count.items()}
         for heading, each in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):

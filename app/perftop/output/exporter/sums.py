@@ -84,8 +84,8 @@ class Sums:
             if (now := counters.rates(delta, key)) is not None:
                 last[:] = np.where(np.isfinite(now), now, last)
         for doubt in Doubt if delta.doubts.any() else ():
-            found = (delta.doubts == doubt).any(axis=1) & self.shown
-            self.suspects[doubt.name.lower()] += int(found.sum())
+            doubted = (delta.doubts == doubt).any(axis=1) & self.shown
+            self.suspects[doubt.name.lower()] += int(doubted.sum())
 
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
