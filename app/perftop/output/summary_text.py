@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
+from perfprobe import wire
 from perftop.base.format import GHZ, length, many, percent, time_of_day
 from perftop.base.text import safe
 from perftop.draw.columns import Column
@@ -18,7 +19,8 @@ from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
 from perftop.output.why_text import answer
-from perftop.session.episodes import Tally
+from perftop.session.episodes import Tally, mark_label
+from perftop.session.follow import Follower
 from perftop.session.session import Session
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -32,6 +34,9 @@ MAX_SIDE_BY_SIDE = 3
 MAX_ROW_NUMBERS = 6
 """Numbers in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
+WHOLE = "whole"
+"""Label of the phase that is all of a recording."""
+MAX_PHASES = 1000
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,47 @@ def phase(session: Session, label: str) -> Phase:
         session.suspect_samples, line, percentiles, session.whole().split.mean("both"),
         why.sums.lost_ratio, answer(session, why), why.findings, worst,
     )  # fmt: skip
+
+
+class Phases(Follower):
+    """Sums up the phases of a recording: from a mark to the next, or to the end. Samples before the
+    first mark are in none."""
+
+    def __init__(self, *, by_mark: bool, since_ns: int = 0) -> None:
+        """`since_ns`: raw time before which no phase begins. `by_mark`: else everything after it is
+        one phase."""
+        super().__init__()
+        self._by_mark, self._since_ns = by_mark, since_ns
+        self._label = "" if by_mark else WHOLE
+        """Name of the current phase; '': there is none."""
+        self.reached = False
+        """Whether the time of `since_ns` was reached."""
+        self.phases: list[Phase] = []
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = Session(hello)
+        session.account()
+        self.reached = session.now_ns >= self._since_ns
+        return session
+
+    def on_message(self, message: wire.Message) -> bool:
+        if not self.reached and self.session.now_ns >= self._since_ns:
+            self.reached = True
+            if not self._by_mark:
+                self.session.reset_sums()
+        label = None
+        if self._by_mark and isinstance(message, wire.Note):
+            label = mark_label(message)
+        if label is not None:
+            self.on_end()
+            self.session.reset_sums()
+            self._label = (label or "no name") if self.reached else ""
+        return False
+
+    def on_end(self) -> None:
+        complete = self._label and self.reached and self.session.frames > 1
+        if complete and len(self.phases) < MAX_PHASES:
+            self.phases.append(phase(self.session, self._label))
 
 
 def phase_json(phase: Phase) -> Line:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,10 @@ def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]
     from perftop.recording.file import GROWING, open_source
 
     with open_source(path) as source:
-        readings = Recorded(source.hello, by_mark=by_mark).readings(source.messages())
+        recorded = Recorded(by_mark=by_mark)
+        recorded.take(chain([source.hello], source.messages()))
+        recorded.on_end()
+    readings = recorded.readings
     if not readings:
         what = "mark with a sample after it" if by_mark else "two samples"
         why = f": {source.damage}" if source.damage else ""

@@ -23,8 +23,7 @@ from perftop.model.smt import STATES
 from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
-from perftop.output.summary_text import phase, phase_json
-from perftop.session.episodes import mark_label
+from perftop.output.summary_text import WHOLE, Phases, phase_json
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -35,8 +34,6 @@ MAX_SAMPLES = 2000
 """Samples kept of a number, for the picture of its distribution."""
 MAX_SLICES = 2048
 """Slices of a course. Beyond, two become one, and later ones have twice as many samples."""
-WHOLE = "whole"
-"""Label of the phase in `summary --json` that is all of a recording."""
 
 Numbers = dict[str, float]
 """Values by key, in base units; unknown ones are left out."""
@@ -366,55 +363,45 @@ class Course:
         return low_s
 
 
-class Recorded:
-    """The readings of a recording. `by_mark`: one for each phase between marks; else one of the
-    whole."""
+class Recorded(Phases):
+    """The readings of a recording: one for each phase, or one of the whole."""
 
-    def __init__(self, hello: wire.Hello, *, by_mark: bool) -> None:
-        self._session, self._by_mark = Session(hello), by_mark
-        self._session.account()
-        self._course = Course(self._session)
-        self._label = ""
+    def __init__(self, *, by_mark: bool) -> None:
+        super().__init__(by_mark=by_mark)
+        self.readings: list[Reading] = []
         self._runs: list[Line] = []
         self._command: str | None = None
-        self._readings: list[Reading] = []
 
-    def readings(self, messages: Iterable[wire.Message]) -> list[Reading]:
-        """Plays all messages after the hello."""
-        for message in self._session.play(messages):
-            if isinstance(message, wire.Frame):
-                self._course.take()
-            elif isinstance(message, wire.Note):
-                self._note(message)
-        self._cut()
-        return self._readings
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = super().on_hello(hello)
+        self._course = Course(session)
+        return session
 
-    def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), mark_label(note)
-        if note.kind == "run-start" and isinstance(argv, list):
-            self._command = shlex.join(map(str, argv))
-        elif note.kind == "run-end":
-            self._runs.append(note.data)
-        if self._by_mark and note.kind in {"mark", "run-start", "run-end"} and label is not None:
-            self._cut()
-            self._label = label or "no name"
-            self._session.reset_sums()
-            self._course = Course(self._session)
+    def on_message(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Frame):
+            self._course.take()
+        elif isinstance(message, wire.Note):
+            argv = message.data.get("argv")
+            if message.kind == "run-start" and isinstance(argv, list):
+                self._command = shlex.join(map(str, argv))
+            elif message.kind == "run-end":
+                self._runs.append(message.data)
+            elif message.kind == "gap":
+                return False  # it ends no phase here
+        return super().on_message(message)
 
-    def _cut(self) -> None:
-        """Ends a phase. Samples before the first mark are in none."""
-        session = self._session
-        named = bool(self._label) == self._by_mark
-        if not named or session.frames < 2 or len(self._readings) >= MAX_READINGS:
-            return
-        line = phase_json(phase(session, self._label))
-        line["cores"] = line["cores"] or []
-        if not self._by_mark:
-            line["run"] = self._runs[0] if len(self._runs) == 1 else None
-            line["type"] = "summary"
-        if self._command is not None:
-            line["state"] = line["state"] | {"command": self._command}
-        extremes = session.distribution.finish()
-        samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-        made = reading(line, self._label)
-        self._readings.append(replace(made, courses=self._course.estimates(), samples=samples))
+    def on_end(self) -> None:
+        super().on_end()
+        if self.phases and len(self.readings) < MAX_READINGS:
+            label = self.phases[-1].label if self._by_mark else ""
+            line = phase_json(self.phases.pop())
+            if not self._by_mark:
+                line["run"] = self._runs[0] if len(self._runs) == 1 else None
+                line["type"] = "summary"
+            if self._command is not None:
+                line["state"] = line["state"] | {"command": self._command}
+            extremes = self.session.distribution.finish()
+            samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
+            made = reading(line, label)
+            self.readings.append(replace(made, courses=self._course.estimates(), samples=samples))
+        self._course = Course(self.session)
