@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats
 from perftop.base.text import ranges
 from perftop.model.cores import Cores
 from perftop.model.memory import TRAFFIC_KEYS
@@ -261,9 +261,12 @@ class Page:
             names = list(rings.values())
             yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.known_counts[at])
         yield from self._of_episodes()
+        ceiling_hz, of = self._core_time.ceiling_hz, self._core_time.cores.package
+        by_package = [(of == at) & np.isfinite(ceiling_hz) for at in range(len(self._known))]
+        means = [ceiling_hz[cores].mean() if cores.any() else np.nan for cores in by_package]
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
-            (CEILING, self._ceilings()),
+            (CEILING, np.array(means)),
             (BASE, np.full(len(self._known), base)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
@@ -319,16 +322,13 @@ class Page:
             return Family(SMT, "", 0)
         seconds = core_time.seconds[at]
         if self._detail == "package":
-            seconds = self._states_by_package(core_time.cores.package[at], seconds)
+            of = core_time.cores.package[at]
+            by_package = np.full(core_time.gone.shape, np.nan)  # the last row: of no known package
+            for package in np.unique(of):
+                gone = core_time.gone[package]
+                by_package[package] = seconds[of == package].sum(axis=0) + gone
+            seconds = by_package
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
-
-    def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
-        """(packages, CORE_STATES), the last row for no known package; NaN: no core."""
-        by_package = np.full(self._core_time.gone.shape, np.nan)
-        for package in np.unique(of):
-            gone = self._core_time.gone[package]
-            by_package[package] = seconds[of == package].sum(axis=0) + gone
-        return by_package
 
     def _named(self, at: Sequence[int]) -> Sequence[Labels]:
         """Labels of cores. Those to which the kernel gives the same number, or none, have the name
@@ -345,11 +345,6 @@ class Page:
             }
             for core, row in zip(at, rows, strict=True)
         ]
-
-    def _ceilings(self) -> Floats:
-        hz, of = self._core_time.ceiling_hz, self._core_time.cores.package
-        known = [(of == package) & np.isfinite(hz) for package in range(len(self._known))]
-        return np.array([hz[cores].mean() if cores.any() else np.nan for cores in known])
 
     def _of_episodes(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
