@@ -53,7 +53,7 @@ def recorded(seed: int = 1) -> list[Reading]:
     return found
 
 
-def test_events_are_told_and_compared() -> None:
+def test_events_are_printed_and_compared() -> None:
     a, b = recorded(), recorded(seed=2)
     (found,) = compare([("", a, b)])
     rows = {row.number.key: row for row in found.rows}
