@@ -66,6 +66,13 @@ def shown(number: Number, value: float | None) -> str:
     return number.text(nan if value is None else value, GHZ)
 
 
+def seconds_text(seconds: float) -> str:
+    """A length of time of a command or a job: "5.65 s", "3 ms", "0 s"."""
+    if not seconds:
+        return "0 s"
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
+
+
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
     """A column for the name of a line, for each number and for each state of a core."""
     placed = [Column("", "", name_width)]
@@ -224,9 +231,9 @@ def _above(session: Session, interval: Interval) -> list[str]:
         job = f"job {safe(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
-        waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
+        waited = "" if isnan(moved.wait_s) else f", waited {seconds_text(moved.wait_s)} for a CPU"
         count = moved.involuntary
         times = "was never preempted" if not count else (
             f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
-        lines.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
+        lines.append(f"{job} ran {seconds_text(moved.run_s)}{waited}, {times}")
     return lines

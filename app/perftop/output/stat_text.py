@@ -18,7 +18,14 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
-from perftop.output.stat_table import columns, shown, shown_unit, table_columns, table_line
+from perftop.output.stat_table import (
+    columns,
+    seconds_text,
+    shown,
+    shown_unit,
+    table_columns,
+    table_line,
+)
 from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
@@ -194,21 +201,21 @@ def headline(command: str, line: Line) -> str:
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MAX_NAME)
-    took = f"{name} took {'at most ' if run.get('late_s') else ''}{_span(wall_s)}"
+    took = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{took}."
     waited = ""
     waited_s = 0.0 if job is None else job["waited_s"] or 0.0
     if job is not None and waited_s > 0 and waited_s >= MIN_WAIT * wall_s:
         least = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
-        waited = f"{least} {_span(waited_s)} for a CPU"
+        waited = f"{least} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
             waited += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= ALONE_CPUS * wall_s:
         place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
         waited = f" and waited{waited}" if waited else ""
-        return f"{took}: it ran {_span(used_s)}{place}{waited}."
+        return f"{took}: it ran {seconds_text(used_s)}{place}{waited}."
     waited = f"; its tasks waited{waited}" if waited else ""
     busy = line.get("busy")
     alone = ""
@@ -216,10 +223,6 @@ def headline(command: str, line: Line) -> str:
         alone = f" One CPU alone worked for {busy['one_s']:.1f} s."
     busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
     return f"{took} and {busy_cpus}{waited}.{alone}"
-
-
-def _span(seconds: float) -> str:
-    return f"{1e3 * seconds:.0f} ms" if 0 < seconds < 0.1 else f"{seconds:.2f} s"
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
@@ -240,7 +243,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
-        waits = " and ".join(f"{s:.2f} s for {what}" for what, s in times.items() if s is not None)
+        waits = " and ".join(
+            f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
+        )
         unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
         waits = f"{'at least ' if unseen else ''}{waits}, all tasks together" if waits else ""
     ran = ""
