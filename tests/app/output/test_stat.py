@@ -133,12 +133,24 @@ def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
 HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
-def test_a_command_on_one_cpu_ran_and_waited() -> None:
-    said = headline("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]))
-    assert said == (
-        "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
-        "hog[6450]."
-    )
+@pytest.mark.parametrize(("command", "line", "said"), [
+    ("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]),
+     ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
+      "hog[6450].")),
+    ("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),  # it ran too little
+     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU."),
+    ("make", ran(816.6, 84.21, cpus=[0, 1]), "make took 84.21 s and kept 9.7 of 16 CPUs busy."),
+    ("make", ran(816.6, 84.21, waited_s=13.2),
+     "make took 84.21 s and kept 9.7 of 16 CPUs busy; its tasks waited 13.20 s for a CPU."),
+    ("job", ran(3.0, 8.65), "job took 8.65 s: it ran 3.00 s."),
+    ("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0),
+     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited at least 1.00 s for a CPU."),
+    ("job", ran(3.0, 8.65, waited_s=0.05), "job took 8.65 s: it ran 3.00 s on CPU 1."),
+    ("\x1b[2Jx", ran(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
+    ("true", ran(0.002, 0.003), "true took 3 ms."),
+])  # fmt: skip
+def test_the_first_sentence(command: str, line: dict[str, Any], said: str) -> None:
+    assert headline(command, line) == said
 
 
 def test_a_late_end_makes_the_time_a_bound() -> None:
@@ -146,37 +158,6 @@ def test_a_late_end_makes_the_time_a_bound() -> None:
     stopped = ran(1.0, 7.5)
     stopped["run"]["late_s"] = 4.5
     assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
-
-
-def test_many_cpus() -> None:
-    assert headline("make", ran(816.6, 84.21, cpus=[0, 1])) == (
-        "make took 84.21 s and kept 9.7 of 16 CPUs busy."
-    )
-    said = headline("make", ran(816.6, 84.21, waited_s=13.2))
-    assert said.endswith("CPUs busy; its tasks waited 13.20 s for a CPU.")
-
-
-def test_tasks_that_ran_little_are_not_blamed() -> None:
-    said = headline("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]))
-    assert "hog" not in said
-
-
-def test_unseen_waits_are_not_reported_as_none() -> None:
-    assert headline("job", ran(3.0, 8.65)) == "job took 8.65 s: it ran 3.00 s."
-    said = headline("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0))
-    assert "waited at least 1.00 s" in said
-
-
-def test_a_wait_too_short_to_matter_is_left_out() -> None:
-    assert "waited" not in headline("job", ran(3.0, 8.65, waited_s=0.05))
-
-
-def test_a_name_from_outside_is_harmless() -> None:
-    assert "\x1b" not in headline("\x1b[2Jx", ran(1.0, 1.0))
-
-
-def test_a_short_command_took_milliseconds() -> None:
-    assert headline("true", ran(0.002, 0.003)) == "true took 3 ms."
 
 
 # --- its lines
