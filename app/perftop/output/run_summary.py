@@ -125,12 +125,12 @@ def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
         if pid not in footprint.pids and comm not in OURS:
             ran.setdefault((pid, comm), {})[cpu] = one.run_s
     line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / seen_s)}
-    most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
-    if most is None:
+    busiest = max(ran, key=lambda who: sum(ran[who].values()), default=None)
+    if busiest is None:
         return line | {"most": None}
-    pid, comm = most
-    ran_s = number(sum(ran[most].values()))
-    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[most])}}
+    pid, comm = busiest
+    ran_s = number(sum(ran[busiest].values()))
+    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[busiest])}}
 
 
 def _job(

@@ -79,17 +79,17 @@ def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[st
     """Kind and numbers of the packages or cores that the CPUs fill; None if they fill none.
     `chosen`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
-    known = [package for package in packages if package is not None]
-    if len(known) < len(packages) or len(chosen) != count:
+    numbers = [package for package in packages if package is not None]
+    if len(numbers) < len(packages) or len(chosen) != count:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
     of_packages = sum(row.package in packages for row in online) == count > len(packages)
     if len(cores) > 1 and of_packages:
-        return "package", ranges(known)
-    if of_cores and len(known) == 1 and (known[0], None) not in cores:
-        several = any(row.package != known[0] for row in online)
+        return "package", ranges(numbers)
+    if of_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
+        several = any(row.package != numbers[0] for row in online)
         names = ranges(core for _, core in cores if core is not None)
-        return "core", f"{known[0]}:{names}" if several else names
+        return "core", f"{numbers[0]}:{names}" if several else names
     return None
 
 
@@ -458,8 +458,8 @@ MAX_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""
 
 
-def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
-    bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
+def _polled(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
     return ", ".join(bits)
 
 
@@ -468,14 +468,14 @@ def _numbered(bit: Bit) -> str:
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(seen: PolledBits) -> str:
-    if not seen.polls:
+def _reasons(polled: PolledBits) -> str:
+    if not polled.polls:
         return "not reported by this source"
-    return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
+    return _polled(polled, _numbered) or f"none in {polled.polls:.0f} polls"
 
 
-def _status(seen: PolledBits) -> str:
-    return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+def _status(polled: PolledBits) -> str:
+    return _polled(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
 def _who(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
@@ -494,8 +494,8 @@ def _always(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
-def _share(of: str, before: str = "") -> Callable[[float], str]:
-    return lambda share: f"{before}{rough(share)} of {of}"
+def _share(whole: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{rough(share)} of {whole}"
 
 
 def _groups(took: Iterable[GroupTraffic]) -> str:

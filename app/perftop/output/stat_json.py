@@ -90,7 +90,9 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "machine": {
             name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
         },
-        "packages": [_package(session, interval, at) for at in range(len(session.hello.packages))],
+        "packages": [
+            _package(session, interval, package) for package in range(len(session.hello.packages))
+        ],
         **_caches(session, interval),
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
@@ -116,13 +118,15 @@ def _watched(session: Session, moved: ThreadActivity) -> Line:
     return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
 
 
-def _package(session: Session, interval: Interval, at: int) -> Line:
+def _package(session: Session, interval: Interval, index: int) -> Line:
     """Numbers of a package; hello has the reasons under the key of the machine's number."""
-    first = session.hello.packages[at][0]
+    first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in machine_totals.OF_PACKAGE:
         values = interval.packages.get(name)
-        line[name] = None if values is None or at >= len(values) else number(float(values[at]))
+        line[name] = (
+            None if values is None or index >= len(values) else number(float(values[index]))
+        )
     return line
 
 

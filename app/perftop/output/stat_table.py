@@ -118,9 +118,9 @@ class StatTable:
             self._estimated |= shared_events
             wider = [n.key in self._estimated for n in self.columns]
             placed = table_columns(NAME_WIDTH, self.columns, self._states)
-            for at, more in enumerate(wider, start=1):
-                width = placed[at].width + SHARE_WIDTH * more
-                placed[at] = Column(placed[at].key, placed[at].heading, width)
+            for place, is_wider in enumerate(wider, start=1):
+                width = placed[place].width + SHARE_WIDTH * is_wider
+                placed[place] = Column(placed[place].key, placed[place].heading, width)
             self._placed, self._lines_left = placed, 0
         everyone = [
             shown(number, of_machine(session, interval, number.key))
@@ -197,16 +197,16 @@ def _above(session: Session, interval: Interval) -> list[str]:
         time += f"  counters shared: counted {least} % of the time at least, and scaled"
     lines = ["", time]
 
-    for at, cpus in enumerate(session.hello.packages):
-        values = {name: float(values[at]) for name, values in interval.packages.items()}
+    for index, cpus in enumerate(session.hello.packages):
+        values = {name: float(values[index]) for name, values in interval.packages.items()}
         power, limit, dram, share = (
             values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
         )
         parts = []
         if not isnan(power):
-            of = "" if isnan(limit) else f" of {limit:.0f}"
-            more = "" if isnan(dram) else f" and {dram:.1f} W for memory"
-            parts.append(f"{power:.1f}{of} W{more}")
+            limit_text = "" if isnan(limit) else f" of {limit:.0f}"
+            dram_text = "" if isnan(dram) else f" and {dram:.1f} W for memory"
+            parts.append(f"{power:.1f}{limit_text} W{dram_text}")
         elif not isnan(dram):
             parts.append(f"{dram:.1f} W for memory")
         read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
@@ -220,11 +220,13 @@ def _above(session: Session, interval: Interval) -> list[str]:
     traffic = interval.caches.get("memory_bytes_per_s")
     held = interval.caches.get("occupancy_bytes")
     if traffic is not None:
-        rows = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
-        rows.sort(key=lambda at: -float(traffic[at]))
-        for at in sorted(rows[:MAX_CACHES]):
-            used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
-            lines.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+        rows = [index for index, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+        rows.sort(key=lambda index: -float(traffic[index]))
+        for index in sorted(rows[:MAX_CACHES]):
+            used = (
+                "" if held is None or isnan(held[index]) else f", {held[index] / 1e6:.1f} MB in use"
+            )
+            lines.append(f"L3 {session.topology[index].l3}: {traffic[index] / 1e9:.1f} GB/s{used}")
 
     moved, watched_job = interval.watched, session.neighbours.watched_job
     if moved is not None and watched_job.name is not None:

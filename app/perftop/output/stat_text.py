@@ -60,13 +60,13 @@ def episode(session: Session, one: Episode) -> str:
 
 
 def _sentence(session: Session, one: Episode) -> str:
-    over = one.end_ns is not None
-    names = () if over else losers(session, [one], session.tasks)
+    ended = one.end_ns is not None
+    names = () if ended else losers(session, [one], session.tasks)
     start, lasted_ns = when(session.unix(one.start_ns)), (one.end_ns or 0) - one.start_ns
     time = f"since {start}"
-    if over:
+    if ended:
         time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    return text(sentence(session.topology, [one], names, over=over, when=time, most=MAX_SENTENCE))
+    return text(sentence(session.topology, [one], names, over=ended, when=time, most=MAX_SENTENCE))
 
 
 def ending(
@@ -91,8 +91,8 @@ def ending(
     if job is not None and run is not None:
         place = where(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
-        seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
-        lines.append(f"job on {place}: {seen}; processes shorter than a second can be missed")
+        seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
+        lines.append(f"job on {place}: {seen_text}; processes shorter than a second can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
     if energy_j is None or not elapsed_s:
         lines.append("energy n/a")
@@ -138,13 +138,15 @@ def _spans(number: Number, measure: Line | None) -> list[str]:
 
 def _states(line: Line) -> list[str]:
     """The mean of each SMT state over the cores for which it is known."""
-    parts, most = [], 0
+    parts, known_cores = [], 0
     for state in STATES:
         means = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
-            most = max(most, len(means))
-    return [f"SMT states, mean of {many(most, 'core')}: {' · '.join(parts)}"] if parts else []
+            known_cores = max(known_cores, len(means))
+    return (
+        [f"SMT states, mean of {many(known_cores, 'core')}: {' · '.join(parts)}"] if parts else []
+    )
 
 
 def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
@@ -159,9 +161,9 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
     lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
     for cpu in cpus:
         by_number = [_spans(number, cpu[number.key]) for number in numbers]
-        for at, span in enumerate(SPANS):
-            name = f"{cpu['cpu'] if at == 0 else ''} {span:>4}"
-            lines.append(table_line(placed, [name, *(texts[at] for texts in by_number)]))
+        for line_index, span in enumerate(SPANS):
+            name = f"{cpu['cpu'] if line_index == 0 else ''} {span:>4}"
+            lines.append(table_line(placed, [name, *(texts[line_index] for texts in by_number)]))
     if left := len(line["cpus"]) - len(cpus):
         lines.append(f"  … and {many(left, 'CPU')} more: stat --json has all")
 
@@ -173,9 +175,9 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
         if listed.isdisjoint(core) or not any(smt.values()):
             continue
         lines, titles = lines + titles, []
-        for at, span in enumerate(SPANS):
+        for line_index, span in enumerate(SPANS):
             shares = [percent(smt[s][span] if smt[s] else float("nan")) for s in STATES]
-            name = f"{ranges(core) if at == 0 else ''} {span:>4}"
+            name = f"{ranges(core) if line_index == 0 else ''} {span:>4}"
             lines.append(table_line(placed, [name, *shares]))
     return [*lines, ""]
 
@@ -253,9 +255,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         ran = (
             f"at least {others['cpus']:.1f} CPUs on average"  # short-lived processes can be missed
         )
-        if (most := others["most"]) is not None:
-            name = f"{safe(most['comm'], MAX_NAME)}[{most['pid']}]"
-            ran += f"; most: {name}, {most['ran_s']:.1f} s on CPU {ranges(most['cpus'])}"
+        if (busiest := others["most"]) is not None:
+            name = f"{safe(busiest['comm'], MAX_NAME)}[{busiest['pid']}]"
+            ran += f"; most: {name}, {busiest['ran_s']:.1f} s on CPU {ranges(busiest['cpus'])}"
     texts = {
         "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
@@ -280,7 +282,7 @@ def _busy(busy: Line | None) -> str:
     )  # fmt: skip
     least_s = MIN_WAIT * sum(busy[key] for _, key, _ in spans)
     return ", ".join(
-        f"{name} {busy[key]:.1f} s{more}" for name, key, more in spans if busy[key] > least_s
+        f"{name} {busy[key]:.1f} s{task}" for name, key, task in spans if busy[key] > least_s
     )
 
 
@@ -290,15 +292,17 @@ def _clock(session: Session, line: Line) -> str:
         return ""
     ceilings = session.whole().ceiling_hz[session.shown_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
-    of = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
+    ceiling_text = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0
     if below < MIN_WAIT:
-        return f"{clock_ghz(measure['mean'])}{of} GHz"
+        return f"{clock_ghz(measure['mean'])}{ceiling_text} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
     unknown = cause_of("unknown").subject
     why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return f"{clock_ghz(measure['mean'])}{of} GHz, below it {rough(below)} of the time{why}"
+    return (
+        f"{clock_ghz(measure['mean'])}{ceiling_text} GHz, below it {rough(below)} of the time{why}"
+    )
 
 
 def _used(line: Line) -> list[str]:

@@ -230,8 +230,8 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
 
 def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int) -> str:
     if len(cpus) <= MAX_STEAL_CPUS:
-        each = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
-        return f"steal {' and '.join(each)}, in {length(span_ns)}"
+        parts = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
+        return f"steal {' and '.join(parts)}, in {length(span_ns)}"
     return f"steal {lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}, in {length(span_ns)}"
 
 
@@ -367,8 +367,8 @@ def _queue_hint(
 ) -> str:  # fmt: skip
     """A command or sentence that may help; '' where none is known."""
     util = session.whole().values["util"]
-    spare = [session.topology[at].cpu for at in session.shown
-             if session.online[at] and util[at] < ROOM]  # fmt: skip
+    spare = [session.topology[row].cpu for row in session.shown
+             if session.online[row] and util[row] < ROOM]  # fmt: skip
     for pid in sorted(pids):
         affinity = session.details.get(str(pid), {}).get("affinity")
         if isinstance(affinity, str) and spare and _excludes(affinity, spare):
@@ -452,10 +452,12 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
         return ""
     ceiling = cores.by_cpu(whole.ceilings.low_hz)
     busy, util = whole.values["busy_hz"], whole.values["util"]
-    rows = [at for at in session.shown
-            if util[at] >= 0.1 and np.isfinite(busy[at]) and np.isfinite(ceiling[at])]  # fmt: skip
+    known = np.isfinite(busy) & np.isfinite(ceiling)
+    rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
     if not rows:
         return ""
-    clock, most = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
-    active = len({int(cores.of_cpu[at]) for at in rows})
-    return f"{clock / 1e9:.2f} of {most / 1e9:.2f} GHz, {many(active, 'core')} active"
+    clock, ceiling_hz = (
+        float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling)
+    )
+    active = len({int(cores.of_cpu[row]) for row in rows})
+    return f"{clock / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz, {many(active, 'core')} active"

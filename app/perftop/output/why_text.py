@@ -58,13 +58,13 @@ def answer(session: Session, report: Report) -> str:
         return _fitting([text + blind, text])
     if first.cause == WAIT and report.job is None:
         text = f"Tasks on {machine} spend {_much(share)} of their time waiting for a CPU"
-        most = f"{text}; {first.by} waits most."
-        return _fitting([most + blind, most, text + "."])
+        with_name = f"{text}; {first.by} waits most."
+        return _fitting([with_name + blind, with_name, text + "."])
     text = f"{_capital(who)} loses {_much(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}.{blind}", f"{text}."]
     if second is not None:
-        of = "" if second.unit == first.unit else f" of its {second.unit}"
-        tries = [f"{text} and {_much(second.share)}{of} to {second.by}.", *tries]
+        of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
+        tries = [f"{text} and {_much(second.share)}{of_unit} to {second.by}.", *tries]
     return _fitting(tries)
 
 

@@ -87,26 +87,26 @@ HERE = Asked()
 def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
-    def described(item: Answer, now: str, more: Sequence[tuple[str, str | None]]) -> list[str]:
+    def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """A check: its sign, its name and its state; below them what is lost and the fix."""
         sign = text.mark(item["state"], unicode=unicode)
         lines = fact(f"{sign} {item['what']}", now, width)
-        for label, what in more:
+        for label, what in details:
             lines += fact("", f"{label}{what}", width) if what else []
         return lines
 
     lines = [" · ".join(text.machine(answer)), ""]
     for check in answer["checks"]:
-        more = ("without it: ", check["lost"]), ("fix: ", check["fix"])
-        lines += described(check, check["why"], more)
+        details = ("without it: ", check["lost"]), ("fix: ", check["fix"])
+        lines += described(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):
         lines += fact(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:
-            more = ("", item["effect"]), ("to change: ", item["change"])
-            lines += described(item, item["now"], more)
+            details = ("", item["effect"]), ("to change: ", item["change"])
+            lines += described(item, item["now"], details)
     lines.append("")
     for sentence in sentences(answer, asked):
         lines += text.wrapped(sentence, width, 0)

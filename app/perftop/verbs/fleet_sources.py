@@ -183,15 +183,15 @@ class PrometheusSource:
         """Makes three queries for one moment. Runs in a thread; the fleet that the screen reads is
         replaced at the end, at once."""
         server, questions = self._server, self._questions
-        at = None
+        moment = None
         if back_s:
-            at = scraped.newest_time(server.query("vector(time())")) - back_s
-        numbers = server.query(questions.now(), at)
-        end = scraped.newest_time(numbers) if at is None else at
+            moment = scraped.newest_time(server.query("vector(time())")) - back_s
+        numbers = server.query(questions.now(), moment)
+        end = scraped.newest_time(numbers) if moment is None else moment
         if not isfinite(end):
-            if at is None:
+            if moment is None:
                 raise Failed("the server has no series of perftop exporter that match")
-            end = at
+            end = moment
         now = self._clock() - back_s
         shift_s = now - end
         fleet = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
@@ -323,8 +323,8 @@ class RecordingsSource:
 
     def travel(self, by: int) -> bool:
         """A second back or on for each step; it pauses there."""
-        at = self._now if self._target is None else self._target
-        self._target, self._playing = at + by, False
+        moment = self._now if self._target is None else self._target
+        self._target, self._playing = moment + by, False
         return True
 
     def pause(self) -> None:

@@ -131,8 +131,8 @@ async def _attended(
     numbers = HANDLED_SIGNALS if bracket else ENDS
     caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
     try:
-        each = [_one(work, argv, max_s, tasks) for work, argv in works]
-        results = await asyncio.gather(*each, return_exceptions=True)
+        running = [_one(work, argv, max_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*running, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []

@@ -180,12 +180,12 @@ def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
 def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
     """The line of one run, through the middle of each chunk. Steps would be exact, but look the
     same at this size."""
-    at = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
+    middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
-    apart = max(1, len(at) // MAX_POINTS)
+    apart = max(1, len(middle_s) // MAX_POINTS)
     points = " ".join(
         f"{scale.x(t):.1f},{scale.y(v):.1f}"
-        for t, v in zip(at[::apart].tolist(), hz[::apart].tolist(), strict=True)
+        for t, v in zip(middle_s[::apart].tolist(), hz[::apart].tolist(), strict=True)
     )
     colour, width = (_LINE, 2) if thick else (_THIN, 1)
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'

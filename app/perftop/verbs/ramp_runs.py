@@ -81,10 +81,10 @@ def _trace(
     answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
 ) -> Trace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
-    at = {key: values[chosen] for key, values in chunks.items()}
-    pieces, longest = at["pieces"], at["longest"]
+    columns = {key: values[chosen] for key, values in chunks.items()}
+    pieces, longest = columns["pieces"], columns["longest"]
     several = pieces > 1
-    spent = at["end"] - at["begin"] - at["aside"]
+    spent = columns["end"] - columns["begin"] - columns["aside"]
     rest = spent - np.where(several, longest, 0)
     chained = np.maximum(1, rest - stamp * (pieces - several))
     piece_s = run["steps"] * (answer["step_cycles"] or 1)
@@ -96,15 +96,16 @@ def _trace(
     work_s = piece_s * pieces.astype(float)
     hz, smooth, stopped_s = chain_hz, chain, None
     if answer["cycles_why"] is None:  # cycles were counted
-        cycles = at["cycles"] - np.where(several, at["longest_cycles"], 0)
+        cycles = columns["cycles"] - np.where(several, columns["longest_cycles"], 0)
         hz = cycles / np.maximum(1, rest) * tsc_hz
         smooth = running_median(hz)
         hz = np.where(alone, smooth, hz)
-        stopped_s = longest / tsc_hz - at["longest_cycles"] / np.maximum(1, smooth)
+        stopped_s = longest / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
         work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the cycles that hz counts
     return Trace(
-        at["begin"] / tsc_hz, at["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz, work_s,
-        chain_hz, hz, smooth, gap_s, at["longest_at"] / tsc_hz, stopped_s, at["switches"],
+        columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz,
+        work_s, chain_hz, hz, smooth, gap_s, columns["longest_at"] / tsc_hz, stopped_s,
+        columns["switches"],
     )  # fmt: skip
 
 
@@ -228,8 +229,8 @@ def weighted(values: Floats, weights: Floats, share: float) -> float:
     """The value below which this share of the weight is."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
-    at = int(np.searchsorted(reached, share * reached[-1]))
-    return float(values[order][min(at, len(values) - 1)])
+    index = int(np.searchsorted(reached, share * reached[-1]))
+    return float(values[order][min(index, len(values) - 1)])
 
 
 def reached_s(part: Trace, hz: float) -> float | None:
@@ -411,8 +412,8 @@ def recurring(climbs: Sequence[Climb]) -> list[Halt]:
         near = [gap for gap in early if gap[0] <= first + NEAR_S + NEAR * first]
         runs = len({run for _, _, run in near})
         if runs > max(1, len(climbs) / 2):
-            at, length, _ = np.median(near, axis=0).tolist()
-            halts.append(Halt(at, length, runs))
+            at_s, length, _ = np.median(near, axis=0).tolist()
+            halts.append(Halt(at_s, length, runs))
             early = early[len(near) :]
         else:
             early = early[1:]

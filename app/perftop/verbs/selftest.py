@@ -38,8 +38,8 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from perftop.process import launch
 
-    more = ["--source", args.source, *(["--all"] if args.all else [])]
-    answer = launch.ask(options.probe_command(args, "selftest", *more))
+    arguments = ["--source", args.source, *(["--all"] if args.all else [])]
+    answer = launch.ask(options.probe_command(args, "selftest", *arguments))
     try:
         if args.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)

@@ -98,13 +98,13 @@ def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | N
     return since_ns, until_ns
 
 
-def _raw_ns(at: int | str, hello: wire.Hello) -> int:
+def _raw_ns(moment: int | str, hello: wire.Hello) -> int:
     """A time of day is the first one after the start."""
-    if isinstance(at, int):
-        return hello.raw_ns + at
-    match = _CLOCK.fullmatch(at)
+    if isinstance(moment, int):
+        return hello.raw_ns + moment
+    match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-        raise Failed(f"invalid time of day {at!r} (try 12:03:05)", USAGE)
+        raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)

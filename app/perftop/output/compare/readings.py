@@ -113,9 +113,9 @@ def of_event(key: str) -> bool:
 
 def number_of(key: str) -> Number:
     """The number with this key of NUMBERS or of an event."""
-    known = NUMBERS.get(key) or RARE.get(key)
-    if known is not None:
-        return known
+    number = NUMBERS.get(key) or RARE.get(key)
+    if number is not None:
+        return number
     name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
@@ -225,7 +225,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Returns the readings of a file that `stat --json`, `stat -r --json` or `summary --json` has
     written, and where it is damaged. Raises Foreign if it is none."""
     readings: list[Reading] = []
-    for at, text in enumerate(lines):
+    for index, text in enumerate(lines):
         if not text.strip():
             continue
         try:
@@ -233,8 +233,11 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             one = _of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
-                raise Foreign(f"line {at + 1} is not from perftop") from None
-            return readings, f"line {at + 1} is cut or damaged; the lines before it were compared"
+                raise Foreign(f"line {index + 1} is not from perftop") from None
+            return (
+                readings,
+                f"line {index + 1} is cut or damaged; the lines before it were compared",
+            )
         readings += [one] if one is not None and len(readings) < MAX_READINGS else []
     if not readings:
         raise Foreign("it has no line summary, phase or run")
@@ -286,19 +289,21 @@ class Course:
         sample = self._session.sample
         if sample is None:
             return
-        shown, at, count = self._session.shown, self._count, len(self._at)
+        shown, slice_index, count = self._session.shown, self._count, len(self._at)
         top = sample.values.top[self._at][:, shown]
         bottom = sample.values.bottom[self._at][:, shown]
         finite = np.isfinite(top) & np.isfinite(bottom)
-        self._amounts[at, :count] += np.where(finite, top, 0.0).sum(axis=1)
+        self._amounts[slice_index, :count] += np.where(finite, top, 0.0).sum(axis=1)
         sizes = np.where(finite, bottom, 0.0).sum(axis=1)
-        self._sizes[at, :count] += sizes / np.where(self._added, finite.sum(axis=1), 1).clip(1)
+        self._sizes[slice_index, :count] += sizes / np.where(
+            self._added, finite.sum(axis=1), 1
+        ).clip(1)
         both = sample.split.states[:, STATES.index("both")]
         both = both[np.isfinite(both)]
         energy_j, span_s = self._energy()
-        self._amounts[at, count:] += both.sum(), energy_j
-        self._sizes[at, count:] += len(both), span_s
-        self._ends_ns[at] = self._session.now_ns
+        self._amounts[slice_index, count:] += both.sum(), energy_j
+        self._sizes[slice_index, count:] += len(both), span_s
+        self._ends_ns[slice_index] = self._session.now_ns
         self._in_last += 1
         if self._in_last < self._samples:
             return
@@ -329,9 +334,11 @@ class Course:
         estimates: dict[str, Estimate] = {}
         if self._count < FEWEST_BLOCKS:
             return estimates
-        for at, key in enumerate(self._keys):
-            if sizes[:, at].sum() > 0:
-                estimates[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
+        for column, key in enumerate(self._keys):
+            if sizes[:, column].sum() > 0:
+                estimates[key] = estimate_of_course(
+                    amounts[:, column].tolist(), sizes[:, column].tolist()
+                )
         if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
@@ -348,7 +355,10 @@ class Course:
             np.cumsum(np.concatenate([none, table[:count]]), axis=0)
             for table in (self._amounts, self._sizes)
         )
-        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(self._keys)}
+        return {
+            key: (ends_ns, amounts[:, column], sizes[:, column])
+            for column, key in enumerate(self._keys)
+        }
 
     def _below_ceiling_s(self) -> Floats:
         """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""

@@ -74,7 +74,7 @@ class Runs:
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """The values of the runs in which the number is known."""
-        counted = (one for at, one in enumerate(self.runs) if at not in without)
+        counted = (one for place, one in enumerate(self.runs) if place not in without)
         return [one.numbers[key] for one in counted if key in one.numbers]
 
     def _outlier(self, place: int) -> Outlier:
@@ -121,8 +121,8 @@ def first_failed(runs: Sequence[Repeat]) -> int:
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     """A line `run` for each run, warm-ups first, and a line `runs` of all that count."""
     outliers = {one.place: one for one in runs.outliers}
-    lines = [run_json(one, at, None) for at, one in enumerate(runs.warmups)]
-    lines += [run_json(one, at, outliers.get(at)) for at, one in enumerate(runs.runs)]
+    lines = [run_json(one, index, None) for index, one in enumerate(runs.warmups)]
+    lines += [run_json(one, index, outliers.get(index)) for index, one in enumerate(runs.runs)]
     estimates: Line = {}
     for key in row_keys(one.numbers for one in runs.runs):
         values, rest = runs.values(key), runs.values(key, runs.outlying)
@@ -145,13 +145,13 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     }]  # fmt: skip
 
 
-def run_json(run: Repeat, at: int, outlier: Outlier | None) -> Line:
+def run_json(run: Repeat, place: int, outlier: Outlier | None) -> Line:
     """A run: its numbers by stable keys, and of its summary what is not of single CPUs."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
     return {
-        "type": "run", "number": at + 1, "warmup": run.warmup, "apart": why,
+        "type": "run", "number": place + 1, "warmup": run.warmup, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
     }  # fmt: skip
 
@@ -171,13 +171,13 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
 
     text_lines = [_answer(runs, argv), ""]
     if times := [one.numbers[TIME] for one in runs.warmups]:
-        each = ", ".join(_time(time, times[0]) for time in times)
-        text_lines += [f"warm-up runs, not counted: {each}", ""]
+        times_text = ", ".join(_time(time, times[0]) for time in times)
+        text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(placed, [column.heading for column in placed]))
-    for at, one in enumerate(runs.runs):
-        outlying = at in runs.outlying
+    for place, one in enumerate(runs.runs):
+        outlying = place in runs.outlying
         if len(runs.runs) <= MAX_ROWS or outlying:
-            text = row(str(at + 1), str(one.status), one.numbers)
+            text = row(str(place + 1), str(one.status), one.numbers)
             text_lines.append(f"{text}  outlier" if outlying else text)
     text_lines.append(row("mean", "", {key: one.mean for key, one in estimates.items()}))
     text_lines.append(row("± 95 %", "", {key: one.half for key, one in estimates.items()}))
@@ -215,9 +215,9 @@ def _below(runs: Runs) -> list[str]:
     if count > 1 and time.mean > 0:
         least_s = least_difference(time.sd, count)
         least = f"{_time(least_s, time.mean)} ({100 * least_s / time.mean:.1f} %)"
-        each = WORDS[count] if count < len(WORDS) else str(count)
+        count_word = WORDS[count] if count < len(WORDS) else str(count)
         sentences.append(
-            f"With {each} runs a side, only differences above {least} can be detected."
+            f"With {count_word} runs a side, only differences above {least} can be detected."
         )
     kinds = {kind for one in runs.runs for kind in one.line["episodes"]} - {"ramp"}
     if not kinds:

@@ -187,11 +187,11 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
 
 
 def _row_json(row: Row) -> Line:
-    known = row.difference
+    difference = row.difference
     return {
         "a": number(row.a), "b": number(row.b), "difference": number(row.b - row.a),
-        "low": None if known is None else number(known.mean - known.half),
-        "high": None if known is None else number(known.mean + known.half),
-        "chance": None if known is None else number(row.chance), "verdict": row.verdict,
+        "low": None if difference is None else number(difference.mean - difference.half),
+        "high": None if difference is None else number(difference.mean + difference.half),
+        "chance": None if difference is None else number(row.chance), "verdict": row.verdict,
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

@@ -52,8 +52,8 @@ class JsonLines(Form):
         self._line(stat_json.episode_line(self._session, episode))
 
     def mark(self, mark: Episode) -> None:
-        at = self._session.unix(mark.start_ns)
-        self._line({"type": "mark", "time": at, "label": mark.evidence["label"]})
+        time = self._session.unix(mark.start_ns)
+        self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint

@@ -100,9 +100,9 @@ class OpenMetrics(Form):
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _first(owners).tolist()
-        for at, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
-            known = core is not None and core >= 0 and first[at]
-            cpus = cores.lists[core] if known and core is not None else [session.topology[row].cpu]
+        for index, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
+            listed = core is not None and core >= 0 and first[index]
+            cpus = cores.lists[core] if listed and core is not None else [session.topology[row].cpu]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
             places.append(labels(**of_core, cpus=ranges(cpus)))
         return places
@@ -120,10 +120,10 @@ class OpenMetrics(Form):
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
-        for at in range(0, len(places), step):
-            part = places[at : at + step]
+        for first in range(0, len(places), step):
+            part = places[first : first + step]
             for place, series in zip(
-                part, np.array(table[:, i, at : at + len(part)]).T, strict=True
+                part, np.array(table[:, i, first : first + len(part)]).T, strict=True
             ):
                 self._samples(f"{heading.sample}{place}", series)
 
@@ -137,7 +137,7 @@ class OpenMetrics(Form):
 
 def _first(owners: Sequence[object]) -> Bools:
     """Mask of the rows that are the first of their owner."""
-    return np.array([owners.index(owner) == at for at, owner in enumerate(owners)], bool)
+    return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
 def _of_cpu(session: Session, row: int) -> dict[str, object]:
