@@ -192,7 +192,10 @@ def _unexpected(
         return f"the verb comes first: perftop {first} [OPTIONS]"
     text = f"unexpected argument: {shlex.join(left)}"
     if first.startswith("-"):
-        by_verb = {name: _options_of(parser) for name, parser in verbs.items()}
+        by_verb = {
+            name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
+            for name, parser in verbs.items()
+        }
         takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
         if takers:
             return f"{text}; {first} is for {', '.join(takers[:3])}"
@@ -203,10 +206,6 @@ def _unexpected(
     if verb in RUN:
         return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     return f"{text}; see perftop {verb} --help"
-
-
-def _options_of(parser: argparse.ArgumentParser) -> list[str]:
-    return [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
 
 
 def _check_command(args: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ def state(session: Session) -> Line:
     many = any(len(set(core) & set(on)) > 1 for core in session.cores)
     selected = hello.selected
     settings = [*hello.settings.items()][:MAX_SETTINGS]  # untrusted
-    found: Line = {
+    states: Line = {
         "host": hello.host, "model": hello.identity.name or None,
         "microcode": hello.identity.microcode, "kernel": hello.kernel,
         "virtualisation": hello.virtualisation or "none", "boot_id": hello.boot_id,
@@ -93,20 +93,20 @@ def state(session: Session) -> Line:
         **{safe(key, MAX_SHOWN): safe(value, MAX_VALUE) for key, value in settings},
         **_gauges(session),
     }  # fmt: skip
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in states.items() if value is not None}
 
 
 def _gauges(session: Session) -> Line:
     """Settings that frames report."""
-    found: Line = {}
+    states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _means(session, key)
         if len(means):
             value = float(means.sum() if key.endswith("_w") else means.max())
-            found[key] = number(float(f"{value:.4g}"))
+            states[key] = number(float(f"{value:.4g}"))
     off = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
     shares = [float(means.max()) for means in off if len(means)]
-    return found | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
+    return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
 
 
 def _means(session: Session, key: str) -> Floats:

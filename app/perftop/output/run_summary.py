@@ -125,12 +125,12 @@ def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
         if pid not in footprint.pids and comm not in OURS:
             ran.setdefault((pid, comm), {})[cpu] = one.run_s
     line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / seen_s)}
-    most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
-    if most is None:
+    busiest = max(ran, key=lambda who: sum(ran[who].values()), default=None)
+    if busiest is None:
         return line | {"most": None}
-    pid, comm = most
-    ran_s = number(sum(ran[most].values()))
-    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[most])}}
+    pid, comm = busiest
+    ran_s = number(sum(ran[busiest].values()))
+    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[busiest])}}
 
 
 def _job(
@@ -151,14 +151,17 @@ def _job(
         "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
                    for pid, comm in neighbours],
     }  # fmt: skip
-    others = [row for row in session.shown if row not in rows and session.online[row]]
-    return {"job": job, "rest": _group(session, whole, extremes, others) if others else None}
+    other_rows = [row for row in session.shown if row not in rows and session.online[row]]
+    return {
+        "job": job,
+        "rest": _group(session, whole, extremes, other_rows) if other_rows else None,
+    }
 
 
 def _totals(session: Session, whole: Interval) -> Line:
     """Counts of all selected CPUs, and the share of their running time in which they were seen
     below the ceiling. Counts of which a part is suspect are left out, and unknown ones."""
-    found: dict[str, float] = {
+    totals: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions")
         if key in whole.counts
@@ -170,8 +173,8 @@ def _totals(session: Session, whole: Interval) -> Line:
             one.span_s(start_ns, end_ns) * working(session, whole, one)
             for one in session.episodes(start_ns, end_ns) if kind_of(one).depth == "hz"
         )  # fmt: skip
-        found["below_ceiling"] = min(1.0, low_s / ran_s)
-    return {key: number(value) for key, value in found.items() if math.isfinite(value)}
+        totals["below_ceiling"] = min(1.0, low_s / ran_s)
+    return {key: number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
 def working(session: Session, whole: Interval, episode: Episode) -> float:
@@ -189,11 +192,11 @@ def _energy_j(session: Session, key: str) -> float:
 # --- measures of CPUs and cores
 
 
-def _measure(mean: float, found: dict[str, float]) -> Line | None:
+def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
     if not math.isfinite(mean):
         return None
-    each = {"min": found["min"], "mean": mean, "max": found["max"], "p5": found["p5"]}
-    return {name: number(value) for name, value in each.items()}
+    spans = {"min": extremes["min"], "mean": mean, "max": extremes["max"], "p5": extremes["p5"]}
+    return {name: number(value) for name, value in spans.items()}
 
 
 def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line) -> dict[str, str]:

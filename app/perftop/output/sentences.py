@@ -79,17 +79,17 @@ def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[st
     """Kind and numbers of the packages or cores that the CPUs fill; None if they fill none.
     `chosen`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
-    known = [package for package in packages if package is not None]
-    if len(known) < len(packages) or len(chosen) != count:
+    numbers = [package for package in packages if package is not None]
+    if len(numbers) < len(packages) or len(chosen) != count:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
     of_packages = sum(row.package in packages for row in online) == count > len(packages)
     if len(cores) > 1 and of_packages:
-        return "package", ranges(known)
-    if of_cores and len(known) == 1 and (known[0], None) not in cores:
-        several = any(row.package != known[0] for row in online)
+        return "package", ranges(numbers)
+    if of_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
+        several = any(row.package != numbers[0] for row in online)
         names = ranges(core for _, core in cores if core is not None)
-        return "core", f"{known[0]}:{names}" if several else names
+        return "core", f"{numbers[0]}:{names}" if several else names
     return None
 
 
@@ -159,16 +159,16 @@ def subject(episode: Episode) -> str:
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
-    found = cause_of(episode.cause).subject or cause_of("unknown").subject
+    name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, Level):
-        return f"{found} (level {simd.number})"
-    return found
+        return f"{name} (level {simd.number})"
+    return name
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
     """The tasks that take something from others; `self`: the tasks that slow themselves."""
-    found = episode.evidence.get(key, ())
-    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, TaskOnCpu)]
+    tasks = episode.evidence.get(key, ())
+    return [] if isinstance(tasks, Host) else [one for one in tasks if isinstance(one, TaskOnCpu)]
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
@@ -180,9 +180,9 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    found = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
-    found.sort(key=lambda ran: -ran.share)
-    return list(dict.fromkeys(ran.comm for ran in found if ran.share >= MIN_LOSER_SHARE))
+    running = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
+    running.sort(key=lambda ran: -ran.share)
+    return list(dict.fromkeys(ran.comm for ran in running if ran.share >= MIN_LOSER_SHARE))
 
 
 MIN_LOSER_SHARE = 0.02
@@ -237,12 +237,12 @@ def sentence(
     tries = [*product(telling or known, by_size, ends), *product(few, by_size[:1], [""])]
     if worst.kind == "mark":
         tries = [("{label}", by_size[0], "")]
-    made: list[Part] = []
+    parts: list[Part] = []
     for phrase, values, end in tries:
-        made = _filled(phrase, values, end, over=over)
-        if len(text(made)) <= most:
+        parts = _filled(phrase, values, end, over=over)
+        if len(text(parts)) <= most:
             break
-    return made
+    return parts
 
 
 @cache
@@ -264,13 +264,13 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
         pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
     elif end:
         pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
-    made: list[Part] = []
+    joined: list[Part] = []
     for part in pieces:
-        if made and made[-1].role == part.role:
-            made[-1] = Part(made[-1].text + part.text, part.role)
+        if joined and joined[-1].role == part.role:
+            joined[-1] = Part(joined[-1].text + part.text, part.role)
         elif part.text:
-            made.append(part)
-    return made
+            joined.append(part)
+    return joined
 
 
 def _fields(
@@ -411,11 +411,11 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Evidence as in JSON: codes of detectors become text, numbers stay."""
-    found = {}
+    line = {}
     for key, value in evidence.items():
         name, shown = _WORDED.get(key, (key, None))
-        found[name] = value if shown is None else shown(value)
-    return found
+        line[name] = value if shown is None else shown(value)
+    return line
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
@@ -429,7 +429,7 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     keys = [key for key in evidence if key not in limits and key != cause]
     keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    found = []
+    texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
         if limit in evidence and key == "IPC":
@@ -437,8 +437,8 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
         elif limit in evidence:  # 150 of 150 W
             number, _, unit = piece.rpartition(" ")
             piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
-        found.append(piece)
-    return found
+        texts.append(piece)
+    return texts
 
 
 def evidence_piece(key: str, value: object) -> str:
@@ -458,8 +458,8 @@ MAX_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""
 
 
-def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
-    bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
+def _polled(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
     return ", ".join(bits)
 
 
@@ -468,25 +468,25 @@ def _numbered(bit: Bit) -> str:
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(seen: PolledBits) -> str:
-    if not seen.polls:
+def _reasons(polled: PolledBits) -> str:
+    if not polled.polls:
         return "not reported by this source"
-    return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
+    return _polled(polled, _numbered) or f"none in {polled.polls:.0f} polls"
 
 
-def _status(seen: PolledBits) -> str:
-    return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+def _status(polled: PolledBits) -> str:
+    return _polled(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _who(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
-    if isinstance(found, Host):
+def _who(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(tasks, Host):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
         f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
         else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
-        for one in found[:MAX_NAMES]
+        for one in tasks[:MAX_NAMES]
     ]  # fmt: skip
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
     return ", ".join(names) + more
 
 
@@ -494,8 +494,8 @@ def _always(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
-def _share(of: str, before: str = "") -> Callable[[float], str]:
-    return lambda share: f"{before}{rough(share)} of {of}"
+def _share(whole: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{rough(share)} of {whole}"
 
 
 def _groups(took: Iterable[GroupTraffic]) -> str:

@@ -115,17 +115,17 @@ def report(
     sums, job = session.lost_time(), name or _job(session)
     episodes = session.episodes(first_ns, session.now_ns)
     span_ns = session.now_ns - first_ns
-    found = []
+    findings = []
     for cause, share in sums.shares().items():
         if share > 0:
-            found.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
+            findings.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     if not session.run_times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
     return Report(
-        job, sums, found, checks(session, sums, episodes), unseen or [OWN_WAITS], _hides(session),
-        span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+        job, sums, findings, checks(session, sums, episodes), unseen or [OWN_WAITS],
+        _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
     )  # fmt: skip
 
 
@@ -175,29 +175,29 @@ def _finding(
         not alike or any(e.end_ns is None or e.end_ns > now_ns - STILL_NS for e in alike)
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
-    told = text(sentence(session.topology, known, [job] if job else [], over=not running))
+    words = text(sentence(session.topology, known, [job] if job else [], over=not running))
     # The clocks are in the sentence already.
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
-    found = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), told, _by(cause, worst), cpus,
+    finding = Finding(
+        cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
         _acted_s(alike, now_ns, span_ns), running,
         "measured" if worst is None else worst.confidence, pieces(cause[1], shown),
         _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
-        return replace(found, confidence="unknown", evidence=["no limit was seen to act"])
+        return replace(finding, confidence="unknown", evidence=["no limit was seen to act"])
     if cause == STEAL:
         return replace(
-            found, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
+            finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
         )
     if cause == WAIT and (waits := queue(session, job)) is not None:
-        for_s = found.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
+        for_s = finding.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
         return replace(
-            found, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
+            finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
             cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
         )  # fmt: skip
-    return found
+    return finding
 
 
 def _by(cause: Cause, worst: Episode | None) -> str:
@@ -230,8 +230,8 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
 
 def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int) -> str:
     if len(cpus) <= MAX_STEAL_CPUS:
-        each = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
-        return f"steal {' and '.join(each)}, in {length(span_ns)}"
+        parts = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
+        return f"steal {' and '.join(parts)}, in {length(span_ns)}"
     return f"steal {lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}, in {length(span_ns)}"
 
 
@@ -367,8 +367,8 @@ def _queue_hint(
 ) -> str:  # fmt: skip
     """A command or sentence that may help; '' where none is known."""
     util = session.whole().values["util"]
-    spare = [session.topology[at].cpu for at in session.shown
-             if session.online[at] and util[at] < ROOM]  # fmt: skip
+    spare = [session.topology[row].cpu for row in session.shown
+             if session.online[row] and util[row] < ROOM]  # fmt: skip
     for pid in sorted(pids):
         affinity = session.details.get(str(pid), {}).get("affinity")
         if isinstance(affinity, str) and spare and _excludes(affinity, spare):
@@ -398,17 +398,17 @@ def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
 def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
     """The losses that can be measured here, the costliest first."""
     whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
-    found: list[Check] = []
+    results: list[Check] = []
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
         share = sum(s for (kind, _), s in shares.items() if kind in KINDS and KINDS[kind].of_cycles)
-        found.append(
+        results.append(
             Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
         )
     if session.run_times.has_waits:
         share = shares.get(WAIT, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
-        found.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
+        results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
     if chosen["involuntary"]:
         small = _small(whole.values.over("involuntary", session.shown))
         smi = whole.counts.get("smi")
@@ -418,27 +418,27 @@ def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> lis
         share = sum(
             s for (kind, _), s in shares.items() if kind in {"involuntary-halt", "throttle"}
         )
-        found.append(
+        results.append(
             Check("halts", "involuntary halts", seen, share, f"involuntary halts ({small})")
         )
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
         share = shares.get(("neighbour", "sibling"), 0.0)
         seen = "none ran slower than it ran alone"
-        found.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
+        results.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
     if OF_BEST in whole.machine and chosen["ipc"]:
         share = shares.get(("neighbour", "memory"), 0.0)
         moved = sum(whole.machine[name] for name in MEMORY) / 1e9
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
-        found.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
+        results.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
     if chosen["steal"]:
         small = _small(whole.values.over("steal", session.shown))
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
-        found.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
+        results.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
     heat = whole.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
-        found.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
-    return sorted(found, key=lambda check: -check.share)
+        results.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
+    return sorted(results, key=lambda check: -check.share)
 
 
 def _small(share: float) -> str:
@@ -452,10 +452,12 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
         return ""
     ceiling = cores.by_cpu(whole.ceilings.low_hz)
     busy, util = whole.values["busy_hz"], whole.values["util"]
-    rows = [at for at in session.shown
-            if util[at] >= 0.1 and np.isfinite(busy[at]) and np.isfinite(ceiling[at])]  # fmt: skip
+    known = np.isfinite(busy) & np.isfinite(ceiling)
+    rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
     if not rows:
         return ""
-    clock, most = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
-    active = len({int(cores.of_cpu[at]) for at in rows})
-    return f"{clock / 1e9:.2f} of {most / 1e9:.2f} GHz, {many(active, 'core')} active"
+    clock, ceiling_hz = (
+        float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling)
+    )
+    active = len({int(cores.of_cpu[row]) for row in rows})
+    return f"{clock / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz, {many(active, 'core')} active"

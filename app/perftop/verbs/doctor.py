@@ -77,8 +77,8 @@ class Asked(NamedTuple):
         screen = self.command(sudo=not self.root)
         if not first:
             return screen
-        there = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
-        return f"{there}{'' if self.root else SUDO}{first} && {screen}"
+        remotely = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
+        return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
 HERE = Asked()
@@ -87,26 +87,26 @@ HERE = Asked()
 def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
-    def described(item: Answer, now: str, more: Sequence[tuple[str, str | None]]) -> list[str]:
+    def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """A check: its sign, its name and its state; below them what is lost and the fix."""
         sign = text.mark(item["state"], unicode=unicode)
         lines = fact(f"{sign} {item['what']}", now, width)
-        for label, what in more:
+        for label, what in details:
             lines += fact("", f"{label}{what}", width) if what else []
         return lines
 
     lines = [" · ".join(text.machine(answer)), ""]
     for check in answer["checks"]:
-        more = ("without it: ", check["lost"]), ("fix: ", check["fix"])
-        lines += described(check, check["why"], more)
+        details = ("without it: ", check["lost"]), ("fix: ", check["fix"])
+        lines += described(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):
         lines += fact(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:
-            more = ("", item["effect"]), ("to change: ", item["change"])
-            lines += described(item, item["now"], more)
+            details = ("", item["effect"]), ("to change: ", item["change"])
+            lines += described(item, item["now"], details)
     lines.append("")
     for sentence in sentences(answer, asked):
         lines += text.wrapped(sentence, width, 0)
@@ -154,9 +154,9 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
     """The step that adds most of the missing numbers, and the command for it. `writable`: whether
     MSRs are."""
-    look = asked.command("why")
+    command = asked.command("why")
     if not lacking:
-        return "Look at what costs most", look
+        return "Look at what costs most", command
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
     rights = [GIVES[check["what"]] for check, fix in fixes if BY_ROOT in fix]
     if rights:
@@ -170,5 +170,5 @@ def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
-        return f"For {GIVES[check['what']]}: {fix}", look
-    return "Nothing more is available here", look
+        return f"For {GIVES[check['what']]}: {fix}", command
+    return "Nothing more is available here", command

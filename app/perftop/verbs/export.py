@@ -112,9 +112,9 @@ class Export(Follower):
         progress, messages = Progress(_progress_line(out), source.size), source.messages()
         together = 1 if source.size is None else MAX_BATCH  # a pipe may be a live stream
         try:
-            while some := list(islice(messages, together)):
+            while batch := list(islice(messages, together)):
                 intervals = self.intervals
-                self.take(some)
+                self.take(batch)
                 if self.intervals > intervals:
                     out.flush()  # a reader of a pipe gets each line at once
                 progress.show(source.offset)
@@ -213,7 +213,7 @@ def selected_cpus(session: Session, text: str) -> list[int]:
     Each term is read in the syntax of the screen's filter. Raises Failed."""
     from perftop.session import filter as filters
 
-    shown, found = set(session.shown), set[int]()
+    shown, chosen = set(session.shown), set[int]()
     for term in map(str.strip, text.split(",")):
         place = _PLACE.fullmatch(term.lower())
         if term and place:
@@ -232,8 +232,8 @@ def selected_cpus(session: Session, text: str) -> list[int]:
         positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
         if not positions:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
-        found |= positions
-    return sorted(session.topology[position].cpu for position in found)
+        chosen |= positions
+    return sorted(session.topology[position].cpu for position in chosen)
 
 
 # --- progress

@@ -183,28 +183,28 @@ class PrometheusSource:
         """Makes three queries for one moment. Runs in a thread; the fleet that the screen reads is
         replaced at the end, at once."""
         server, questions = self._server, self._questions
-        at = None
+        moment = None
         if back_s:
-            at = scraped.newest_time(server.query("vector(time())")) - back_s
-        numbers = server.query(questions.now(), at)
-        end = scraped.newest_time(numbers) if at is None else at
+            moment = scraped.newest_time(server.query("vector(time())")) - back_s
+        numbers = server.query(questions.now(), moment)
+        end = scraped.newest_time(numbers) if moment is None else moment
         if not isfinite(end):
-            if at is None:
+            if moment is None:
                 raise Failed("the server has no series of perftop exporter that match")
-            end = at
+            end = moment
         now = self._clock() - back_s
         shift_s = now - end
-        made = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
-        step = scraped.past_step(len(made.machines), self.every_s)
+        fleet = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
+        step = scraped.past_step(len(fleet.machines), self.every_s)
         past = server.query_range(questions.past(), end - PAST_S, end, step)
-        scraped.fill_past(made, past, shift_s)
+        scraped.fill_past(fleet, past, shift_s)
         step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
         start = end - scraped.EPISODES_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
-        scraped.fill_episodes(made, episodes, max(last, end - step), step, shift_s)
+        scraped.fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
         self._shown = now
-        self.fleet.machines = made.machines
+        self.fleet.machines = fleet.machines
 
     def travel(self, by: int) -> bool:
         """Moves back or forward in steps of the source; after the newest one it is live again."""
@@ -323,8 +323,8 @@ class RecordingsSource:
 
     def travel(self, by: int) -> bool:
         """A second back or on for each step; it pauses there."""
-        at = self._now if self._target is None else self._target
-        self._target, self._playing = at + by, False
+        moment = self._now if self._target is None else self._target
+        self._target, self._playing = moment + by, False
         return True
 
     def pause(self) -> None:
@@ -358,14 +358,14 @@ class _Track:
 
     def go(self, moment: float) -> None:
         """Reads on up to this moment."""
-        machine, some = self.live.machine, list[Timed]()
+        machine, messages = self.live.machine, list[Timed]()
         while self._next is not None and self._unix(self._next.time_ns) <= moment:
-            some.append(self._next)
+            messages.append(self._next)
             self._next = next(self._ahead, None)
-            if len(some) == TOGETHER:
-                self.live.take(some)
-                some.clear()
-        self.live.take(some)
+            if len(messages) == TOGETHER:
+                self.live.take(messages)
+                messages.clear()
+        self.live.take(messages)
         if self._next is None and moment > self.last:
             machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
         elif moment < self.first:

@@ -131,8 +131,8 @@ async def _attended(
     numbers = HANDLED_SIGNALS if bracket else ENDS
     caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
     try:
-        each = [_one(work, argv, max_s, tasks) for work, argv in works]
-        results = await asyncio.gather(*each, return_exceptions=True)
+        running = [_one(work, argv, max_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*running, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []
@@ -241,14 +241,14 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     except OSError as error:
         text = f"-o {directory}: several machines need a directory: {error.strerror or error}"
         raise Failed(text) from None
-    found: list[Path] = []
+    paths: list[Path] = []
     for host in hosts:
         name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME].lstrip(".-") or "host"
         path, number = directory / f"{name}{ENDING}", 2
-        while path in found:
+        while path in paths:
             path, number = directory / f"{name}-{number}{ENDING}", number + 1
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 @contextlib.contextmanager

@@ -27,15 +27,15 @@ def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> opti
     return parser
 
 
-def ask(args: argparse.Namespace, verb: str, *more: str) -> Answer:
+def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
     from perftop.process import launch
 
-    return launch.ask(options.probe_command(args, verb, "--json", *more))
+    return launch.ask(options.probe_command(args, verb, "--json", *arguments))
 
 
-def answer(args: argparse.Namespace, draw: Draw, verb: str, *more: str) -> int:
+def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Asks the probe, and prints what it answers."""
-    show(ask(args, verb, *more), draw, as_json=args.json)
+    show(ask(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 

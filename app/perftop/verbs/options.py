@@ -248,8 +248,8 @@ def stream_commands(
     """The name and the probe's command line of each machine; the name of the only one is None."""
     if len(args.hosts) < 2:
         return [(None, stream_command(args, sample_ns, batch_ns, job))]
-    each = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
-    return [(host, stream_command(one, sample_ns, batch_ns, job)) for host, one in each]
+    by_host = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
+    return [(host, stream_command(options, sample_ns, batch_ns, job)) for host, options in by_host]
 
 
 # --- the command that is measured

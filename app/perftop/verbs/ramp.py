@@ -70,8 +70,8 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         import json
 
         results = [_json(*each) for each in measured]
-        every = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
-        print(json.dumps(every if args.cpu == "all" else results[0]))
+        all_results = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
+        print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
@@ -116,9 +116,9 @@ def _measured(
     for i, cpu in enumerate(cpus, 1):
         which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
         _show_progress(f"{which}{args.seconds:g} s …")
-        more = [] if cpu is None else ["--cpu", cpu]
+        cpu_option = [] if cpu is None else ["--cpu", cpu]
         try:
-            answer = ask("ramp", *more, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
+            answer = ask("ramp", *cpu_option, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
         except Failed as error:
             if error.status == USAGE or cpu is None:
                 raise
@@ -199,9 +199,9 @@ def _json(answer: Answer, ramp: Ramp) -> Answer:
     for climb, run in zip(line["climbs"], answer["runs"], strict=True):
         climb["around"] = run["around"]
         climb["points"] = [
-            [round(at, 7), round(hz)]
+            [round(at_s, 7), round(hz)]
             for part in traces(answer, run)
-            for at, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
+            for at_s, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
         ]
     return line
 

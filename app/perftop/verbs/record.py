@@ -97,35 +97,35 @@ def run(args: argparse.Namespace) -> int:
         raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
     _, sample_ns = options.times(args)
     with options.held_job(args) as job:
-        each = options.stream_commands(args, sample_ns, BATCH_NS, job)
+        commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with lean():
             import asyncio
 
             from perftop.recording import ring, writer
         args.on = kinds(args.on)
         paths = [args.output]
-        if len(each) > 1:
+        if len(commands) > 1:
             paths = headless.paths(args.output, args.hosts)
         for path in paths:
             if _is_ring(args):
                 ring.refuse(path)
             else:
                 writer.refuse(path, force=args.force)
-        start = options.shared_start(job, len(each))
+        start = options.shared_start(job, len(commands))
         records = [
             Record(args, path, job, start, name)
-            for (name, _), path in zip(each, paths, strict=True)
+            for (name, _), path in zip(commands, paths, strict=True)
         ]
         for record in records:
             record.side_by_side = records
-        works = [(record, argv) for record, (_, argv) in zip(records, each, strict=True)]
+        works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = asyncio.run(headless.attend_all(works, max_s))
     if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
         status = 0  # a signal is a usual end
-    return headless.report_failures(status or max(each.status for each in records), failed)
+    return headless.report_failures(status or max(commands.status for commands in records), failed)
 
 
 def _is_ring(args: argparse.Namespace) -> bool:

@@ -59,8 +59,8 @@ def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     elif path is None:
         raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
     else:
-        with listening_socket(path, group) as made:
-            yield made
+        with listening_socket(path, group) as opened:
+            yield opened
 
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:

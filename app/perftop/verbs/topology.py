@@ -215,8 +215,8 @@ def _pattern(cores: list[_Core]) -> str:
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
-        each = f" ({threads} a core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {_listed(flat)}{each}"
+        threads_text = f" ({threads} a core)" if 1 < threads < len(flat) else ""
+        return f"cpu{plural} {_listed(flat)}{threads_text}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""

@@ -129,11 +129,11 @@ class Why(Measured):
         self.reported = True
         ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
-        found = report(session, first_ns, name, past=self._args.file is not None)
+        findings = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.text(why_text.why_json(session, found, run))]
+            lines = [stat_json.text(why_text.why_json(session, findings, run))]
         else:
-            lines = why_text.lines(session, found, colour=colours(self.out), unicode=utf8())
+            lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

@@ -69,8 +69,8 @@ class IntervalRows:
 
     def methods(self) -> list[object]:
         """The method that gave the SMT states of each row's core."""
-        found: Sequence[object] = [*self.interval.split.method, None]
-        return [found[core] for core in self.cores.tolist()]
+        methods: Sequence[object] = [*self.interval.split.method, None]
+        return [methods[core] for core in self.cores.tolist()]
 
     def places(self, name: str) -> list[object]:
         return [getattr(self.session.topology[row], name) for row in self.rows]
@@ -78,8 +78,8 @@ class IntervalRows:
     def first_tasks(self, name: str) -> list[object]:
         """An attribute of the task that ran most on each CPU."""
         cpus = (self.session.topology[row].cpu for row in self.rows)
-        found = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
-        return [getattr(each[0].task, name) if each else None for each in found]
+        tasks = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
+        return [getattr(task[0].task, name) if task else None for task in tasks]
 
     def job(self, name: str) -> list[object]:
         moved = self.interval.watched
@@ -154,8 +154,8 @@ def _bounds(end: str, what: str) -> Iterable[Field]:
     """Lower or upper limits of the states of a core, by method bounds."""
 
     def values(i: int, now: IntervalRows) -> list[object]:
-        found = now.of_core(getattr(now.interval.split, end)[:, i])
-        methods = zip(found, now.methods(), strict=True)
+        limits = now.of_core(getattr(now.interval.split, end)[:, i])
+        methods = zip(limits, now.methods(), strict=True)
         return [value if method == "bounds" else None for value, method in methods]
 
     for i, state in enumerate(STATES):
@@ -247,6 +247,6 @@ def with_events(
         if name in RARE and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
-            there = ", ".join(counters) or "none (choose them with -e)"
-            raise Failed(f"--metrics: no event {name!r} here; counted: {there}", USAGE)
+            available = ", ".join(counters) or "none (choose them with -e)"
+            raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
     return (*measures, *_asked(events, names))

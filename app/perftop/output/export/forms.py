@@ -52,8 +52,8 @@ class JsonLines(Form):
         self._line(stat_json.episode_line(self._session, episode))
 
     def mark(self, mark: Episode) -> None:
-        at = self._session.unix(mark.start_ns)
-        self._line({"type": "mark", "time": at, "label": mark.evidence["label"]})
+        time = self._session.unix(mark.start_ns)
+        self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint
@@ -88,8 +88,12 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """The row without these keys, and without the reasons under them."""
-    found = {key: value for key, value in row.items() if key not in keys}
-    return found | {"why": _without(found["why"], keys)} if "why" in found else found
+    kept_values = {key: value for key, value in row.items() if key not in keys}
+    return (
+        kept_values | {"why": _without(kept_values["why"], keys)}
+        if "why" in kept_values
+        else kept_values
+    )
 
 
 # --- tables
@@ -118,7 +122,7 @@ class ExportTable:
         now = IntervalRows(self._session, interval)
         self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
         """By row, the names of fields without a value, by reason."""
-        found = []
+        columns = []
         for field in self.fields:
             values = field.values(now)
             if field.explained and None in values:
@@ -126,14 +130,14 @@ class ExportTable:
                     if value is None:
                         reason = " ".join(self._reason(field, now, row).split())
                         self._missing[place].setdefault(reason, []).append(field.name)
-            found.append(values)
-        return found
+            columns.append(values)
+        return columns
 
     def _whys(self) -> list[object]:
         """Reasons for missing values by CPU, each after the names that share it."""
         return [
-            "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
-            for found in self._missing
+            "; ".join(f"{','.join(names)}={reason}" for reason, names in missing.items())
+            for missing in self._missing
         ]
 
     def _reason(self, field: Field, now: IntervalRows, row: int) -> str:

@@ -98,14 +98,14 @@ class OpenMetrics(Form):
         """Labels by row. `cpus` distinguishes cores to which the kernel gives the same number, or
         none."""
         session, cores = self._session, self._session.reader.cores
-        owners, found = self._owners("core"), []
+        owners, places = self._owners("core"), []
         first = _first(owners).tolist()
-        for at, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
-            known = core is not None and core >= 0 and first[at]
-            cpus = cores.lists[core] if known and core is not None else [session.topology[row].cpu]
+        for index, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
+            listed = core is not None and core >= 0 and first[index]
+            cpus = cores.lists[core] if listed and core is not None else [session.topology[row].cpu]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
-            found.append(labels(**of_core, cpus=ranges(cpus)))
-        return found
+            places.append(labels(**of_core, cpus=ranges(cpus)))
+        return places
 
     def _family(self, i: int, field: Field, places: list[str]) -> None:
         heading = _heading(field)
@@ -120,16 +120,16 @@ class OpenMetrics(Form):
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
-        for at in range(0, len(places), step):
-            some = places[at : at + step]
+        for first in range(0, len(places), step):
+            part = places[first : first + step]
             for place, series in zip(
-                some, np.array(table[:, i, at : at + len(some)]).T, strict=True
+                part, np.array(table[:, i, first : first + len(part)]).T, strict=True
             ):
                 self._samples(f"{heading.sample}{place}", series)
 
     def _samples(self, name: str, series: Floats) -> None:
-        found = zip(self._times, series.tolist(), strict=True)
-        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in found if math.isfinite(v)))
+        samples = zip(self._times, series.tolist(), strict=True)
+        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v)))
 
     def _text(self, text: str) -> None:
         self._out.write(text.encode())
@@ -137,14 +137,14 @@ class OpenMetrics(Form):
 
 def _first(owners: Sequence[object]) -> Bools:
     """Mask of the rows that are the first of their owner."""
-    return np.array([owners.index(owner) == at for at, owner in enumerate(owners)], bool)
+    return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
 def _of_cpu(session: Session, row: int) -> dict[str, object]:
     place = session.topology[row]
     host = session.hello.host
-    found = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
-    return {key: value for key, value in found.items() if value is not None}
+    names = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
+    return {key: value for key, value in names.items() if value is not None}
 
 
 # --- headings

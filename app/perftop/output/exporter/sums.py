@@ -67,8 +67,8 @@ class Sums:
 
     def _at(self, keys: Iterable[str]) -> list[int]:
         """The places of these counters among those that can be doubted."""
-        at = self._session.counters.key_at
-        return [at[key] for key in keys if key in at]
+        positions = self._session.counters.key_at
+        return [positions[key] for key in keys if key in positions]
 
     def take(self, sample: Sample) -> None:
         delta, counters = sample.delta, self._session.counters
@@ -84,20 +84,20 @@ class Sums:
             if (now := counters.rates(delta, key)) is not None:
                 last[:] = np.where(np.isfinite(now), now, last)
         for doubt in Doubt if delta.doubts.any() else ():
-            found = (delta.doubts == doubt).any(axis=1) & self.shown
-            self.suspects[doubt.name.lower()] += int(found.sum())
+            doubted = (delta.doubts == doubt).any(axis=1) & self.shown
+            self.suspects[doubt.name.lower()] += int(doubted.sum())
 
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
-        at = [INDEX[key] for key in MODES.values()]
-        seconds = values.top[at]
+        metrics = [INDEX[key] for key in MODES.values()]
+        seconds = values.top[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL], 0.0)
         known = np.isfinite(seconds) & self._served & self.shown
         if doubts.any():
             doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
             known &= ~(doubted & self._served).any(axis=0)
         self.seconds += np.where(known, seconds, 0.0)
-        self.known_seconds |= known & (values.bottom[at] > 0)
+        self.known_seconds |= known & (values.bottom[metrics] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
         counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
@@ -202,7 +202,9 @@ class EpisodeSums:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
         self._waiting: deque[_Waiting] = deque()
-        self._package = {cpu: at for at, cpus in enumerate(session.hello.packages) for cpu in cpus}
+        self._package = {
+            cpu: package for package, cpus in enumerate(session.hello.packages) for cpu in cpus
+        }
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
         self.below_s: defaultdict[Place, float] = defaultdict(float)
@@ -212,8 +214,8 @@ class EpisodeSums:
     def take(self, sample: Sample, since_ns: int) -> None:
         """Add a sample, which is the session's newest."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
-        at = INDEX["busy_hz"]
-        cycles, run_s = sample.values.top[at], sample.values.bottom[at]
+        clock = INDEX["busy_hz"]
+        cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
         known = np.isfinite(cycles) & np.isfinite(run_s)
         ran, ran_s = (cores.total(np.where(known, part, 0.0)) for part in (cycles, run_s))
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * ran_s - ran)
