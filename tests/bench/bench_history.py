@@ -17,7 +17,7 @@ from simulated import SAMPLE_NS, messages, polled
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
-from perftop.session.history import BYTES, History, Message, edges
+from perftop.session.history import MAX_BYTES, History, Message, edges
 from perftop.session.session import Session
 
 FRAMES = 320
@@ -92,7 +92,7 @@ def reach(cpus: int) -> None:
     _, history = filled(hello, found)
     per_frame = history.bytes / history.times().size
     raw = sum(len(m) for c in history._chunks for m in c.messages) / FRAMES
-    seconds = BYTES / per_frame * SAMPLE_NS / 1e9
+    seconds = MAX_BYTES / per_frame * SAMPLE_NS / 1e9
     print(f"{cpus:>6} CPUs {per_frame:>10.0f} B a sample, of which packed {raw:>8.0f} B"
           f"{seconds / 60:>10.1f} min of 100 ms")  # fmt: skip
 

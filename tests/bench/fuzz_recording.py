@@ -34,7 +34,7 @@ from exported import messages
 import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.recording.codec import BLOCK
+from perftop.recording.codec import BLOCK_MESSAGES
 from perftop.recording.file import Recording
 from perftop.recording.player import END_NS, Playback, frame_range
 from perftop.session.frame_packing import Layouts, Packer
@@ -86,12 +86,12 @@ def _tree(message: wire.Message) -> Tree:
 
 def written(case: Case) -> bytes:
     out = [msgpack.packb(msgpack.packb(case[0]))]
-    since = BLOCK
+    since = BLOCK_MESSAGES
     for tree in case[1:]:
         if isinstance(tree, dict):
             out.append(msgpack.packb(msgpack.packb(tree)))
             continue
-        if first := since >= BLOCK:
+        if first := since >= BLOCK_MESSAGES:
             deflate, crc, since = zlib.compressobj(1), 0, 0
         since += 1
         plain = msgpack.packb(tree)

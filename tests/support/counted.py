@@ -30,7 +30,7 @@ def seconds(key: str) -> Counter:
 
 
 def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
-    found = counters.nothing()
+    found = counters.empty_delta()
     for table in found.tables.values():
         table.ticks[:] = span_s * counters.stamp_hz
         table.moved[:] = np.nan

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulated import messages
 
 from perfprobe import wire
-from perftop.recording.codec import BLOCK, Recorder
+from perftop.recording.codec import BLOCK_MESSAGES, Recorder
 
 
 class Pieces:
@@ -42,4 +42,4 @@ def plain(message: wire.Message) -> wire.Message:
     return found
 
 
-HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK)
+HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK_MESSAGES)

@@ -14,6 +14,12 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+def any_by_sample(mask: Bools) -> list[bool]:
+    """For each sample, along the first of two axes, whether anything is true."""
+    result: list[bool] = np.logical_or.reduce(mask, axis=-1).tolist()
+    return result
+
+
 def distinct(values: Ints) -> list[int]:
     """The distinct values, ascending. np.unique would import numpy.ma: 30 ms and 2 MB."""
     return sorted({*values.tolist()})

@@ -36,8 +36,8 @@ def cannot_write(name: object, error: OSError) -> Failed:
 
 
 def unhandled(error: OSError) -> Failed:
-    """The failure by an error that nobody expected. It names the file that it is about, but for
-    writes to an open file, which here is stdout."""
+    """The failure by an unexpected error. It names the file, or stdout if the error has none, which
+    is so for writes to an open file."""
     return cannot("write stdout" if error.filename is None else f"use {error.filename}", error)
 
 

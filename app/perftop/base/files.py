@@ -58,8 +58,8 @@ class _File(io.FileIO):
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(path, mode, opener=_opened)
         self._path = path
-        found = os.fstat(self.fileno())
-        self._removable = stat.S_ISREG(found.st_mode) and found.st_nlink > 0
+        status = os.fstat(self.fileno())
+        self._removable = stat.S_ISREG(status.st_mode) and status.st_nlink > 0
 
     def write(self, data: ReadableBuffer, /) -> int:
         if self._removable and os.fstat(self.fileno()).st_nlink == 0:
@@ -114,7 +114,7 @@ def remove(path: Path, made: os.stat_result) -> None:
 
 
 class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Another user could redirect or replace what we write. The text says how, and what to do."""
+    """Another user could redirect or replace what we write. The text explains how, with advice."""
 
 
 @contextlib.contextmanager
@@ -151,11 +151,11 @@ def _target(fd: int, name: str) -> Path | None:
     except FileNotFoundError:
         return None
     try:
-        found = os.fstat(inode)
-        if not stat.S_ISLNK(found.st_mode) or not _nofollow(fd):
+        status = os.fstat(inode)
+        if not stat.S_ISLNK(status.st_mode) or not _nofollow(fd):
             return None
-        if found.st_uid not in _trusted():
-            owner = _user(found.st_uid)
+        if status.st_uid not in _trusted():
+            owner = _user(status.st_uid)
             raise Untrusted(f"{name} is a link of another user ({owner}); name the place itself")
         return Path(os.readlink("", dir_fd=inode))
     finally:
@@ -179,9 +179,9 @@ def _trusted() -> set[int]:
 def closed(fd: int, *, sticky: bool = False) -> bool:
     """Whether only we and root can add and remove names in the directory. `sticky`: or others too,
     but only names of their own."""
-    found = os.fstat(fd)
-    shared = found.st_mode & 0o022 and not (sticky and found.st_mode & stat.S_ISVTX)
-    return found.st_uid in _trusted() and not shared
+    status = os.fstat(fd)
+    shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
+    return status.st_uid in _trusted() and not shared
 
 
 def _user(uid: int) -> str:
@@ -203,10 +203,10 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
         try:
             if flags & os.O_EXCL:
                 raise FileExistsError
-            found = os.fstat(inode)
-            named = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)
-            theirs = found.st_uid not in _trusted() or found.st_nlink > 1
-            if named and theirs and not closed(fd):
+            status = os.fstat(inode)
+            named = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
+            untrusted = status.st_uid not in _trusted() or status.st_nlink > 1
+            if named and untrusted and not closed(fd):
                 raise Untrusted("it belongs to another user, or has other names; name a new file")
             return os.open(f"/proc/self/fd/{inode}", flags & ~os.O_CREAT | os.O_CLOEXEC)
         finally:
@@ -258,12 +258,12 @@ class OwnDirectory:
 
     def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
         """Our regular files with such names, in the order of their names."""
-        found = {}
+        by_name = {}
         for name in filter(names.fullmatch, self.names()):
-            one = self.stat(name)
-            if one and stat.S_ISREG(one.st_mode) and one.st_uid == os.geteuid():
-                found[name] = one
-        return found
+            status = self.stat(name)
+            if status and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                by_name[name] = status
+        return by_name
 
     def unlink(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -287,8 +287,8 @@ def own_content(path: Path, most: int) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
-            found = os.fstat(fd)
-            ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            return file.read() if ours and found.st_size <= most else None
+            status = os.fstat(fd)
+            ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            return file.read() if ours and status.st_size <= most else None
     except OSError:
         return None

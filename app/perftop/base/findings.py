@@ -64,11 +64,11 @@ def _found_wrong(boot_id: str) -> list[str]:
     import json
 
     with suppress(ValueError, RecursionError):
-        found = json.loads(own_content(file(), MAX_FILE) or b"")
-        if isinstance(found, dict) and (found.get("format"), found.get("boot_id")) == (
+        content = json.loads(own_content(file(), MAX_FILE) or b"")
+        if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == (
             FORMAT, boot_id,
         ):  # fmt: skip
-            wrong = found.get("wrong")
+            wrong = content.get("wrong")
             if isinstance(wrong, list) and all(isinstance(name, str) for name in wrong):
                 return wrong
     return []

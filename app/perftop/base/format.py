@@ -105,7 +105,7 @@ def duration(seconds: float) -> str:
 
 
 def length(ns: int) -> str:
-    """How long something lasted: 4.1 s, 3 min 12 s, 2 h 05 min."""
+    """A length of time: 4.1 s, 3 min 12 s, 2 h 05 min."""
     tenths = max(0, ns) // 10**8
     if tenths < 600:
         return f"{tenths / 10:.1f} s"
@@ -123,7 +123,7 @@ def place(ns: int) -> str:
 
 
 def running(seconds: int) -> str:
-    """How long something has been going on: 59 s, 1 min 00 s."""
+    """Time since the start of something that still runs: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else length(seconds * 10**9)
 
 

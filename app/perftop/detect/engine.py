@@ -1,4 +1,4 @@
-"""What all detectors share: their input, the list of running episodes, and the hysteresis that
+"""The base of all detectors: their input, the list of running episodes, and the hysteresis that
 turns a high share with short pauses into one episode.
 """
 
@@ -17,7 +17,7 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
-"""Without knowledge for longer than both, an episode is over; nobody can tell when it ended."""
+"""A gap longer than both ends an episode, since its real end is unknown."""
 PAUSE_NS = 400_000_000
 """A pause that lasts this long ends an episode. Control loops of power and heat oscillate several
 times a second, and ticks of 10 ms of a loss of 5 % come more often: one line for each would bury
@@ -69,13 +69,13 @@ class RunningEpisodes:
     def __init__(self) -> None:
         self.running: list[Episode] = []
 
-    def of(self, kind: str) -> list[Episode]:
+    def of_kind(self, kind: str) -> list[Episode]:
         """The episodes of one kind that run and are visible now."""
         return [e for e in self.running if e.kind == kind and not e.calm]
 
     def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
         """A CPU went offline or online."""
-        away = [e for e in self.of("offline") if e.cpus == [cpu]]
+        away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
             return [*(self.end(episode, time_ns) for episode in away), back]
@@ -90,7 +90,7 @@ class RunningEpisodes:
 
 
 def gap_ns(sample_ns: int) -> int:
-    """The longest time without knowledge that an episode survives."""
+    """The longest gap in ns that does not end an episode."""
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
 
 
@@ -136,9 +136,8 @@ class InnerSums:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share that is high, from the first sample that showed it. What counts as high, and for
-    which positions, is up to the detector; this holds its pauses, and which samples its sums
-    include."""
+    """A share that is high, from the first sample that showed it. The detector decides what is high
+    and for which positions; this class keeps the pauses, and the sums of the right samples."""
 
     group: int
     """Those of one group that start together are one episode."""
@@ -171,16 +170,16 @@ class HighShare:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an episode continues although nothing shows it."""
+    """How long an episode continues although no sample shows it."""
 
     pause_ns: int
     gap_ns: int
 
-    def gap(self, since_ns: int, time_ns: int) -> bool:
-        """The stream itself has one between these samples, or goes back in time."""
+    def is_gap(self, since_ns: int, time_ns: int) -> bool:
+        """Whether the stream has a gap between these samples, or goes back in time."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
-    def over(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
+    def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
         """Whether a share is over, after a sample; `known`: the sample has its value."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
@@ -211,25 +210,29 @@ class OpenEpisodes(Generic[S]):
         self.patience = patience
         self._episodes = episodes
 
-    def taken(self, count: int) -> Bools:
-        """Mask of so many positions: which are in one that runs."""
-        members = [one.members for one in self.running]
+    def member_mask(self, count: int) -> Bools:
+        """Mask of `count` positions: those in a running episode."""
+        members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
-    def young(self, group: int) -> S | None:
-        """One of this group that started with the sample before this one: perhaps in the middle of
-        it, so that not all of its positions showed it yet."""
-        same = (one for one in self.running if one.group == group and one.calm_ns is None)
-        return next((one for one in same if one.totals.samples == 2), None)
+    def just_started(self, group: int) -> S | None:
+        """The episode of this group that started with the previous sample, perhaps in its middle,
+        so that some positions show it only now."""
+        same = (
+            current
+            for current in self.running
+            if current.group == group and current.calm_ns is None
+        )
+        return next((current for current in same if current.totals.samples == 2), None)
 
     def begin(self, started: S) -> None:
         self.running.append(started)
         self._episodes.running.append(started.episode)
 
     def close(self, over: Sequence[S]) -> list[Episode]:
-        """The ended episodes of these."""
-        self.running = [one for one in self.running if one not in over]
-        return [self._episodes.end(one.episode, one.until_ns) for one in over]
+        """End these episodes, and return them."""
+        self.running = [current for current in self.running if current not in over]
+        return [self._episodes.end(current.episode, current.until_ns) for current in over]
 
 
 class ShareEpisodes:
@@ -241,7 +244,7 @@ class ShareEpisodes:
         after: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
         """`start`: the share at which one starts; less, down to `end`, keeps it running. `after`:
-        so many samples in a row must show it, and it started with the first of them. It is over
+        number of samples in a row that must show it; it started with the first of them. It is over
         once it has not shown for `pause_ns`, and then from where that began."""
         self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
             episodes, Patience(pause_ns, gap_ns(sample_ns))
@@ -264,8 +267,8 @@ class ShareEpisodes:
         skipped."""
         return not self.running and not self._high.any()
 
-    def taken(self, count: int) -> Bools:
-        return self._open.taken(count)
+    def member_mask(self, count: int) -> Bools:
+        return self._open.member_mask(count)
 
     def step(
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
@@ -278,17 +281,17 @@ class ShareEpisodes:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
             self._high, self._since_ns = np.zeros((2, len(names)), int)
-            for one in self.running:
-                cpus = {*one.episode.cpus}
-                one.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
-        if self._open.patience.gap(since_ns, time_ns):
+            for current in self.running:
+                cpus = {*current.episode.cpus}
+                current.members = np.array([not cpus.isdisjoint(name) for name in names], bool)
+        if self._open.patience.is_gap(since_ns, time_ns):
             self._high[:] = 0
             return self._open.close(self.running)
         known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(known, shares, 0.0), np.where(known, weights, 0.0)
-        found = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
-        ended = self._open.close(self._follow(found, since_ns, time_ns))
-        high = known & (share >= self._start) & ~self.taken(len(names))
+        sums = np.array([share * weight, weight, *(np.where(known, part, 0.0) for part in more)])
+        ended = self._open.close(self._follow(sums, since_ns, time_ns))
+        high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
         self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # unknown since
         self._since_ns[self._high == 0] = since_ns
@@ -296,41 +299,43 @@ class ShareEpisodes:
         rises = high & (self._high >= self._after)
         self._high[rises] = 0
         for group in distinct(groups[rises]):
-            self._rise(group, rises & (groups == group), found, time_ns)
+            self._rise(group, rises & (groups == group), sums, time_ns)
         return ended
 
-    def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
-        """Adds the sample to what runs. Returns those that are over."""
+    def _follow(self, by_position: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
+        """Adds the sample to the running episodes. Returns those that have ended."""
         over: list[ShareEpisode] = []
-        for one in self.running:
-            sums = found[:, one.members].sum(axis=1)
+        for current in self.running:
+            sums = by_position[:, current.members].sum(axis=1)
             if (known := bool(sums[1])) and sums[0] < self._end * sums[1]:
-                one.pause(since_ns, sums)
+                current.pause(since_ns, sums)
             elif known:
-                one.show(sums, time_ns)
-                _set_depth(one)
-            over += [one] if self._open.patience.over(one, time_ns, known=known) else []
+                current.show(sums, time_ns)
+                _set_depth(current)
+            over += (
+                [current] if self._open.patience.has_ended(current, time_ns, known=known) else []
+            )
         return over
 
-    def _rise(self, group: int, new: Bools, found: Floats, time_ns: int) -> None:
-        sums = found[:, new].sum(axis=1)
-        one = self._open.young(group)
-        if one is None:
+    def _rise(self, group: int, new: Bools, by_position: Floats, time_ns: int) -> None:
+        sums = by_position[:, new].sum(axis=1)
+        current = self._open.just_started(group)
+        if current is None:
             start_ns = int(self._since_ns[new].min())
-            one = ShareEpisode(
+            current = ShareEpisode(
                 group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
                 episode=Episode(self._kind, [], start_ns),
             )  # fmt: skip
-            self._open.begin(one)
-            one.show(sums, time_ns)
+            self._open.begin(current)
+            current.show(sums, time_ns)
         else:
-            one.totals.amend(sums)
-        _set_depth(one)
-        one.members |= new
-        names = [self._names[i] for i in np.flatnonzero(one.members).tolist()]
-        one.episode.cpus = sorted(cpu for name in names for cpu in name)
+            current.totals.amend(sums)
+        _set_depth(current)
+        current.members |= new
+        names = [self._names[i] for i in np.flatnonzero(current.members).tolist()]
+        current.episode.cpus = sorted(cpu for name in names for cpu in name)
 
 
-def _set_depth(one: ShareEpisode) -> None:
-    lost, weight = one.sums[:2].tolist()
-    one.episode.depth = lost / weight
+def _set_depth(share: ShareEpisode) -> None:
+    lost, weight = share.sums[:2].tolist()
+    share.episode.depth = lost / weight

@@ -30,8 +30,8 @@ the smallest loss that was ever worth reporting is about 0.005."""
 MIN_SAMPLES = 2
 """Samples that must show it. A single one may be a tick of steal that was booked late."""
 MIN_PACKET_NS = 80_000_000
-"""Samples shorter than this are taken together: time is lost at once and not evenly, to SMIs some
-ten times a second, and to a hypervisor by the tick."""
+"""Shorter samples are joined up to this length, because time is lost in pieces: to SMIs some ten
+times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
 """Share of the loss that a sign must explain to be its cause."""
 TRANSITION_S = 8.5e-6
@@ -81,7 +81,7 @@ class Halts:
         self._counters = reader.counters
         self.available = bool(reader.evaluator.chosen["involuntary"])
         self._standstill, self._signs = Standstill(reader), Signs(reader)
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
         self._halts = ShareEpisodes(
             episodes, "involuntary-halt", START, END, sample_ns, after=MIN_SAMPLES,
@@ -89,14 +89,14 @@ class Halts:
         )  # fmt: skip
         self._gap_ns = gap_ns(sample_ns)
         self._packet: tuple[int, Sums] | None = None
-        """Start of the samples that are taken together, and their sums."""
+        """Start of the samples that are being joined, and their sums."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""
         calm = not self._standstill.any(data, START)
         if calm and self._halts.quiet and self._packet is None:
             return []
-        since_ns, sums = self._together(data)
+        since_ns, sums = self._joined(data)
         if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
             self._packet = since_ns, sums
             return []
@@ -108,13 +108,13 @@ class Halts:
         times, cores = (since_ns, data.time_ns), data.cores
         group = np.append(cores.group, -1)[cores.of_cpu]
         ended = self._halts.step(beyond, span_s, group, self._names, *times, more)
-        for one in self._halts.running:
-            _describe(one)
+        for halt in self._halts.running:
+            _describe(halt)
         return ended
 
-    def _together(self, data: DetectorInput) -> tuple[int, Sums]:
-        """The sample with those before it that were too short. Nothing is joined across a gap in
-        the stream."""
+    def _joined(self, data: DetectorInput) -> tuple[int, Sums]:
+        """The sample, joined with those before it that were too short, but not across a gap in the
+        stream."""
         share, span_s, error_s = self._standstill.shares(data)
         smis = self._counters.moved(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
@@ -124,18 +124,18 @@ class Halts:
             return data.since_ns, now
         since_ns, before = self._packet
         both = [old + new for old, new in zip(before, now, strict=True)]
-        for error in (READ, STEAL):  # what one sample lacks the next one has
+        for error in (READ, STEAL):  # an error in one sample is made up for in the next
             both[error] = np.maximum(before[error], now[error])
         return since_ns, both
 
 
-def _describe(one: ShareEpisode) -> None:
-    sums = one.sums
+def _describe(halt: ShareEpisode) -> None:
+    sums = halt.sums
     span_s, lost_s = sums[[1, LOST_S]].tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(SIGNS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
-    episode = one.episode
+    episode = halt.episode
     episode.depth = lost_s / span_s
     episode.cause = SIGNS[cause].cause if cause else "unknown"
     episode.confidence = SIGNS[cause].confidence if cause else "unknown"
@@ -156,7 +156,7 @@ def _describe(one: ShareEpisode) -> None:
 
 
 class Signs:
-    """What else happens while CPUs stand still, each in seconds of standstill that it explains."""
+    """Signs of the possible causes, each as the seconds of standstill that it explains."""
 
     def __init__(self, reader: SampleReader) -> None:
         hello, self._counters = reader.hello, reader.counters
@@ -191,8 +191,8 @@ class Signs:
                 "pcu": span_s * self._transition_share(data),
                 "between": lost_s * between,
             }
-        found = np.array([seconds[key] for key in SIGNS])
-        return np.where(np.isfinite(found), found, 0.0)
+        table = np.array([seconds[key] for key in SIGNS])
+        return np.where(np.isfinite(table), table, 0.0)
 
     def _moved(self, data: DetectorInput, key: str) -> Floats:
         moved = self._counters.moved(data.sample.delta, key)

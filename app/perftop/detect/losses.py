@@ -1,10 +1,10 @@
-"""What detectors of neighbours share: which CPUs have work, how fast their programs ran while
-undisturbed, and the share of something that they lose to others, from when to when.
+"""Shared by the detectors of neighbours: which CPUs have work, how fast their programs ran while
+undisturbed, and the share of something that they lose to others, with its start and end.
 
-What others do comes in pieces - ticks, time slices - so one sample proves little. A loss starts
-once it has lasted, and then from its first sample; it ends once it has been over for a while, and
-then with its last one. Each position has a high share of its own; those of a group that started
-together are one episode. All arrays are by position, of CPUs or of packages.
+Other tasks run in pieces (ticks, time slices), so one sample proves little. A loss starts once it
+has lasted, and then from its first sample; it ends once it has been over for a while, and then with
+its last one. Each position has a high share of its own; those of a group that started together are
+one episode. All arrays are by position, of CPUs or of packages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MIN_BUSY = 0.5
 """Share of the time that a CPU must work, steal included. A CPU that is idle for half of the time
 has time to lose."""
 MIN_JOB_BUSY = 0.1
-"""The same for CPUs of a watched job, which matters by the user's word."""
+"""The same for CPUs of a watched job, which the user asked for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,10 +55,12 @@ class NeighbourLoss:
 
 
 class NeighbourLosses:
+    """Losses to one cause: the high share of each position, and the episodes that these form."""
+
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, least: float = 0.0) -> None:  # fmt: skip
         """`start`: the share at which a loss starts; less, down to `end`, keeps it running.
-        `least`: what must be lost in all, in the unit of weights."""
+        `least`: minimum total loss, in the unit of weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._least = start, end, least
@@ -76,7 +78,7 @@ class NeighbourLosses:
         """... and those that started to in this sample."""
 
     def share(self, at: int) -> float:
-        """How much a position that loses has lost so far."""
+        """The share that a losing position has lost so far."""
         lost, weight = _total(self.shares[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
@@ -84,7 +86,7 @@ class NeighbourLosses:
              time_ns: int) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended. Shares are NaN where unknown."""
         self.fresh = self.open & False
-        if self._patience.gap(since_ns, time_ns):
+        if self._patience.is_gap(since_ns, time_ns):
             return self._close(self.open.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
@@ -100,14 +102,14 @@ class NeighbourLosses:
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         over: Bools = np.zeros(len(known), bool)
         for at in np.flatnonzero(self.open).tolist():
-            one = self.shares[at]
+            high_share = self.shares[at]
             if known[at] and high[at]:
-                one.show(sums[at], time_ns)
+                high_share.show(sums[at], time_ns)
             elif known[at]:
-                one.pause(one.last_ns, sums[at])
-            over[at] = self._patience.over(one, time_ns, known=bool(known[at]))
+                high_share.pause(high_share.last_ns, sums[at])
+            over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
             if not over[at] and not self.sure[at]:  # it may turn out to be slight
-                total, weight = _total(one).tolist()
+                total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
 
@@ -118,9 +120,9 @@ class NeighbourLosses:
         that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
-            one = self.shares[at]
-            enough = one.totals.samples >= MIN_LOSS_SAMPLES and one.last_ns == time_ns
-            if not (enough and np.asarray(one.totals.sums)[0] >= self._least):
+            share = self.shares[at]
+            enough = share.totals.samples >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
+            if not (enough and np.asarray(share.totals.sums)[0] >= self._least):
                 continue
             loss = self._loss_of(at)
             if at not in loss.members:
@@ -145,12 +147,12 @@ class NeighbourLosses:
 
     def _loss_of(self, at: int) -> NeighbourLoss:
         """One that started with this position, or had it before; else a new one."""
-        one = self.shares[at]
+        share = self.shares[at]
         for loss in self.running:
-            apart_ns = abs(loss.episode.start_ns - one.start_ns)
-            if loss.group == one.group and (apart_ns <= self._sample_ns or at in loss.members):
+            apart_ns = abs(loss.episode.start_ns - share.start_ns)
+            if loss.group == share.group and (apart_ns <= self._sample_ns or at in loss.members):
                 return loss
-        loss = NeighbourLoss(Episode(NEIGHBOUR, [], one.start_ns, cause=self._cause), one.group)
+        loss = NeighbourLoss(Episode(NEIGHBOUR, [], share.start_ns, cause=self._cause), share.group)
         self.running.append(loss)
         self._episodes.running.append(loss.episode)
         return loss
@@ -170,29 +172,30 @@ class NeighbourLosses:
         return ended
 
 
-def _total(one: HighShare) -> Floats:
+def _total(share: HighShare) -> Floats:
     """Lost and weight up to now."""
-    return np.asarray(one.totals.sums + sum(one.calm))
+    return np.asarray(share.totals.sums + sum(share.calm))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
     """Whether the tasks cannot have had all of their share before the loss started."""
     since_ns = max(start_ns, running.since_ns)
-    had_ns = sum(one.share for one in tasks) * (running.time_ns - running.since_ns)
+    had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
     return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
 
 
 def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[TaskOnCpu]]:
-    """Evidence of who caused it, with the CPU: strangers, and separately the job itself."""
+    """The tasks to blame, with their CPUs, as evidence: `who` are others, `self` is the job
+    itself."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
-    return {key: found for key, found in (("who", who), ("self", selves)) if found}
+    return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
 
 
 class UndisturbedPrograms:
-    """How fast the program on each CPU ran while undisturbed, in instructions per cycle, and
-    whether it is the same one that runs there now. Arrays are by position of the CPU."""
+    """The undisturbed IPC of the program on each CPU, and whether the same program runs there now.
+    Arrays are by position of the CPU."""
 
     def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned: int, lost: int) -> None:  # fmt: skip
@@ -222,7 +225,7 @@ class UndisturbedPrograms:
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def lose(self, losing: Bools, *parts: Floats) -> None:
-        """Add a sample to the sums of losses. Those that have just started start from 0."""
+        """Add a sample to the sums of losses. A loss that has just started begins at 0."""
         fresh = self._losses.fresh
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]

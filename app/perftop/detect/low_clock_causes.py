@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
@@ -25,14 +25,14 @@ CAUSES = {
 reasons limit nothing, or it is not known what they limit."""
 LEVELS = "license_1", "license_2", "license_3"
 """Counters of cycles for which wide code had the clock lowered."""
-LEVEL = "license_"
+LEVEL_PREFIX = "license_"
 """Start of the keys of such counters. Each thread counts these cycles of its whole core, even while
 it is halted itself: Intel's metrics for Skylake-SP halve the sum of two."""
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
-ACTS = 0.1
+MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles; rarer limits cannot lower the mean clock by START."""
-AT_LIMIT = 0.99
+MIN_LIMIT_SHARE = 0.99
 """Share of the power limit from which on a controller keeps the mean power there."""
 MIN_STEAL = 0.05
 """Share of the time. A hypervisor that takes so much has more to run than there are cores."""
@@ -48,7 +48,7 @@ class Clue(NamedTuple):
     cause: str
     key: str
     part: str = ""
-    least: float = ACTS  # 0: events; one is enough, and they rank after all shares
+    least: float = MIN_ACTIVE_SHARE  # 0: events; one is enough, and they rank after all shares
 
 
 PLR = {
@@ -83,7 +83,7 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""The first one counts where several were seen equally often."""
+"""Of several seen equally often, the first one counts."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
@@ -109,114 +109,91 @@ class Case(NamedTuple):
     guest: bool
 
 
-def _capped(case: Case) -> Verdict | None:
-    return Verdict("policy", "measured") if case.cap else None
+def verdict(case: Case) -> Verdict:
+    """The first rule that holds names the cause."""
+    return next(verdicts(case), Verdict("unknown", "unknown"))
 
 
-def _wide(case: Case) -> Verdict | None:
-    levels = sum(share for key in WIDE if (share := case.facts.mean(key)) > 0)
-    return Verdict("license", "measured") if levels >= ACTS else None
+def verdicts(case: Case) -> Iterator[Verdict]:
+    """The causes by all rules that hold: what was set, what the code asks for, what limits the
+    package, what is only likely."""
+    facts, mean = case.facts, case.facts.mean
+    if case.cap:
+        yield Verdict("policy", "measured")
+    if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
+        yield Verdict("license", "measured")
 
+    def at_limit(key: str) -> bool:
+        return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-def _limited(case: Case) -> Verdict | None:
-    """The limit that was seen most. For power: the clue that shows which of its limits it is."""
-    shares = [(clue, case.facts.mean(clue.key, clue.part)) for clue in CLUES]
+    power_limit = Verdict(LIMITS[at_limit("power_limit2_w")], "inferred")
+    # The limit that was seen most. For power: the clue that shows which of its limits it is.
+    shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
-    seen.sort(key=lambda found: -found[1] if found[0].least else 0.0)
+    seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
     causes = [clue.cause for clue, _ in seen]
     if causes and causes[0] == POWER:
         causes = [cause for cause in causes if cause in LIMITS]
-        return Verdict(causes[0], "measured") if causes else _of_power(case)
-    return Verdict(causes[0], "measured") if causes else None
-
-
-def _of_power(case: Case) -> Verdict:
-    return Verdict(LIMITS[_reached(case, "power_limit2_w")], "inferred")
-
-
-def _reached(case: Case, key: str) -> bool:
-    limit = case.facts.mean(key)
-    return limit > 0 and case.facts.watts >= AT_LIMIT * limit
-
-
-def _at_limit(case: Case) -> Verdict | None:
-    """Power at its limit, or time that counts as throttled, which some models count for power
-    only."""
-    at_limit = any(_reached(case, key) for key in ("power_limit_w", "power_limit2_w"))
-    throttled = case.facts.mean("power_throttled_s") >= ACTS
-    return _of_power(case) if at_limit or throttled else None
-
-
-def _less_requested(case: Case) -> Verdict | None:
-    """The preference counts only where limit reasons are polled and none was found."""
-    mean = case.facts.mean
-    less = mean("hwp_max") < mean("hwp_highest")
-    saving = mean("hwp_epp") >= MIN_SAVING_EPP and case.facts.polls("limit_reasons") > 0
-    return Verdict("hwp", "inferred") if less or saving else None
-
-
-def _robbed(case: Case) -> Verdict | None:
-    robbed = case.guest and case.facts.mean("stat_steal_s") >= MIN_STEAL
-    return Verdict("hypervisor", "inferred") if robbed else None
-
-
-RULES: tuple[Callable[[Case], Verdict | None], ...] = (
-    _capped, _wide, _limited, _at_limit, _less_requested, _robbed,
-)  # fmt: skip
-"""The first rule that holds names the cause. Order: what was set, what the code asks for, what
-limits the package, what is only likely."""
-
-
-def verdict(case: Case) -> Verdict:
-    found = (rule(case) for rule in RULES)
-    return next((each for each in found if each is not None), Verdict("unknown", "unknown"))
+        yield Verdict(causes[0], "measured") if causes else power_limit
+    elif causes:
+        yield Verdict(causes[0], "measured")
+    # Power at its limit, or time that counts as throttled, which some models count for power only.
+    throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
+    if at_limit("power_limit_w") or at_limit("power_limit2_w") or throttled:
+        yield power_limit
+    # A preference counts only where limit reasons are polled and none was found.
+    saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
+    if mean("hwp_max") < mean("hwp_highest") or saving:
+        yield Verdict("hwp", "inferred")
+    if case.guest and mean("stat_steal_s") >= MIN_STEAL:
+        yield Verdict("hypervisor", "inferred")
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
-    """What the cause rests on, and what else was counted."""
+    """Evidence for the cause, and other counts of the drop."""
     facts, mean = case.facts, case.facts.mean
-    found: dict[str, Any] = {"cap": case.cap} if case.cap else {}
+    result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
-    if sum(levels.values()) >= ACTS:
+    if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         most = max(levels, key=lambda key: levels[key])
-        found["simd"] = Level(int(most[-1]), levels[most])
+        result["simd"] = Level(int(most[-1]), levels[most])
     # Limit reasons: first those that limit the clock, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
-    reasons = facts.bits("limit_reasons", ACTS)
+    reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
-    found["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
-    for key, share in (*((key, ACTS) for key in FLAGS), ("plr_reasons", 0.0)):
+    result["limit_reasons"] = PolledBits(tuple(reasons), facts.polls("limit_reasons"))
+    for key, share in (*((key, MIN_ACTIVE_SHARE) for key in FLAGS), ("plr_reasons", 0.0)):
         if bits := facts.bits(key, share):
-            found[key] = PolledBits(tuple(bits), facts.polls(key))
-    found |= {key: share for key in PCU if (share := mean(key)) >= ACTS}
+            result[key] = PolledBits(tuple(bits), facts.polls(key))
+    result |= {key: share for key in PCU if (share := mean(key)) >= MIN_ACTIVE_SHARE}
     for scope in ("package", "core"):
         if (share := mean(f"{scope}_throttled_s")) > 0:
-            found[f"{scope}_throttled_share"] = round(share, 3)
+            result[f"{scope}_throttled_share"] = round(share, 3)
         for what in ("throttles", "power_limits"):
             if (per_s := mean(f"{scope}_{what}")) > 0:
-                found[f"{scope}_{what}"] = per_s
-    if (share := mean("power_throttled_s")) >= ACTS:
-        found["throttled_for_power_share"] = round(share, 3)
+                result[f"{scope}_{what}"] = per_s
+    if (share := mean("power_throttled_s")) >= MIN_ACTIVE_SHARE:
+        result["throttled_for_power_share"] = round(share, 3)
     if cause == "hwp":
         if (requested := mean("hwp_max")) < (highest := mean("hwp_highest")):
-            found["hwp_max"] = OutOf(requested, highest)
+            result["hwp_max"] = OutOf(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
-            found["hwp_epp"] = round(preference)
+            result["hwp_epp"] = round(preference)
     if (limit := mean("pstate_limit")) > 0:  # how far it is lowered, not why
-        found["pstate_limit"] = round(limit, 1)
+        result["pstate_limit"] = round(limit, 1)
     if cause == "hypervisor":
-        found["steal_share"] = round(mean("stat_steal_s"), 3)
+        result["steal_share"] = round(mean("stat_steal_s"), 3)
     numbers = {"power_w": facts.watts, "power_limit_w": mean("power_limit_w")}
     if cause == "power-pl2":
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
         numbers["temperature_c"] = mean("temperature_c")
-    return found | {key: round(value, 1) for key, value in numbers.items() if value > 0}
+    return result | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Where a counter is in the sums of a tally: its base, then itself, or each of its bits."""
+    """Position of a counter in the sums of a tally: its base, then itself, or each of its bits."""
 
     column: BlockCounter
     base: BlockCounter | None  # what it is a share of; None: polls or time
@@ -233,12 +210,11 @@ class Tally:
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
-        self._scope = scope = {block.name: block.scope for block in counters.hello.blocks}
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
             whole = ""  # key of what it is a share of
-            if key.startswith(LEVEL):
+            if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):
                 whole = PCU_TICKS
@@ -247,7 +223,7 @@ class Tally:
                 continue
             if column.counter.kind == "flags" and column.counter.columns < 2:
                 continue
-            if base is not None and scope[base.block] != scope[column.block]:
+            if base is not None and base.scope != column.scope:
                 continue
             self.entries[key] = entry = _Entry(column, base, self.width)
             self.width += entry.width
@@ -260,12 +236,12 @@ class Tally:
         }  # fmt: skip
         out = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
-            rows = where[self._scope[entry.column.block]]
+            rows = where[entry.column.scope]
             by_row = np.concatenate([self._moved(entry, delta), np.zeros((1, entry.width))])
             threads = by_row[rows]
             if rows.shape[1] == 1:
                 by_core = threads[:, 0]
-            elif entry.column.counter.key.startswith(LEVEL):
+            elif entry.column.counter.key.startswith(LEVEL_PREFIX):
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)

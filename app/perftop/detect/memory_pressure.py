@@ -3,7 +3,7 @@ before and since.
 
 Traffic is not counted by CPU, so three things must come together: the program runs slower than when
 there was less traffic, the traffic is near the most in this run, and other programs of the package
-work more than before. A program that saturates the memory by itself blames nobody.
+work more than before. If a program saturates memory by itself, no other one is blamed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
-"""Shares of the IPC before, as for siblings: programs waver by some per cent."""
+"""Shares of the IPC before, as for siblings: IPC varies by some per cent."""
 MIN_SPREADS = 2.0
 """Standard deviations of the IPC before. A smaller loss may be the program's own variation."""
 MIN_OF_BEST = 0.7
@@ -50,7 +50,7 @@ MAX_NAMED_TASKS = 8
 """Tasks that are kept as evidence."""
 _BYTES, _WORK, _BOTH, _TIME = range(3, 7)
 """Further rows of what was learned while it was quiet, weighted by running time: bytes per second,
-others' work, share beside a running sibling, and that time itself."""
+others' work, share of the time with the sibling running, and that time itself."""
 
 
 class _MemoryWork(NamedTuple):
@@ -70,7 +70,8 @@ class _MemoryWork(NamedTuple):
     both: Floats
     """Share of the running time in which the sibling ran; 0 without one."""
     sums: Floats
-    """What is learned, without others' work; per running time, where it is weighted by that."""
+    """The sums to learn, without others' work; per running time, where they are weighted by
+    that."""
 
 
 class Memory:
@@ -82,7 +83,7 @@ class Memory:
     ) -> None:  # fmt: skip
         self._reader, self._running, self._package = reader, running, groups
         self._l3_groups = l3_groups
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self._known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
         self.losses = NeighbourLosses(
             episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END
@@ -96,12 +97,12 @@ class Memory:
         self._before: list[list[set[tuple[int, str]]]] = [
             [set()] * 2 for _ in reader.hello.packages
         ]
-        """Tasks of each package when nobody there lost anything, by the last two records. The newer
-        one may include the first of those that came."""
+        """Tasks of each package while none of its CPUs lost anything, by the last two records. The
+        newer one may already include newcomers."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
-        no job is watched, and all CPUs matter that are busy."""
+        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
+        and all busy CPUs matter."""
         if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -111,19 +112,19 @@ class Memory:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
         run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
-        others = self._others_work(work.work)
+        others_work = self._others_work(work.work)
         with np.errstate(invalid="ignore", divide="ignore"):
             # Learned while it was quiet; NaN where nothing was.
             before = learned[_BYTES:_TIME] / learned[_TIME]
-        crowded = (work.rate > MIN_GROWTH * before[0]) & (others > before[1] + MIN_OTHERS_WORK)
+        crowded = (work.rate > MIN_GROWTH * before[0]) & (others_work > before[1] + MIN_OTHERS_WORK)
         calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
-        # Much less traffic than before: learn again, because quiet is the least there was.
+        # Traffic is far below what was learned as quiet: learn again.
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
         parts = work.sums.copy()
-        parts[_WORK] = others
+        parts[_WORK] = others_work
         parts[_BYTES:] *= run_s
         self._programs.learn(quiet, run_s, parts)
         news = self._running.time_ns == data.time_ns
@@ -140,7 +141,7 @@ class Memory:
         """The work of busy CPUs in each sample."""
         counts = batch.once(busy_work)
         work = self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
-        return [_MemoryWork(*each) for each in zip(*work, strict=True)]
+        return [_MemoryWork(*parts) for parts in zip(*work, strict=True)]
 
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
@@ -220,7 +221,7 @@ class Memory:
             episode.evidence["memory_bytes_per_s"] = round(rate)
             if best > 0:
                 episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
-        if took := self._l3_groups.took(self._reader.hello.packages[loss.group]):
+        if took := self._l3_groups.traffic(self._reader.hello.packages[loss.group]):
             episode.evidence["l3_groups"] = took
         if who and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, own), own)
@@ -229,11 +230,11 @@ class Memory:
         """Tasks of other programs that have come to the package since it was quiet, the busiest
         first."""
         names = {task[1] for task in self._running.firsts(loss.episode.cpus) if task}
-        found = [
+        suspects = [
             (task, cpu)
             for cpu in self._reader.hello.packages[loss.group]
             for task in self._running.tasks_on(cpu)[:1]
             if task.comm not in names and task.pid not in own
             and (task.pid, task.comm) not in self._before[loss.group][0]
         ]  # fmt: skip
-        return sorted(found, key=lambda one: -one[0].share)[:MAX_NAMED_TASKS]
+        return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]

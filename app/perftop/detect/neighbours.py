@@ -47,27 +47,27 @@ class Neighbours:
         self.running_tasks.take(data.records, data.time_ns)
         self.watched_job.take(data.records, data.time_ns)
         self.l3_groups.take(data.records, data.time_ns)
-        quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
-        if quiet and self.watched_job.name is None and data.sample.highest.busy < MIN_BUSY:
+        own = None
+        if self.watched_job.name is not None:
+            own = self.watched_job.pids()
+            rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
+            busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
+            busy &= np.isin(np.arange(len(busy)), rows)
+        elif (
+            data.sample.highest.busy < MIN_BUSY
+            and self.siblings.losses.quiet
+            and self.hypervisor.losses.quiet
+        ):
             return []
-        if self.watched_job.name is None:
+        else:
             busy = data.sample.part(busy_cpus)
-            return [
-                *self.siblings.sample(data, busy, None),
-                *self.hypervisor.sample(data, busy),
-                *self.memory.sample(data, busy, None),
-            ]
-        own = self.watched_job.pids()
-        rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
-        busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
-        busy &= np.isin(np.arange(len(busy)), rows)
-        return [
-            *self.siblings.sample(data, busy, own),
-            *self.hypervisor.sample(data, busy),
-            *self.memory.sample(data, busy, own),
-            *self.scheduler.sample(data, own),
-            *self.budget.sample(data, busy, own),
-        ]
+        ended = self.siblings.sample(data, busy, own)
+        ended += self.hypervisor.sample(data, busy)
+        ended += self.memory.sample(data, busy, own)
+        if own is not None:
+            ended += self.scheduler.sample(data, own)
+            ended += self.budget.sample(data, busy, own)
+        return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
         """Share that this CPU has lost so far in an episode that runs, if it is known by CPU."""
@@ -84,7 +84,7 @@ class Hypervisor:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
-        self._names = [[row.cpu] for row in hello.topology]
+        self._names = reader.single_cpus
         self._host = hello.virtualisation
         self._known = bool(reader.evaluator.chosen.get("steal"))
         self.losses = NeighbourLosses(
@@ -101,7 +101,7 @@ class Hypervisor:
         over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
         for loss in self.losses.running:
-            # Steal is measured; who took it is not visible in a guest.
+            # Steal is measured; its beneficiary is not visible in a guest.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
             for key in sorted({key for at in loss.members for key, _ in suspect.get(at, ())}):

@@ -22,7 +22,7 @@ class Detector(Protocol):
     """Starts and ends the episodes of one kind."""
 
     available: bool
-    """Whether this stream can show any."""
+    """Whether this stream has the counters for it."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that this sample ended."""

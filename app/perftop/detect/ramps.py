@@ -1,8 +1,8 @@
 """Detects ramps: from a core's waking to a steady clock, and how long that took. Pure steps.
 
-A ramp is reported when its clock has been steady for a while: before, nobody knows which clock that
-will be. Within a sample only the mean clock is visible: times as short as that are bounds, and the
-climb is at least what is reported.
+A ramp is reported once its clock has been steady for a while: only then is the final clock known.
+Within a sample only the mean clock is visible: times as short as that are bounds, and the climb is
+at least what is reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perftop.model.cores import Cores
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader
 
-UP = 0.1
+MIN_UP_SHARE = 0.1
 """Share of a sample that a core must work to be up. An idle system works less."""
 REST_NS = 1_000_000_000
 """Sleep before a waking counts. Builds and databases sleep and wake several times a second, and
@@ -37,14 +37,13 @@ MIN_MEASURED_SAMPLES = 4
 further above the clock at the start than an eighth of the climb."""
 MIN_WORK = 0.5
 """Share of the time since it woke that a core must work. Otherwise its load sets its clock."""
-WAVER = 0.05
-"""Share of the clock by which a steady one may waver: a step of 100 MHz."""
+MAX_WAVER_SHARE = 0.05
+"""Share of the clock by which a steady one may vary: a step of 100 MHz."""
 MIN_GAIN = 0.05
-"""Share of the steady clock that a climb must gain. Less is wavering."""
-MIN_WAY = 0.25
+"""Share of the steady clock that a climb must gain. Less is variation."""
+MIN_CLIMB_SHARE = 0.25
 """Share of the way from the first clock to the ceiling that a climb must take. Power limits and
-policies stop real climbs at a third of it; a clock that wavers at the bottom gains some per
-cent."""
+policies stop real climbs at a third of it; a varying clock at the bottom gains some per cent."""
 NEVER = -1
 
 
@@ -68,7 +67,7 @@ class Ramps:
         self._forget(reader.cores)
 
     def _forget(self, cores: Cores) -> None:
-        """Forgets everything, because the cores have changed or time has passed unseen."""
+        """Resets all state, because the cores have changed or the stream has a gap."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # when each was last not known to sleep
         self._known_ns = np.zeros(count)  # when each was read last
@@ -95,7 +94,7 @@ class Ramps:
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._forget(self._cores)
             return []
-        known, awake = np.isfinite(now.util), now.util >= UP
+        known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
         apart_ns = time_ns - self._known_ns
         unseen = ~known & (apart_ns > self._stale_ns)
         woke = awake & (self._known_ns - self._awake_ns >= REST_NS)
@@ -144,7 +143,7 @@ class Ramps:
             return
         window = np.array(self._hz[begin:])[:, old]
         low, high = window.min(axis=0), window.max(axis=0)
-        cores = old[high - low <= WAVER * high]
+        cores = old[high - low <= MAX_WAVER_SHARE * high]
         if not len(cores):
             return
         hz, util, apart_ns = (
@@ -254,10 +253,10 @@ class Climb:
         hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # The sample from which on the clock only wavers and has gained everything.
-        astray = (np.abs(hz - steady_hz) > WAVER * steady_hz) & (number < self.begin)
+        # The first sample after which the clock is steady.
+        astray = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
         settled = np.maximum(np.where(astray, number, -1).max(axis=0) + 1, at99)
-        fell = hz[1:] < hz[:-1] * (1 - WAVER)
+        fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
         fell &= number[1:] <= settled
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
@@ -274,7 +273,7 @@ class Climb:
         )  # fmt: skip
         # The clock gained enough, more than it lost on the way, and came nearer to its ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
-        climbed = np.isnan(room_hz) | (gained_hz >= MIN_WAY * room_hz)
+        climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
         climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
         worked = np.where(number > woke, self.util, 0.0).sum(axis=0)
         climbed &= worked >= MIN_WORK * (len(hz) - 1 - woke)

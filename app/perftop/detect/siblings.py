@@ -1,7 +1,7 @@
 """Detects the loss of a CPU to its sibling: instructions per cycle alone and together.
 
-The same program may be slower for reasons of its own, so one and the same task must be seen in
-both; and it must lose more than it wavers by when it is alone.
+A program may be slower for reasons of its own. So the same task must be seen alone and together,
+and it must lose more than its IPC varies when alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
-"""Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves
-a job for less than a tenth. Half of that keeps a loss running, so that one at the edge is one
+"""Shares of the IPC alone. IPC varies by some per cent from sample to sample, and nobody moves a
+job for less than a tenth. Half of that keeps a loss running, so that one at the edge is one
 episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """Share of a CPU's running time in which its sibling ran, too. Below MAX_ALONE the loss is below
@@ -60,7 +60,7 @@ class _SiblingWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 without one."""
     sums: Floats
-    """What is learned alone."""
+    """The sums to learn while it is alone."""
 
 
 class Siblings:
@@ -69,7 +69,7 @@ class Siblings:
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
     ) -> None:
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self._running = running
         self.losses = NeighbourLosses(
             episodes, "sibling", groups, reader.hello.sample_ns, start=START, end=END
@@ -80,7 +80,7 @@ class Siblings:
         seconds run, seconds run together, cycles whose slots the sibling had."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """How long it was alone, and when last."""
+        """Seconds that it was alone, and the raw time when it last was."""
         self._given = CONTENTION in reader.evaluator.metrics
         """The slots that go to the sibling are counted here."""
         self._cores: object = None
@@ -97,8 +97,8 @@ class Siblings:
         self._other[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other; None:
-        no job is watched, and all CPUs matter that are busy."""
+        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
+        and all busy CPUs matter."""
         if data.cores is not self._cores:
             self._regroup(data)
         if self.losses.quiet and not (len(self._pairs) and np.count_nonzero(busy)):
@@ -157,7 +157,7 @@ class Siblings:
     def _busy_work(self, batch: SampleBatch) -> list[_SiblingWork]:
         """The work of busy CPUs in each sample."""
         work = self._work(batch.once(busy_work), batch.split)
-        return [_SiblingWork(*each) for each in zip(*work, strict=True)]
+        return [_SiblingWork(*parts) for parts in zip(*work, strict=True)]
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work

@@ -12,12 +12,12 @@ from perftop.detect.engine import (
     ShareEpisode,
     ShareEpisodes,
 )
-from perftop.detect.low_clock_causes import ACTS, LEVELS
+from perftop.detect.low_clock_causes import LEVELS, MIN_ACTIVE_SHARE
 from perftop.model.episode import Episode, Level
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
-START, END = ACTS, ACTS / 2
+START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of a core's cycles. START is the share from which a level is the cause of a drop."""
 MIN_SAMPLES = 2
 """Samples that must show it. A single one may be the edge of a drop that the level has caused."""
@@ -52,30 +52,30 @@ class Licenses:
             levels = np.minimum(levels / cores.most(data.sample.values.top[INDEX["busy_hz"]]), 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
         # The drop of a core includes its level.
-        drops = [drop for drop in self._episodes.of("turbo-drop") if drop.cause == "license"]
-        share[cores.of([cpu for drop in drops for cpu in drop.cpus])] = 0.0
+        drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
+        share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]
         times = data.since_ns, data.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
-        for one in self._licenses.running:
-            self._describe(one)
+        for running in self._licenses.running:
+            self._describe(running)
         return ended
 
     def _level_cycles(self, batch: SampleBatch) -> Floats:
         """(samples, levels, cores): cycles of the core, which each thread counts whole; see
-        low_clock_causes.LEVEL."""
+        low_clock_causes.LEVEL_PREFIX."""
         moved = [self._counters.moved(batch.delta, key) for key in self._levels]
-        by_core = [batch.cores.most(each) for each in moved if each is not None]
+        by_core = [batch.cores.most(counts) for counts in moved if counts is not None]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
-    def _describe(self, one: ShareEpisode) -> None:
+    def _describe(self, running: ShareEpisode) -> None:
         """Sets evidence and depth. The depth is what the clock lacks, not the share of wide
         code."""
-        sums = one.sums
+        sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         most = int(sums[FIRST:].argmax())
         level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
-        episode = one.episode
+        episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:

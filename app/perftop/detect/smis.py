@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, any_by_sample
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -13,7 +13,7 @@ from perftop.model.sample_reader import SampleBatch, SampleReader
 QUIET_NS = 1_000_000_000
 """Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
 often; one line for each SMI would bury it."""
-STRETCHED = 1.5
+MAX_SPAN_RATIO = 1.5
 """Multiple of the sample. A row whose span is longer was not read for a while: it counts SMIs that
 other rows have counted before."""
 
@@ -45,18 +45,17 @@ class Smis:
         """Whether any CPU counted one."""
         moved = self._counters.moved(batch.delta, "smi")
         assert moved is not None
-        counted: list[bool] = np.logical_or.reduce(moved > 0, axis=-1).tolist()
-        return counted
+        return any_by_sample(moved > 0)
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same by the number that each CPU counted, and its span."""
+        """As `sample`, from the number that each CPU counted and its span in ns."""
         counted = moved > 0
         if self._episode is None and not counted.any():
             return []
         whole = 0 < time_ns - since_ns <= self._gap_ns
         ended = [] if whole else self._end()
         if whole and counted.any():
-            stretched = span_ns > STRETCHED * (time_ns - since_ns)
+            stretched = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)
             begin_ns = np.where(stretched, time_ns - span_ns, since_ns)
             news = counted & (begin_ns >= self._last_ns)
             if news.any():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
 from perftop.detect.engine import DetectorInput
 from perftop.model.counters import BlockCounter
 from perftop.model.numbers import INDEX
@@ -33,9 +33,9 @@ HOT = {
 """Names of the status bits by the cause that they show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATED = 1 << 4
-"""Bit of register 19AH: the OS, or firmware, has the core stand still part of the time. Bits 3:0
-hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0
-is reserved there, and 0."""
+"""Bit of register 19AH: the OS or firmware asks the core to halt part of the time. Bits 3:0 hold
+the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0 is
+reserved there, and 0."""
 
 
 class Standstill:
@@ -100,15 +100,12 @@ class _StatusBits:
 
 
 class Thermal:
-    """How long cores and their packages reported that they were too hot, by polled status bits."""
+    """The time for which cores and their packages reported heat, by polled status bits."""
 
     def __init__(self, reader: SampleReader) -> None:
         columns = reader.counters.columns
-        scope = {block.name: block.scope for block in reader.hello.blocks}
         self._status = [
-            _StatusBits(
-                column, cause, column.first + 1 + np.array(bits), scope[column.block] == "core"
-            )
+            _StatusBits(column, cause, column.first + 1 + np.array(bits), column.scope == "core")
             for key in STATUS_COUNTERS
             if (column := columns.get(key)) is not None
             for cause, names in enumerate(HOT.values())
@@ -123,11 +120,11 @@ class Thermal:
 
     def _set(self, batch: SampleBatch) -> list[bool]:
         tables = batch.delta.tables
-        found: list[bool] = np.logical_or.reduce([
+        result: list[bool] = np.logical_or.reduce([
             tables[status.column.block].moved[..., status.columns].any(axis=(-2, -1))
             for status in self._status
         ]).tolist()  # fmt: skip
-        return found
+        return result
 
     def shares(self, data: DetectorInput) -> Floats:
         """(HOT, cores) share of the polls in this sample that found it; NaN: no polls."""
@@ -143,7 +140,7 @@ class Thermal:
 
 
 class Modulation:
-    """What register 19AH asks of a CPU, as last read."""
+    """Clock modulation that register 19AH asks of each CPU, as last read."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
@@ -158,11 +155,10 @@ class Modulation:
     def _set(self, batch: SampleBatch) -> list[bool]:
         assert self._column is not None
         moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
-        found: list[bool] = np.any(moved, axis=-1).tolist()
-        return found
+        return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""
+        """Share of the time that each CPU is asked to halt, by position; 0: none."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]

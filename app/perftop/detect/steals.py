@@ -26,7 +26,7 @@ class Steals:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
         self.available = bool(reader.evaluator.chosen["steal"])
-        self._names = [[row.cpu] for row in rows]
+        self._names = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(episodes, "steal", START, END, reader.hello.sample_ns)
         self._ticks = np.zeros(len(rows))
@@ -42,7 +42,7 @@ class Steals:
         return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """The same by the seconds stolen, by position of the CPU."""
+        """As `sample`, from the seconds stolen, by position of the CPU."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         came = stolen_s >= TICK_S / 2
@@ -51,7 +51,7 @@ class Steals:
         elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
         share = np.where(came, stolen_s / elapsed_s, np.nan)
         share[~came & np.isfinite(stolen_s) & (time_ns - self._last_ns > QUIET_NS)] = 0.0
-        taken = self._steals.taken(len(stolen_s))
+        taken = self._steals.member_mask(len(stolen_s))
         near = (since_ns == self._last_ns) | (elapsed_s * START <= TICK_S)
         goes_on = came & soon & (taken | (near & (share >= START)))
         before = np.where(goes_on, self._ticks, 0.0)
@@ -60,14 +60,14 @@ class Steals:
         self._last_ns = np.where(came, time_ns, self._last_ns)
         share[came & (self._ticks < MIN_TICKS - 0.5) & ~taken] = np.nan
 
-        running = {id(one.episode): one for one in self._steals.running}
+        running = {id(steal.episode): steal for steal in self._steals.running}
         ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
-        for episode in ended:  # with its last tick, and not when the next was missed
+        for episode in ended:  # it ended with its last tick
             episode.end_ns = running[id(episode)].last_ns
-        for one in self._steals.running:
-            if id(one.episode) not in running:
-                one.episode.cause = "hypervisor"
-                one.episode.start_ns = int(self._start_ns[one.members].min())
-            ticks = float(self._ticks[one.members].sum())
-            one.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
+        for steal in self._steals.running:
+            if id(steal.episode) not in running:
+                steal.episode.cause = "hypervisor"
+                steal.episode.start_ns = int(self._start_ns[steal.members].min())
+            ticks = float(self._ticks[steal.members].sum())
+            steal.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
         return ended

@@ -1,4 +1,4 @@
-"""Detects counters that cannot be believed: which counters, on which CPUs, from when to when.
+"""Detects counters whose values cannot be true: which counters, on which CPUs, from when to when.
 
 A program that takes counters takes them on many CPUs, and each CPU shows it in another sample, when
 its work contradicts the count. All of that is one episode, and its cause names the counters.
@@ -19,7 +19,7 @@ disturbance seen twice, and one line for each would bury it."""
 JOIN_NS = 2_000_000_000
 """Counters doubted within this time of the first belong to one takeover."""
 READ = "time stamps"
-"""The cause where not a counter is wrong but the whole read."""
+"""Cause if the whole read is wrong, not one counter."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,8 @@ class _Suspect:
     samples: dict[int, int] = field(default_factory=dict)
     """Number of doubted samples of each CPU."""
 
-    def takes(self, key: str, time_ns: int) -> bool:
+    def includes(self, key: str, time_ns: int) -> bool:
+        """Whether a doubt about this counter belongs to the episode."""
         if (key == READ) != (READ in self.why):
             return False
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
@@ -52,9 +53,9 @@ class Suspects:
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
-        over = [one for one in self._running if time_ns - one.last_ns >= clean_ns]
-        self._running = [one for one in self._running if one not in over]
-        return [self._episodes.end(one.episode, one.last_ns) for one in over]
+        over = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
+        self._running = [suspect for suspect in self._running if suspect not in over]
+        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in over]
 
     def _add(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
@@ -66,7 +67,9 @@ class Suspects:
                 by_key.setdefault(name, {})[cpu] = why
         news: dict[int, set[int]] = {}
         for key, cpus in sorted(by_key.items()):
-            suspect = next((one for one in self._running if one.takes(key, time_ns)), None)
+            suspect = next(
+                (running for running in self._running if running.includes(key, time_ns)), None
+            )
             if suspect is None:
                 suspect = _Suspect(Episode("suspect", [], since_ns, cause=key), time_ns)
                 self._episodes.running.append(suspect.episode)

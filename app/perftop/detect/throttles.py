@@ -1,5 +1,5 @@
-"""Detects throttling: cores that report heat, or are made to stand still, without a clock below
-what turbo allows."""
+"""Detects throttling: cores that report heat, or are asked to halt, without a clock below what
+turbo allows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from perftop.detect.engine import (
     ShareEpisode,
     ShareEpisodes,
 )
-from perftop.detect.low_clock_causes import ACTS
+from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
 from perftop.model.episode import KERNEL, Episode
 from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HOT, "modulation")
-START, END = ACTS, ACTS / 2
+START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time. START is the share from which a status is the cause of a drop."""
 MIN_SAMPLES = 2
 """Samples that must show it. A single one may be the edge of a drop of the same cause."""
@@ -67,25 +67,25 @@ class Throttles:
         ]
         times, weight = (data.since_ns, data.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, more)
-        for one in self._throttles.running:
-            _describe(one)
+        for throttle in self._throttles.running:
+            _describe(throttle)
         return ended
 
     def _dropping(self, cores: Cores) -> Bools:
         """Cores of a drop; if its cause is heat, all of the package, because they share the status:
         those that hardly work have no clock to lose."""
         dropping = np.zeros(len(cores.lists), bool)
-        for episode in self._episodes.of("turbo-drop"):
-            members = cores.of(episode.cpus)
+        for episode in self._episodes.of_kind("turbo-drop"):
+            members = cores.with_cpus(episode.cpus)
             dropping |= members
             if episode.cause in HOT:
                 dropping |= np.isin(cores.package, cores.package[members])
         return dropping
 
 
-def _describe(one: ShareEpisode) -> None:
+def _describe(throttle: ShareEpisode) -> None:
     """Sets cause, evidence and depth. The depth is the cost, not how often the status was set."""
-    sums, episode = one.sums, one.episode
+    sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
     episode.evidence = {
@@ -106,24 +106,23 @@ class BookedThrottling:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
-        found = (reader.counters.columns.get(key) for key in BOOKED)
-        self._columns = [column for column in found if column is not None]
+        columns = (reader.counters.columns.get(key) for key in BOOKED)
+        self._columns = [column for column in columns if column is not None]
         self.available = bool(self._columns)
         """The kernel of this stream books such time."""
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
-        self._scope = {block.name: block.scope for block in reader.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
         """By CPU, when it was last in a drop, which covers that throttling."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """The episodes that the kernel booked in this sample."""
         time_ns, dropped_ns = data.time_ns, self._dropped_ns
-        for drop in self._episodes.of("turbo-drop"):
+        for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._columns:
             booked_s = data.sample.delta.tables[column.block].moved[:, column.first]
-            groups = self._cpus[self._scope[column.block]]
+            groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])
                 start_ns = time_ns - round(seconds * 1e9)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.base.arrays import Bools, Floats, Ints, any_by_sample, distinct
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -27,19 +27,19 @@ from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidenc
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
 from perftop.model.episode import BASE_CLOCK, Cap, Episode
+from perftop.model.kinds import CAPS
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
-clock may waver, and the share from which rows are marked. Between END and START a drop goes on, so
+clock may vary, and the share from which rows are marked. Between END and START a drop continues, so
 that a clock at the edge makes one episode."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean of a clock that is limited by it stays."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""Share of the time that a core must work, in this sample and in so many samples before it. A core
-that works less is clocked by what it needs. The span of a core that was not read began before the
-sample."""
+"""Share of the time that a core must work, in this sample and in this number of samples before it.
+A core that works less is clocked by what it needs. The span of a core that was not read began
+before the sample."""
 MIN_AWAKE_NS = 200_000_000
 """Time after a core woke in which its clock still climbs. Hardware takes tens of ms, the kernel's
 governor some of its periods."""
@@ -68,7 +68,7 @@ class _DropSample:
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, and 1 where a cap limits the clock
     cap_hz: Floats
-    cap: Ints  # place in CAPS
+    cap: Ints  # place in kinds.CAPS
     sums: Floats
     since_ns: int
     time_ns: int
@@ -92,16 +92,13 @@ class _Drop(ShareEpisode):
 
 def _some_ceiling(batch: SampleBatch) -> list[bool]:
     """Whether the ceiling of any core is known."""
-    known: list[bool] = np.logical_or.reduce(~np.isnan(batch.ceilings.low_hz), axis=-1).tolist()
-    return known
+    return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
 def _some_slow(batch: SampleBatch) -> list[bool]:
     """Whether any core may be below its ceiling by END."""
     cycles, run_s = batch.once(ran).swapaxes(0, 1)
-    slow = cycles < (1 - END) * run_s * batch.ceilings.low_hz
-    found: list[bool] = np.logical_or.reduce(slow, axis=-1).tolist()
-    return found
+    return any_by_sample(cycles < (1 - END) * run_s * batch.ceilings.low_hz)
 
 
 class Drops:
@@ -124,7 +121,7 @@ class Drops:
         self._capped = np.zeros(count, bool)
         self._work = np.full(count, np.nan)  # as last read; NaN: never
         for drop in self._drops.running:
-            drop.members = cores.of(drop.episode.cpus)
+            drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
@@ -136,7 +133,7 @@ class Drops:
         if calm and not data.sample.part(_some_ceiling):
             return []
         if calm and not data.sample.part(_some_slow):
-            if not self._drops.patience.gap(data.since_ns, data.time_ns):
+            if not self._drops.patience.is_gap(data.since_ns, data.time_ns):
                 self._capped[:] = False
                 self._remember(data.util(), ceiling, data.time_ns - data.since_ns)
             return []
@@ -146,7 +143,7 @@ class Drops:
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advance by one sample, from per-core clocks."""
-        if self._drops.patience.gap(since_ns, time_ns):
+        if self._drops.patience.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
         # The lower of this ceiling and the last one: it may have moved anywhere in the sample.
         lower = np.fmin(now.ceiling_hz, self._ceiling)
@@ -205,12 +202,12 @@ class Drops:
                 drop.episode.calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
-            ended = self._drops.patience.over(drop, sample.time_ns, known=known)
+            ended = self._drops.patience.has_ended(drop, sample.time_ns, known=known)
             over += [drop] if (known and changed) or ended else []
         return over
 
     def _taken(self) -> Bools:
-        return self._drops.taken(len(self._cores.lists))
+        return self._drops.member_mask(len(self._cores.lists))
 
     def _join(self, drop: _Drop, cores: Bools) -> None:
         if cores.any():
@@ -222,7 +219,9 @@ class Drops:
         drop.facts = drop.facts + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
-        cap = Cap(CAPS[sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+        cap = (
+            Cap([*CAPS][sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
+        )
         guest = self._reader.hello.virtualisation is not None
         case = Case(Facts(self._tally, drop.facts), cap, guest)
         episode = drop.episode
@@ -248,7 +247,7 @@ class Drops:
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
         whole = bool(allowed - cycles >= START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s)
-        young = self._drops.young(key)
+        young = self._drops.just_started(key)
         if whole and young is not None:
             young.whole = True
             self._join(young, group & low & ~self._taken())

@@ -39,7 +39,7 @@ class Scheduler:
                  job: WatchedJob, groups: Ints) -> None:  # fmt: skip
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job = running, job
-        self._names = [[row.cpu] for row in reader.hello.topology]
+        self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
                                       least=MIN_WAITED_S)  # fmt: skip
@@ -60,8 +60,8 @@ class Scheduler:
         count = len(self._names)
         shares, weights = np.full(count, np.nan), np.zeros(count)
         shares[[at for at in range(count) if at not in occupied]] = 0.0
-        for at, one in activity.items():
-            shares[at], weights[at] = one.wait, one.run_s + one.wait_s
+        for at, work in activity.items():
+            shares[at], weights[at] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
         over = self.losses.step(shares, weights, everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
@@ -76,8 +76,8 @@ class Scheduler:
     ) -> None:  # fmt: skip
         sums = self._switches[loss]
         threads = [activity[at] for at in loss.members if at in activity]
-        sums[0] += sum(one.involuntary for one in threads)
-        sums[1] += max((one.elapsed_s for one in threads), default=0.0)
+        sums[0] += sum(thread.involuntary for thread in threads)
+        sums[1] += max((thread.elapsed_s for thread in threads), default=0.0)
         evidence = loss.episode.evidence
         if sums[1]:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
@@ -96,7 +96,7 @@ class Scheduler:
         it, because a whole process counts for the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
-            activity = thread.over(KEPT_NS)
+            activity = thread.activity(KEPT_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(activity.run_s / activity.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= MIN_TASK_SHARE]
@@ -186,7 +186,7 @@ class Budget:
     def _power_drop(self, package: int) -> Episode | None:
         """A drop for lack of power that runs there."""
         cpus = {*self._packages[package]}
-        drops = (e for e in self._episodes.of("turbo-drop") if e.cause.startswith("power"))
+        drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
     def _describe(self, episode: Episode, package: int, now: _Clock, own: set[int]) -> None:
@@ -208,5 +208,5 @@ class Budget:
                 for task in self._running.tasks_on(cpu)[:1]
                 if task.pid not in own
             ]
-            tasks.sort(key=lambda found: -found[0].share)
+            tasks.sort(key=lambda pair: -pair[0].share)
             episode.evidence |= blamed_tasks(tasks, own)

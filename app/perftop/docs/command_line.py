@@ -1,6 +1,6 @@
-"""What the parser of perftop accepts, as completion and man pages need it: verbs, their options,
-and possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes)
-come from tables of the pages, which are tested against the code and can be read without numpy."""
+"""The command line of perftop as completion and man pages need it: verbs, their options, and
+possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come
+from tables of the pages, which are tested against the code and can be read without numpy."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class Verb:
 
 def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
     """All verbs, and first, without a name, perftop alone."""
-    found = [_verb("", "", parser)]
+    all_verbs = [_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
-            found += [_verb(name, helps[name], each) for name, each in action.choices.items()]
-    return found
+            all_verbs += [
+                _verb(name, helps[name], verb_parser)
+                for name, verb_parser in action.choices.items()
+            ]
+    return all_verbs
 
 
 def names(topic: str, heading: str) -> tuple[str, ...]:
@@ -93,13 +96,13 @@ def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
             metavar = "|".join(map(str, action.choices))
         else:
             metavar = str(action.metavar or action.dest.upper())
-        found = Option(
+        option = Option(
             tuple(action.option_strings),
             metavar,
             action.help or "",
             *_values(name, action, metavar),
         )
-        (options if action.option_strings else positionals).append(found)
+        (options if action.option_strings else positionals).append(option)
     return Verb(name, text, parser, tuple(options), tuple(positionals))
 
 
@@ -109,8 +112,8 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
     if action.choices is not None:
         return "words", tuple(map(str, action.choices))
     key = max(action.option_strings, key=len, default=metavar)
-    if (found := _KNOWN.get(key) or _KNOWN.get(f"{verb} {key}")) is not None:
-        kind, words = found
+    if (known := _KNOWN.get(key) or _KNOWN.get(f"{verb} {key}")) is not None:
+        kind, words = known
         return kind, tuple(words())
     if "FILE" in metavar or metavar in {"OUT", "A", "B", "PATH", "unix:PATH"}:
         return "files", ()

@@ -61,17 +61,20 @@ def _zsh(main: Verb, rest: list[Verb]) -> list[str]:
     lines += [")", "_perftop_options() {", '  case "$1" in']
     for verb in (main, *rest):
         specs = [spec for option in verb.options for spec in _zsh_specs(option)]
-        specs += [f"*:{_in_zsh(each.metavar)}:{_zsh_action(each)}" for each in verb.positionals]
+        specs += [
+            f"*:{_in_zsh(positional.metavar)}:{_zsh_action(positional)}"
+            for positional in verb.positionals
+        ]
         lines += [f"    {verb.name or chr(39) * 2})", "      specs=("]
         lines += [*(f"        {shlex.quote(spec)}" for spec in specs), "      ) ;;"]
     return [*lines, "  esac", "}"]
 
 
 def _zsh_specs(option: Option) -> Iterable[str]:
-    others = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
+    excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
     for name in option.names:
         end = "" if not option.metavar else "=" if name.startswith("--") else "+"
-        spec = f"{others}{name}{end}[{_in_zsh(_one_line(option.help))}]"
+        spec = f"{excluded}{name}{end}[{_in_zsh(_one_line(option.help))}]"
         if option.metavar:
             spec += f":{_in_zsh(option.metavar)}:{_zsh_action(option)}"
         yield spec
@@ -104,7 +107,7 @@ def _fish(main: Verb, rest: list[Verb]) -> list[str]:
         where = f"__perftop_verb {verb.name}"
         lines += [_fish_option(where, option) for option in verb.options]
         begin = f"complete -c perftop -n {shlex.quote(where)}"
-        lines += [f"{begin} {_fish_values(each)}" for each in verb.positionals]
+        lines += [f"{begin} {_fish_values(positional)}" for positional in verb.positionals]
     return lines
 
 
@@ -124,8 +127,8 @@ def _fish_values(option: Option) -> str:
         ours = [] if option.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
         joined = " ".join([*option.words, *ours])
         return f"-f -a {_fish_text(f'(__perftop_list {joined})')}"
-    found = " ".join(option.words) if option.kind == "words" else _FISH[option.kind]
-    return f"-f -a {_fish_text(found)}" if found else "-f"
+    values = " ".join(option.words) if option.kind == "words" else _FISH[option.kind]
+    return f"-f -a {_fish_text(values)}" if values else "-f"
 
 
 def _fish_text(text: str) -> str:

@@ -13,8 +13,8 @@ from perftop.docs.page import Block, Page, cells, linkless, read, topics
 ENVIRONMENT = (
     ("NO_COLOR", "no colours, on the screen and in text"),
     ("PAGER", "shows the pages of `perftop help`"),
-    ("XDG_CONFIG_HOME", "below it lies `perftop/config.toml`; default: `~/.config`"),
-    ("XDG_STATE_HOME", "below it lies `perftop/greeted`; default: `~/.local/state`"),
+    ("XDG_CONFIG_HOME", "directory of `perftop/config.toml`; default: `~/.config`"),
+    ("XDG_STATE_HOME", "directory of `perftop/greeted`; default: `~/.local/state`"),
 )
 
 
@@ -22,12 +22,12 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
     """The text of each man page, by the name of its file."""
     main, *rest = verbs(parser)
     pages = [read(topic) for topic in topics()]
-    found = {"perftop.1": _main(main, rest, pages)}
+    texts = {"perftop.1": _main(main, rest, pages)}
     for verb in rest:
-        found[f"perftop-{verb.name}.1"] = _verb(verb, pages)
+        texts[f"perftop-{verb.name}.1"] = _verb(verb, pages)
     for page in pages:
-        found[f"perftop-{page.topic}.7"] = _topic(page)
-    return {name: _whole(name, lines, version, date) for name, lines in found.items()}
+        texts[f"perftop-{page.topic}.7"] = _topic(page)
+    return {name: _whole(name, lines, version, date) for name, lines in texts.items()}
 
 
 def _whole(name: str, lines: list[str], version: str, date: str) -> str:
@@ -75,7 +75,10 @@ def _verb(verb: Verb, pages: list[Page]) -> list[str]:
     lines += _text(verb.parser.epilog, apart=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
-    lines += [".SH SEE ALSO", *(f".BR {each}{',' * (each != also[-1])}" for each in also)]
+    lines += [
+        ".SH SEE ALSO",
+        *(f".BR {page_name}{',' * (page_name != also[-1])}" for page_name in also),
+    ]
     return lines
 
 
@@ -95,10 +98,10 @@ def _synopsis(verb: Verb) -> list[str]:
     """The usage; options keep together with their values."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
-    kept = [_escaped(part).replace(" ", "\\~") for part in parts]
+    escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]
     tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
-    words = [f"\\fB{word}\\fR" for word in bold] + kept[len(bold) :] + tail
+    words = [f"\\fB{word}\\fR" for word in bold] + escaped_parts[len(bold) :] + tail
     return [" ".join(words)]
 
 

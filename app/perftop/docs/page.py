@@ -17,7 +17,7 @@ from perftop.base.text import in_ascii
 
 Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _ENDS = re.compile(r"#+ |- |\||```|!\[|$")
-"""Beginnings of lines that end a paragraph."""
+"""Start of a line that ends a paragraph."""
 MARGIN, GAP = 2, 2
 """Columns before text and between columns of a table."""
 MAX_WIDTH, UNLIMITED = 96, 10_000
@@ -64,26 +64,26 @@ def names_word(page: Page, word: str) -> bool:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    found = text.splitlines()
+    source = text.splitlines()
     at = 0
-    while at < len(found):
-        line = found[at]
+    while at < len(source):
+        line = source[at]
         end = at + 1
         if line.startswith("```"):
-            end = found.index("```", end) + 1
-            yield Block("code", tuple(found[at + 1 : end - 1]))
+            end = source.index("```", end) + 1
+            yield Block("code", tuple(source[at + 1 : end - 1]))
         elif line.startswith("#"):
             marks, _, words = line.partition(" ")
             yield Block("heading", (words,), len(marks))
         elif line.startswith("|"):
-            while end < len(found) and found[end].startswith("|"):
+            while end < len(source) and source[end].startswith("|"):
                 end += 1
-            yield Block("table", tuple(row for row in found[at:end] if not row.startswith("|--")))
+            yield Block("table", tuple(row for row in source[at:end] if not row.startswith("|--")))
         elif line and not line.startswith("!["):
-            while end < len(found) and not _ENDS.match(found[end]):
+            while end < len(source) and not _ENDS.match(source[end]):
                 end += 1
             item = line.startswith("- ")
-            words = " ".join(each.strip() for each in found[at:end]).removeprefix("- ")
+            words = " ".join(part.strip() for part in source[at:end]).removeprefix("- ")
             yield Block("item" if item else "paragraph", (words,))
         at = end
 
@@ -105,14 +105,14 @@ def linkless(text: str) -> str:
 def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
     """`colour`: with sequences for a terminal. `unicode`: without it the text is ASCII."""
     room = max(40, min(width, MAX_WIDTH)) - MARGIN
-    found = [_strong(page.title, colour=colour)]
+    drawn = [_strong(page.title, colour=colour)]
     before = ""
     for block in page.blocks:
         if (block.kind, before) != ("item", "item"):
-            found.append("")
-        found += _block_lines(block, room, colour=colour)
+            drawn.append("")
+        drawn += _block_lines(block, room, colour=colour)
         before = block.kind
-    return found if unicode else [in_ascii(line) for line in found]
+    return drawn if unicode else [in_ascii(line) for line in drawn]
 
 
 def _block_lines(block: Block, room: int, *, colour: bool) -> list[str]:
@@ -135,7 +135,7 @@ def _strong(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """The rows, each in as many lines as its highest cell needs. Where they have no room the widest
+    """The rows, each in as many lines as its highest cell needs. If there is no room the widest
     columns shrink first, none below its longest word."""
     rows = rows if any(rows[0]) else rows[1:]
     widths, least = (
@@ -150,7 +150,7 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
         if not any(spare):
             break
         widths[spare.index(max(spare))] -= 1
-    found = []
+    printed = []
     for at, row in enumerate(rows):
         filled = [_filled(cell, w, colour=colour) for cell, w in zip(row, widths, strict=True)]
         for line in range(max(map(len, filled))):
@@ -158,10 +158,10 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
             padded = (
                 part + " " * (w - _shown(part)) for part, w in zip(parts, widths, strict=True)
             )
-            found.append((" " * GAP).join(padded).rstrip())
+            printed.append((" " * GAP).join(padded).rstrip())
         if at == 0:
-            found.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
-    return found
+            printed.append("-" * (sum(widths) + GAP * (len(widths) - 1)))
+    return printed
 
 
 def _filled(text: str, width: int, *, colour: bool) -> list[str]:
@@ -169,19 +169,19 @@ def _filled(text: str, width: int, *, colour: bool) -> list[str]:
     text = re.sub("([0-9]) %", rf"\1{_JOINED}%", linkless(text))
     text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _JOINED), text)
     text = re.sub(r"\*\*[^*]*\*\*|\*[^*]*\*", lambda strong: _emphasis(strong[0], colour), text)
-    found: list[str] = []
+    filled: list[str] = []
     used = 0
     for word in text.split(" "):
         shown = re.sub(r"`([^`]*)`", rf"{CODE}\1{END}", word) if colour else word
         shown = shown.replace(_JOINED, " ")
         length = _shown(shown)
-        if found and used + 1 + length <= width:
-            found[-1] += f" {shown}"
+        if filled and used + 1 + length <= width:
+            filled[-1] += f" {shown}"
             used += 1 + length
         else:
-            found.append(shown)
+            filled.append(shown)
             used = length
-    return found
+    return filled
 
 
 def _emphasis(text: str, colour: bool) -> str:

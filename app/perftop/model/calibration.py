@@ -127,11 +127,13 @@ class Calibration:
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
     """A calibration for each counter with candidates in hello; hello lists the likeliest first."""
-    found: dict[str, dict[float, _Candidate]] = {}
+    by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
-        found.setdefault(item.counter, {}).setdefault(item.factor, candidate)
-    return {counter: Calibration([*each.values()]) for counter, each in found.items()}
+        by_counter.setdefault(item.counter, {}).setdefault(item.factor, candidate)
+    return {
+        counter: Calibration([*candidates.values()]) for counter, candidates in by_counter.items()
+    }
 
 
 def factor_bounds(

@@ -18,9 +18,9 @@ def packages(hello: wire.Hello) -> Ints:
 
 def extended(values: Floats, none: float) -> Floats:
     """Values by row with `none` appended, for row -1."""
-    found = np.empty((*values.shape[:-1], values.shape[-1] + 1))
-    found[..., :-1], found[..., -1] = values, none
-    return found
+    longer = np.empty((*values.shape[:-1], values.shape[-1] + 1))
+    longer[..., :-1], longer[..., -1] = values, none
+    return longer
 
 
 class Cores:
@@ -87,10 +87,10 @@ class Cores:
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])
 
-    def of(self, cpus: list[int]) -> Bools:
+    def with_cpus(self, cpus: list[int]) -> Bools:
         """Mask of the cores that have at least one of these CPUs."""
-        wanted = {*cpus}
-        return np.array([not wanted.isdisjoint(core) for core in self.lists], bool)
+        members = {*cpus}
+        return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
     def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
         """The position of each of these cores, even if a sibling has been added since; -1: none."""

@@ -43,8 +43,8 @@ _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
 def rename_misplaced(hello: wire.Hello) -> wire.Hello:
-    """Hello in which a counter in a block of the wrong scope has a key that nothing reads: it has
-    too many rows, or too few. Its values keep their place in frames."""
+    """Hello in which a counter in a block of the wrong scope, with too many rows or too few, has a
+    key that nothing reads. Its values keep their place in frames."""
     blocks = []
     for block in hello.blocks:
         counters = [
@@ -62,6 +62,7 @@ class BlockCounter:
 
     counter: wire.Counter
     block: str
+    scope: wire.Scope
     first: int
 
 
@@ -74,7 +75,8 @@ class Counters:
         self.columns: dict[str, BlockCounter] = {}
         for block in hello.blocks:
             for first, counter in wire.placed(block.counters):
-                self.columns.setdefault(counter.key, BlockCounter(counter, block.name, first))
+                column = BlockCounter(counter, block.name, block.scope, first)
+                self.columns.setdefault(counter.key, column)
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
         """Ticks of the stamps in a second."""
@@ -113,8 +115,8 @@ class Counters:
         """By row of its block, where a Delta holds the ticks and the first column of a counter."""
         return self._places.in_delta(column.block, column.first)
 
-    def nothing(self, *samples: int) -> Delta:
-        """An empty span to add samples to; with a number, so many spans."""
+    def empty_delta(self, *samples: int) -> Delta:
+        """An empty span to add samples to, or as many spans as `samples`."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))
         widths = np.zeros((*samples, self._places.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
@@ -124,7 +126,7 @@ class Counters:
         """Set doubted counters to NaN."""
         if not np.count_nonzero(delta.doubts):
             return
-        # The differences have nothing of a read that went backwards.
+        # A read that went backwards is in no difference.
         doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
         for at, key in enumerate(self.keys):
             column, rows = self.columns[key], doubted[..., at]
@@ -142,7 +144,7 @@ class Counters:
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
         """Movement since each row was last read, with a leading axis of frames."""
-        delta = self.nothing(len(frames))
+        delta = self.empty_delta(len(frames))
         self._differences.steps(frames, delta)
         return delta
 
@@ -177,7 +179,7 @@ class Counters:
             return np.full(len(rows), column is not None)
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
-    def counted(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
+    def counted_share(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
         """Share of the time in which perf counted the block of a counter, by position of the CPU;
         below 1 it multiplexed, and the counts are estimates. None: unknown."""
         column = self.columns.get(key)

@@ -29,13 +29,13 @@ class Doubt(IntEnum):
     UNLIKE = 3
     """It differs from APERF or MPERF, though it agreed with them before."""
     IPC = 4
-    """More instructions than any core retires in so many cycles."""
+    """More instructions than any core can retire in that number of cycles."""
     ABOVE = 5
     """A part was counted more often than its whole."""
     STILL = 6
     """It did not move, although another counter shows that the CPU worked."""
     OUTSIDE = 7
-    """It lies outside the bounds that the unhalted times of the siblings set."""
+    """It is outside the bounds given by the unhalted times of the siblings."""
     APART = 8
     """The siblings' counts of the same time differ."""
     BACKWARDS = 9
@@ -61,15 +61,15 @@ def with_lasting(fresh: Codes, before: Codes) -> Codes:
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
     """The doubted counters with their doubts, by position of the CPU; `codes`: (CPUs, counters)."""
-    found: dict[int, set[tuple[str, Doubt]]] = {}
-    for row, at in zip(*np.nonzero(codes), strict=True):
-        found.setdefault(int(row), set()).add((keys[at], Doubt(codes[row, at])))
-    return found
+    by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
+    for row, counter in zip(*np.nonzero(codes), strict=True):
+        by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
+    return by_cpu
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where one block is stored."""
+    """Slices of the arrays of a Delta that hold one block."""
 
     block: wire.Block
     count: int
@@ -81,7 +81,7 @@ class BlockPlace:
 
 
 class BlockPlaces:
-    """Where all blocks of a stream are stored."""
+    """The layout of all blocks of a stream in the arrays of a Delta."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.blocks: list[BlockPlace] = []
@@ -115,14 +115,14 @@ class BlockPlaces:
 
     def by_value(self, rows: np.ndarray) -> np.ndarray:
         """(frames, rows) as (frames, values)."""
-        return rows.take(self.row_of, axis=1)  # a fourth of the time of an index
+        return rows.take(self.row_of, axis=1)  # takes a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
         """(frames, rows) whether this is true of any value of the row."""
-        found: Bools = np.zeros((len(values), self.rows), bool)
+        result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
-            found[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
-        return found
+            result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
+        return result
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Delta:
     @property
     def tables(self) -> Mapping[str, BlockDelta]:
         if self._tables is None:
-            self._tables = {each.block.name: self._table(each) for each in self._places.blocks}
+            self._tables = {place.block.name: self._table(place) for place in self._places.blocks}
         return self._tables
 
     def _table(self, place: BlockPlace) -> BlockDelta:
@@ -195,7 +195,8 @@ class Delta:
         self._widths[...] = width
 
     def add(self, other: Delta, *, doubted: bool = True) -> None:
-        """`doubted`: whether any counter of the other may be. Its reasons replace older ones."""
+        """Add a sample or another sum. `doubted`: the other may have doubted counters; its reasons
+        replace older ones."""
         self._sums += other._sums
         self.skew_ns = max(self.skew_ns, other.skew_ns)
         if doubted and other.doubts.any():
@@ -207,7 +208,7 @@ class Delta:
         return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice) -> Delta:
-        """One sample of several, or some of them. Their arrays are shared."""
+        """One sample, or a slice of them; arrays are shared."""
         return Delta(
             self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],

@@ -52,7 +52,8 @@ WORD_BITS = 64
 
 
 class Differences:
-    """Takes differences between the frames of one stream, and has the state needed for it."""
+    """Computes the differences between the frames of one stream; keeps the latest reading of each
+    row."""
 
     def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
@@ -122,8 +123,8 @@ class Differences:
         self._write(now, usable, before, delta)
 
     def _wakes(self, frame: wire.Frame) -> bool:
-        """Whether all baselines must go before this frame: after a suspend the counters may have
-        been reset, and what they counted meanwhile measures nothing."""
+        """Whether all baselines must be dropped before this frame: after a suspend counters may
+        have been reset, and differences across it are meaningless."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful = slept_ns, 2
@@ -147,8 +148,8 @@ class Differences:
         return read
 
     def _known(self, now: _Readings, read: Bools, wakes: Sequence[bool]) -> Bools:
-        """(frames, rows) whether there is a reading before each frame, by then in the baseline.
-        Clears rows of `read` that must wait for the next frame, for the sake of a sibling."""
+        """(frames, rows) whether the baseline has a reading before each frame. Clears rows of
+        `read` whose sibling was not read: they wait for the next frame."""
         baseline = self._baseline
         if now.plain and not any(wakes):
             by_then = np.logical_or.accumulate(np.concatenate([baseline.known[None], read]))
@@ -193,7 +194,7 @@ class Differences:
         wrong = limits.wrong(moved, places.by_value(ticks / self._stamp_hz)) & both
         good = usable & ~backwards
         some_wrong = bool(np.count_nonzero(wrong))
-        if some_wrong:  # where no single counter can be doubted, a row is left out
+        if some_wrong:  # rows of blocks whose counters cannot be doubted are left out
             good &= places.cpu_rows | ~places.any_value(wrong)
         moved, width = limits.scaled(moved), before.width + now.width
         known = both & ~wrong if some_wrong else both
@@ -219,13 +220,13 @@ class Differences:
 def asleep_ns(frame: wire.Frame) -> int:
     """Nanoseconds that the machine was suspended from hello to this frame; 0 if the untrusted
     record is not valid."""
-    found = frame.records.get("asleep_ns")
-    return found if type(found) is int and 0 <= found < wire.LATEST_NS else 0
+    asleep = frame.records.get("asleep_ns")
+    return asleep if type(asleep) is int and 0 <= asleep < wire.LATEST_NS else 0
 
 
 @dataclass
 class _Readings:
-    """The content of some frames; all is 0 in the rows of a block that a frame does not have."""
+    """The content of some frames; the rows of a block that a frame lacks are all 0."""
 
     head: Words
     valid: Bools
@@ -241,8 +242,8 @@ class _Readings:
     """Every row that is present was read and has no other flag, as usual."""
 
     def flagged(self, bit: int) -> Bools:
-        found: Bools = self.flags & np.uint64(bit) != 0
-        return found
+        mask: Bools = self.flags & np.uint64(bit) != 0
+        return mask
 
     @cached_property
     def sampled(self) -> Bools:
@@ -270,8 +271,8 @@ def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
 
 
 class _Unpacker:
-    """Makes readings of frames. Two things are usually the same in each batch, and are kept: which
-    blocks come with which frames, and which values are valid."""
+    """Makes readings of frames. Two results are usually the same for each batch, so they are
+    cached: which blocks each frame has, and which values are valid."""
 
     def __init__(self, places: BlockPlaces) -> None:
         self._places = places
@@ -405,7 +406,7 @@ def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.n
 
 
 class CounterLimits:
-    """How to take differences and how large they can be, for each value of all blocks."""
+    """The scale, width and upper bound of differences, for each value of all blocks."""
 
     def __init__(self, places: Sequence[BlockPlace]) -> None:
         def by_value(of: Callable[[wire.Counter, wire.Scope], object], kind: type) -> np.ndarray:
@@ -457,7 +458,7 @@ class CounterLimits:
         result: Bools = moved > seconds
         if not np.minimum.reduce(moved, axis=None, initial=0.0) >= 0:
             result |= moved < self._least
-        for block in self._multiplexed:  # what is scaled by wrong times is wrong
+        for block in self._multiplexed:  # values scaled by wrong times are wrong
             table = result[:, block.values].reshape(-1, block.rows, len(block.columns))
             table |= block.columns & table[..., block.times].any(axis=-1, keepdims=True)
         return result

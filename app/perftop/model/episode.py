@@ -13,7 +13,7 @@ _ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
-    """Place of a kind among all, the worst first; unknown kinds come last."""
+    """Position of a kind in order of severity, the worst first; unknown kinds come last."""
     return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
 
 
@@ -82,7 +82,7 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A limit that was set: its name in model.turbo.CAPS, and its clock in Hz."""
+    """A limit that was set: its name in model.kinds.CAPS, and its clock in Hz."""
 
     by: str
     hz: float

@@ -168,13 +168,13 @@ class Values:
         """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
         return self.all[..., self.registry.index[key], :]
 
-    def of(self, samples: int | slice) -> Values:
+    def samples(self, samples: int | slice) -> Values:
         """One sample of several, or some of them. Their arrays are shared."""
         parts = self.top[samples], self.bottom[samples], self.all[samples]
         return Values(*parts, registry=self.registry)
 
-    def over(self, key: str, rows: list[int] | slice) -> float:
-        """One value for a group of CPUs, from those of them where it is known."""
+    def mean(self, key: str, rows: list[int] | slice) -> float:
+        """One value for a group of CPUs together, from those for which it is known."""
         return float(self.group(rows)[self.registry.index[key]])
 
     def group(
@@ -194,6 +194,7 @@ class Values:
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:
+    """Quotients, clipped to `low` and `high`; NaN where `bottom` is not positive."""
     values = np.full(top.shape, np.nan)
     np.divide(top, bottom, out=values, where=bottom > 0)
     np.maximum(values, low, out=values)
@@ -203,7 +204,7 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
 
 LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
-WORKS = 0.5
+MIN_WANTED_SHARE = 0.5
 """Minimum share of a sample that a CPU wants. One that wants less has time to spare, and its clock
 follows what it needs."""
 
@@ -213,8 +214,8 @@ class Lost(NamedTuple):
     each of several samples. 0 for CPUs that do not work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
-    idle. A sample counts for a CPU that wants at least WORKS of it. Each moment of the wanted time
-    goes to one part, in this order:
+    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of it. Each moment of the
+    wanted time goes to one part, in this order:
 
     1. steal: the hypervisor ran something else.
     2. involuntary: of what is left, the core was halted.
@@ -228,8 +229,8 @@ class Lost(NamedTuple):
     is left out of the sum. A part that it has, but not for this sample, makes the whole sample
     unknown for this CPU.
 
-    What a task loses while its CPU works for others (waiting, a sibling) is no loss of the CPU; it
-    is added in `session.losses`.
+    Losses of a task while its CPU works for others (waiting, a sibling) are no loss of the CPU;
+    they are added in `session.losses`.
     """
 
     wanted_s: Floats
@@ -244,7 +245,7 @@ def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
     wanted = np.minimum(np.maximum(1 - spare, 0.0), 1.0)
-    works = wanted >= WORKS
+    works = wanted >= MIN_WANTED_SHARE
     parts = np.zeros((*wanted.shape[:-1], len(LOSS_PARTS), wanted.shape[-1]))
     steal, halted, clock = (parts[..., at, :] for at in range(len(LOSS_PARTS)))
     # A CPU that never has a part keeps its 0.
@@ -272,7 +273,7 @@ def write_lost(values: Values, lost: Lost) -> None:
     values.all[..., at, :] = ratio(top, bottom, metric.low, metric.high)
 
 
-RESTS, WAKES = 0.01, 0.02
+MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
 """Busy share below which a CPU comes to rest, and from which on it is awake again. In between it
 stays what it was, so that its numbers do not flicker."""
 
@@ -281,7 +282,7 @@ def resting(util: Floats, before: Bools | None = None) -> Bools:
     """Mask of the CPUs at rest: they run so seldom that a number per running time, such as clock or
     IPC, describes a few wake-ups only. `before`: the mask of the interval before; without it CPUs
     between both shares are awake. A CPU whose share is unknown is not at rest."""
-    found: Bools = util < RESTS
+    mask: Bools = util < MAX_RESTING_SHARE
     if before is not None and len(before) == len(util):
-        found |= before & (util < WAKES)
-    return np.asarray(found)
+        mask |= before & (util < MIN_AWAKE_SHARE)
+    return np.asarray(mask)

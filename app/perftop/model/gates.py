@@ -202,7 +202,7 @@ class Evidence(NamedTuple):
 
     calibration: Calibration
     by_sample: list[tuple[BoundsEvidence, ...]]
-    """In order of use."""
+    """By sample, in the order in which it is used."""
 
 
 class SiblingGates:
@@ -213,16 +213,16 @@ class SiblingGates:
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
         """Counts of siblings with the event in use; none if there is no such event."""
-        key, found = self._key(), list[SiblingCounts]()
+        key, groups = self._key(), list[SiblingCounts]()
         if key is None:
-            return found
+            return groups
         for group in self._splitter.groups(online):
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
                 uneven = self._splitter.uneven(rows, delta)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
-                found.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))
-        return found
+                groups.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))
+        return groups
 
     def evidence(self, siblings: list[SiblingCounts], delta: Delta) -> Evidence | None:
         """Evidence for the factor of the event in use. A doubted event counts too, because a wrong
@@ -231,15 +231,15 @@ class SiblingGates:
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
             return None
-        found: list[list[BoundsEvidence]] = []
+        by_group: list[list[BoundsEvidence]] = []
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
             ways, cores = low.shape[1:]
             if np.count_nonzero(group.uneven):
                 low = np.where(group.uneven[:, None], np.nan, low)
             every = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
-            found += [every[way::ways] for way in range(ways)]
-        return Evidence(calibration, [*zip(*found, strict=True)])
+            by_group += [every[way::ways] for way in range(ways)]
+        return Evidence(calibration, [*zip(*by_group, strict=True)])
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
         """(samples, ways, cores): by each of two threads, or by all of them together."""
@@ -255,8 +255,8 @@ class SiblingGates:
 
     def learn(self, evidence: Evidence, sample: int) -> None:
         """Use one of these samples as evidence."""
-        for one in evidence.by_sample[sample] if evidence.by_sample else ():
-            evidence.calibration.observe(one)
+        for bounds in evidence.by_sample[sample] if evidence.by_sample else ():
+            evidence.calibration.observe(bounds)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
         """The doubts of `delta` and those about SMT events."""
@@ -294,7 +294,7 @@ class SiblingGates:
                 least = MIN_TIME_DIFFERENCE + slack - TOLERANCE
                 still &= still.all(axis=1, keepdims=True) & (apart > least)
         wrong = _disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
-        if not any(np.count_nonzero(found) for found in (outside, still, wrong)):
+        if not any(np.count_nonzero(mask) for mask in (outside, still, wrong)):
             return None
         codes = np.zeros(x.shape, np.uint8)
         codes[outside] = Doubt.OUTSIDE
@@ -304,7 +304,7 @@ class SiblingGates:
         return codes
 
     def _key(self) -> str | None:
-        key = self._splitter.counted()
+        key = self._splitter.any_counter()
         return key if key in self._counters.key_at else None
 
 

@@ -5,8 +5,8 @@ chosen from these tables everywhere: on the screen, in `why`, `summary`, `diff`,
 help.
 
 A sentence is data: braces name a field that the sentence engine fills in (`clocks` is "2.78 of 3.40
-GHz"), a verb is written `present|past`. Of several sentences the
-first is used whose fields are all known and that fits.
+GHz"), a verb is written `present|past`. The first sentence is used that fits and whose fields are
+all known.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Depth = Literal["share", "hz", "gain", "count", ""]
-"""What an episode's depth is: a share of the time or of the work, a clock that is missing or was
-gained, a number of events, or nothing."""
+"""Meaning of an episode's depth: a share of the time or of the work, a clock that is missing or was
+gained, a number of events, or none."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Kind:
     lowers: str = ""
     """Key of the number that it makes worse."""
     loss: str = ""
-    """What cores lose: "time to heat"."""
+    """The loss of cores in a few words: "time to heat"."""
     of_cycles: bool = False
     """It costs cycles; other kinds cost time."""
     of_cpu: bool = False
@@ -195,7 +195,7 @@ NEIGHBOURS: dict[str, Kind] = {
 
 
 class Classified(Protocol):
-    """What an episode is classified by."""
+    """The fields by which an episode is classified."""
 
     kind: str
     cause: str
@@ -203,8 +203,8 @@ class Classified(Protocol):
 
 def kind_of(episode: Classified) -> Kind:
     """The kind of an episode; of a neighbour, that of its cause."""
-    found = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
-    return found or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
+    neighbour = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
+    return neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,9 @@ class Cause:
     short: str = ""
     """For narrow columns: "PL1"."""
     remedy: str = ""
-    """What to try; empty where we know nothing better."""
+    """Advice to the user; empty if there is none."""
     states: tuple[str, ...] = ()
-    """States of the machine, as recorded, that can be behind it."""
+    """Recorded states of the machine that can cause it."""
 
 
 _CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
@@ -284,7 +284,7 @@ CAPS: dict[str, tuple[str, str]] = {
         "The limit max_perf_pct", "100 into /sys/devices/system/cpu/*pstate/max_perf_pct"
     ),
 }  # fmt: skip
-"""Clock limits that somebody set, by name: the subject of a sentence, and what to try."""
+"""Clock limits that a user or program set, by name: the subject of a sentence, and advice."""
 
 
 def cause_of(key: str) -> Cause:

@@ -1,5 +1,5 @@
-"""Traffic between packages and their memory, as a share of the most in any second of this run, for
-its maximum is documented nowhere that can be trusted; and the traffic of resctrl groups by L3.
+"""Traffic between packages and their memory, relative to the highest second of this run, because no
+documented maximum can be trusted; and the traffic of resctrl groups by L3.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from perftop.model.episode import GroupTraffic
 
 READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Seconds over which the best is a mean, at least: ten samples of 100 ms, with their jitter.
-Traffic of a short sample may be a burst from a queue."""
+"""Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A short sample may hold
+a burst from a queue."""
 
 
 def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
@@ -59,9 +59,9 @@ class BestTraffic:
 
 RECORD = "l3_groups"
 DEFAULT = "(default)"
-"""Name of the group of all tasks that were put into no other."""
+"""Name of the group of all tasks that are in no other."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
-"""Groups that are kept, characters of a name, and groups that are evidence."""
+"""Limits of the groups kept, the characters of a name, and the groups in evidence."""
 MAX_AGE_NS = 10_000_000_000
 """Age from which a record no longer describes the present."""
 
@@ -77,7 +77,7 @@ class L3Groups:
         self._at_ns = self._now_ns = 0
 
     def take(self, records: Mapping[str, object], time_ns: int) -> None:
-        """Take the records of a frame, which are untrusted."""
+        """Read the records of a frame, which are untrusted."""
         self._now_ns = time_ns
         record = records.get(RECORD)
         if not isinstance(record, dict):
@@ -97,9 +97,9 @@ class L3Groups:
         self._rates = {at: step / span_s for at, step in steps.items() if step >= 0}
         self._last, self._at_ns = now, time_ns
 
-    def took(self, cpus: Collection[int]) -> list[GroupTraffic]:
-        """The traffic of groups in the L3s of these CPUs, most first; empty: unknown. Monitoring
-        groups are part of their control group, and listed beside it."""
+    def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
+        """Traffic by group in the L3s of these CPUs, highest first; empty: unknown. Monitoring
+        groups are part of their control group and listed in addition to it."""
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3.get(cpu) for cpu in cpus}
@@ -107,5 +107,5 @@ class L3Groups:
         for (group, l3), rate in self._rates.items():
             if l3 in l3s:
                 sums[group] = sums.get(group, 0.0) + rate
-        found = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
-        return sorted(found, key=lambda one: -one.bytes_per_s)[:MAX_NAMED_GROUPS]
+        traffic = [GroupTraffic(group, round(rate)) for group, rate in sums.items() if rate > 0]
+        return sorted(traffic, key=lambda item: -item.bytes_per_s)[:MAX_NAMED_GROUPS]

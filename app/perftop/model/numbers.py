@@ -51,7 +51,7 @@ class Number:
     stands_out: float = inf
     """Value from which on it is highlighted."""
     of_running: bool = False
-    """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
+    """It describes the running time of a CPU, so it means little for a CPU that hardly ran."""
     added: bool = False
     """Several CPUs together have the sum, not the mean."""
     counter: str = ""
@@ -75,7 +75,7 @@ class Number:
 
     @property
     def column(self) -> str:
-        """Name in exports, where units stand in names."""
+        """Name in exports, with its unit."""
         if self.export:
             return self.export
         ratio = self.unit == "ratio" and not self.key.endswith("_ratio")
@@ -148,7 +148,7 @@ _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
 def significant(value: float, digits: int) -> str:
-    """A number of any size, with so many significant digits but at most four decimals."""
+    """A number with `digits` significant digits, but at most four decimals."""
     before = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(0, min(4, digits - before))}f}"
 
@@ -216,7 +216,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             "idle", "idle", "ratio",
             "Share of elapsed time that the operating system chose to be idle; polling excluded "
-            "where the kernel tells it apart.",
+            "where the kernel counts it separately.",
             (
                 Variant(("busy_s", "poll_s"), "1 - not idle - cpuidle's polling",
                         lambda q: q.seconds("busy_s") - q["busy_s"] - q["poll_s"],
@@ -264,8 +264,8 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             "user", "user", "ratio",
-            "Share of elapsed time in user space, niced or not, by the system's account: it looks "
-            "once a tick, good for a bar and not for a decimal.",
+            "Share of elapsed time in user space, niced or not, by the system's account: sampled "
+            "once a tick, so good to a few per cent only.",
             (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
                      lambda q: q["stat_user_s"] + q["stat_nice_s"],
                      lambda q: q.seconds("stat_user_s")),),
@@ -362,7 +362,7 @@ RARE: dict[str, Metric] = {
         ),
     )
 }  # fmt: skip
-"""Metrics that few CPUs can tell; a stream without their counters does not have them."""
+"""Metrics that few CPUs support; only streams with their counters have them."""
 
 
 def _of(scope: Scope, *numbers: Number) -> dict[str, Number]:
@@ -442,7 +442,7 @@ MACHINE = _of(
 
 
 def _of_package(number: Number) -> Number:
-    """The same number of one package: its key as in exports, its own help."""
+    """The number of one package that corresponds to one of the machine."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
     text = text.replace("Traffic to memory", "Traffic of its package")

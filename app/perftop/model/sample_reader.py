@@ -69,8 +69,8 @@ class SampleBatch:
         made = self._made.get(make)
         if made is None:
             made = self._made[make] = make(self)
-        found: T = made
-        return found
+        result: T = made
+        return result
 
 
 class Sample:
@@ -91,7 +91,7 @@ class Sample:
 
     @cached_property
     def values(self) -> Values:
-        return self.batch.values.of(self.index)
+        return self.batch.values.samples(self.index)
 
     @cached_property
     def split(self) -> Split:
@@ -113,7 +113,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """The state of a reader between two frames; not to be changed."""
+    """The state of a reader between two frames; never modified."""
 
     counters: Counters
     online: Bools
@@ -126,7 +126,7 @@ class ReaderState:
 
 
 class SampleReader:
-    """Frames in, samples out."""
+    """Makes samples of the frames of one stream."""
 
     def __init__(self, hello: wire.Hello) -> None:
         hello = rename_misplaced(hello)
@@ -141,10 +141,12 @@ class SampleReader:
         self.cores = Cores(hello, hello.cores if complete else core_lists(hello.topology))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self.single_cpus = [[row.cpu] for row in hello.topology]
+        """The list of CPUs at each position, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)
-        self._doubts = self.counters.nothing().doubts
+        self._doubts = self.counters.empty_delta().doubts
         """Doubts of the last sample alone, without those that last from samples before."""
         self._taken = self._doubts != 0
         """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
@@ -184,7 +186,7 @@ class SampleReader:
         return row, online
 
     def ownership(self, note: wire.Note) -> None:
-        """Take a note that another program took the registers of counters or gave them back. Its
+        """Handle a note that another program took the registers of counters or gave them back. Its
         data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
@@ -198,7 +200,7 @@ class SampleReader:
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
-        """Take frames only as the baseline of the next sample."""
+        """Use frames only as the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 
@@ -238,7 +240,7 @@ class SampleReader:
                 evidence = self._siblings.evidence(siblings, delta)
             if batch is None:
                 begin, fresh = i, self._siblings.check(siblings, delta)[i:]
-                rest = (delta[i:], values.of(slice(i, None))) if i else (delta, values)
+                rest = (delta[i:], values.samples(slice(i, None))) if i else (delta, values)
                 batch = self._batch(*rest, fresh)
             if traffic is not None:
                 self.memory.learn(traffic[0][i], traffic[1][i])
@@ -273,7 +275,7 @@ class SampleReader:
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""
-        keys = {"tsc", self.splitter.counted(), *self.evaluator.needs("util")}
+        keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needs("util")}
         at = [i for i, key in enumerate(self.counters.keys) if key in keys]
         doubted = delta.doubts[:, at].any(axis=1)
         hit = self.cores.threads(doubted.astype(float), 0.0).any(axis=1)

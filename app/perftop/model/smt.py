@@ -74,7 +74,7 @@ class Split:
         known = shares[np.isfinite(shares)]
         return float(known.mean()) if len(known) else float("nan")
 
-    def of(self, core: int) -> dict[str, float]:
+    def shares(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))
 
     def __getitem__(self, samples: int | slice) -> Split:
@@ -219,7 +219,7 @@ class Splitter:
     def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
         """The method for each pair, (threads, cores), and ANY by that method; 0 and NaN where there
         is none."""
-        name = self.counted()
+        name = self.any_counter()
         if name is None:
             return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
         shares = self.shares(name, delta) * self.factor(name)
@@ -239,7 +239,7 @@ class Splitter:
         code = METHODS.index(name.replace("_", "-"))
         return np.where(self._has[name][pair].any(axis=0), code, 0), any_
 
-    def counted(self) -> str | None:
+    def any_counter(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if
         there is none."""
         for key in self._counted:
@@ -251,7 +251,7 @@ class Splitter:
     @property
     def unit(self) -> tuple[str | None, float]:
         """The counter that gives ANY, and what its ticks are worth."""
-        key = self.counted()
+        key = self.any_counter()
         return key, 0.0 if key is None else self.factor(key)
 
     def _allowed(self, method: str) -> bool:
@@ -278,7 +278,7 @@ class Splitter:
         total = r.sum(axis=-1)
         out.active_threads[..., group.cores] = total
         lowest, highest = r.max(axis=-1), np.fmin(1.0, total)
-        if self.counted() != "any_thread":
+        if self.any_counter() != "any_thread":
             out.how[..., group.cores] = BOUNDS
             out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
             return

@@ -12,9 +12,9 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 MAX_NAME_LENGTH = 64
-"""As many characters as the kernel uses for its own threads."""
+"""Characters kept of a name: as many as the kernel uses for its own threads."""
 MAX_TASKS = 3
-"""Tasks kept of a CPU."""
+"""Tasks kept for a CPU."""
 MAX_THREADS = 1024
 """Threads kept of a record; a probe sends fewer."""
 MAX_POINTS = 256
@@ -61,15 +61,15 @@ class TaskSnapshot:
     """Results of `activity_on`, because a snapshot is shown for many refreshes."""
 
     @classmethod
-    def of(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
+    def from_records(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
         """The snapshot in these records of a frame; None if there is none."""
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
-        others, waits = records.get("others"), records.get("waits")
+        ranked, waits = records.get("others"), records.get("waits")
         return cls(
             tasks,
-            others if isinstance(others, dict) else {},
+            ranked if isinstance(ranked, dict) else {},
             waits if isinstance(waits, dict) else None,
         )
 
@@ -78,21 +78,21 @@ class TaskSnapshot:
         return [activity.task for activity in self.activity_on(cpu)]
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
-        """The tasks that ran most on this CPU, with what they did besides running."""
+        """The tasks that ran most on this CPU, with their waits and switches."""
         if cpu not in self._on:
-            others, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
-            if isinstance(others, list) and others:
-                records = others[:MAX_TASKS]
+            ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
+            if isinstance(ranked, list) and ranked:
+                records = ranked[:MAX_TASKS]
             else:
                 records = [self.tasks.get(cpu)]
-            known = waits[: len(records)] if isinstance(waits, list) else []
-            found = zip_longest(map(task, records), known)
-            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in found if ran]
+            wait_records = waits[: len(records)] if isinstance(waits, list) else []
+            pairs = zip_longest(map(task, records), wait_records)
+            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in pairs if ran]
         return self._on[cpu]
 
 
 class TaskActivity(NamedTuple):
-    """A task on a CPU, and what it did besides running there; NaN if unknown."""
+    """A task on a CPU, with its waits and switches; NaN if unknown."""
 
     task: Task
     wait: float
@@ -126,8 +126,8 @@ class RunningTasks:
         """Raw times between which the tasks ran; both 0: no record yet."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Take the records of a frame; return whether they have one of tasks."""
-        snapshot = TaskSnapshot.of(records)
+        """Read the records of a frame; return whether they have one of tasks."""
+        snapshot = TaskSnapshot.from_records(records)
         if snapshot is None:
             return False
         self._snapshot, self._firsts = snapshot, {}
@@ -164,7 +164,7 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """What a thread, or several together, did over some time."""
+    """Running, waiting and switches of a thread, or of several together, over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
@@ -201,8 +201,8 @@ class Thread:
     """CPU on which it ran last."""
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
-    def over(self, span_ns: int) -> ThreadActivity:
-        """What it did in the last `span_ns`, or since the oldest point if that is later."""
+    def activity(self, span_ns: int) -> ThreadActivity:
+        """Its activity in the last `span_ns`, or since the oldest point if that is later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
@@ -217,10 +217,10 @@ class Thread:
         )
 
     def since_last(self) -> ThreadActivity:
-        """What it did between the last two points."""
+        """Its activity between the last two points."""
         if len(self.points) < 2:
             return ThreadActivity()
-        return self.over(self.points[-1].time_ns - self.points[-2].time_ns)
+        return self.activity(self.points[-1].time_ns - self.points[-2].time_ns)
 
 
 class WatchedJob:
@@ -244,7 +244,7 @@ class WatchedJob:
         """By thread of the last record, how long it had waited for a disk; empty: unknown."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Take the records of a frame; return whether they have one of the job."""
+        """Read the records of a frame; return whether they have one of the job."""
         record = records.get(self._record)
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
@@ -277,14 +277,14 @@ class WatchedJob:
 
     def job(self, span_ns: int) -> ThreadActivity:
         """The sum over all threads."""
-        return sum((thread.over(span_ns) for thread in self.threads.values()), ThreadActivity())
+        return sum((thread.activity(span_ns) for thread in self.threads.values()), ThreadActivity())
 
     def pids(self) -> set[int]:
         return {thread.pid for thread in self.threads.values()}
 
     def cpus(self) -> set[int]:
         """CPUs on which threads of the job ran in the last 2 s."""
-        return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}
+        return {t.cpu for t in self.threads.values() if t.activity(KEPT_NS).run_s > 0}
 
 
 def _disk_waits(record: object) -> dict[int, int]:

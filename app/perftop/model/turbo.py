@@ -21,6 +21,7 @@ from perftop.model.cores import Cores, extended
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
+from perftop.model.kinds import CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
@@ -32,7 +33,6 @@ SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
 types of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
 """Share of the time; less is read skew and moves no mean."""
-CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Caps:
     """The lowest limit that was set, by position of the core."""
 
     hz: Floats  # infinite: none
-    by: Ints  # place in CAPS
+    by: Ints  # place in kinds.CAPS
 
 
 class Turbo:
@@ -68,12 +68,12 @@ class Turbo:
         self._tables, self._bounds = valid_tables(hello.turbo, list(position))
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
         self._sleeps = [column for key in DEEP_SLEEPS if (column := counters.columns.get(key))]
-        who = hello.identity
-        small = (who.vendor, who.family, who.model) in SMALL_MODELS
+        identity = hello.identity
+        small = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
         self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
-        known = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
-        known += [counters.has(column.counter.key) for column in self._gauges]
-        self.cpus: Bools = np.any(known, axis=0)
+        masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        masks += [counters.has(column.counter.key) for column in self._gauges]
+        self.cpus: Bools = np.any(masks, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
         self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any ceiling is known."""
@@ -200,21 +200,17 @@ class Turbo:
         configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._level("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
-        by_cap = [
-            self._most("max_hz", delta),
-            np.where(off | disabled, self._base(delta), np.nan),
-            np.where(off | disabled, configured, np.nan),
-            share * self._top(),
-        ]
-        found = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
-        return Caps(found.min(axis=0), found.argmin(axis=0))
-
-    def _top(self) -> Floats:
-        """The fastest clock of each core with no other core active; NaN: unknown."""
-        top = self._fastest.copy()
+        top = self._fastest.copy()  # with no other core active; NaN: unknown
         for steps, cores in self._domains:
             top[cores] = np.fmax(top[cores], steps.hz[0])
-        return top
+        by_cap = {
+            "scaling_max_freq": self._most("max_hz", delta),
+            "turbo off": np.where(off | disabled, self._base(delta), np.nan),
+            "turbo off, config-TDP": np.where(off | disabled, configured, np.nan),
+            "max_perf_pct": share * top,
+        }
+        limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CAPS])
+        return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
 
 def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
@@ -248,7 +244,7 @@ MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
 """Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
 table of its own."""
 UPPER_BOUND = "cpufreq"
-"""Start of the origin of a table that does not say how many cores may run that fast."""
+"""Start of the origin of a table without the number of cores that may run that fast."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
 """Numbers of active cores, ascending, and Hz, with straight lines between the points."""
@@ -294,13 +290,13 @@ def lower_hull(points: Points) -> Points:
     return hull
 
 
-def valid_tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
+def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
     """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
     that origins `cpufreq` give, in Hz by position of the CPU. NaN: unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
-    for turbo in found[:MAX_TABLES]:
+    for turbo in turbos[:MAX_TABLES]:
         if not _is_valid(turbo.steps):
             continue
         listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)

@@ -66,7 +66,7 @@ def summary_line(
 ) -> Line:  # fmt: skip
     whole, extremes = session.whole(), session.distribution.finish()
     machine = {
-        key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
+        key: _measure(whole.values.mean(key, session.shown), extremes.machine(key))
         for key in session.evaluator.metrics
     }
     line: Line = {
@@ -209,7 +209,7 @@ def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line)
 def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
-        line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
+        line[key] = _measure(whole.values.mean(key, rows), extremes.group(key, rows))
     why = _why(session, whole, rows, line)
     return line | {"why": why} if why else line
 

@@ -18,7 +18,7 @@ from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
-from perftop.session.interval import ALWAYS, Interval
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
@@ -76,7 +76,7 @@ def smt_method(session: Session) -> str:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
         return "single"
-    return (session.reader.splitter.counted() or "bounds").replace("_", "-")
+    return (session.reader.splitter.any_counter() or "bounds").replace("_", "-")
 
 
 def interval_line(session: Session, interval: Interval) -> Line:
@@ -177,13 +177,13 @@ def multiplexed(interval: Interval) -> dict[int, float]:
     if interval.counted is None:
         return {}
     shares = enumerate(interval.counted.tolist())
-    return {row: share for row, share in shares if share < ALWAYS}
+    return {row: share for row, share in shares if share < MIN_COUNTED_SHARE}
 
 
 def estimates(interval: Interval, row: int) -> dict[str, float]:
     """Counted share of the time by chosen event, for those that took turns on a CPU."""
     shares = ((key, float(share[row])) for key, share in interval.shares.items())
-    return {key: share for key, share in shares if share < ALWAYS}
+    return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
 
 def _count(interval: Interval, key: str, row: int) -> int | None:
@@ -203,7 +203,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "package": first.package,
         "core": first.core,
         "cpus": cpus,
-        "smt": {s: number(v) for s, v in split.of(core).items()},
+        "smt": {s: number(v) for s, v in split.shares(core).items()},
         "smt_method": split.method[core],
         "smt_low": _states(split.low[core]) if bounds else None,
         "smt_high": _states(split.high[core]) if bounds else None,

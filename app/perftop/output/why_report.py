@@ -410,7 +410,7 @@ def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> lis
         brief = f"waiting for a CPU ({percent(share)} %)"
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
     if chosen["involuntary"]:
-        small = _small(whole.values.over("involuntary", session.shown))
+        small = _small(whole.values.mean("involuntary", session.shown))
         smi = whole.counts.get("smi")
         seen = f"{small} of all time"
         if smi is not None and np.isfinite(smi).any():
@@ -432,7 +432,7 @@ def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> lis
         brief = f"memory bandwidth ({seen})"
         results.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
     if chosen["steal"]:
-        small = _small(whole.values.over("steal", session.shown))
+        small = _small(whole.values.mean("steal", session.shown))
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
         results.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
     heat = whole.machine.get("temperature_c", nan)

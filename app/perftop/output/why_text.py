@@ -37,7 +37,7 @@ def answer(session: Session, report: Report) -> str:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
-    if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
+    if not isfinite(whole) and not isfinite(session.whole().values.mean("util", session.shown)):
         return f"Whether {who} had work is not known: how busy CPUs were cannot be read."
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
@@ -173,7 +173,7 @@ def _works(session: Session, report: Report) -> str:
     """How busy the machine was; '' if that is unknown."""
     whole = session.whole()
     util, ipc, kernel = (
-        whole.values.over(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
+        whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
     )
     both = whole.split.mean("both")
     if not isfinite(util):
@@ -202,7 +202,7 @@ def _seen(session: Session, report: Report) -> str:
     cores = len(session.shown_cores())
     several = cores < len(session.shown) or not virtualisation
     parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
-    util = session.whole().values.over("util", session.shown)
+    util = session.whole().values.mean("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")

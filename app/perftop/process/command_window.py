@@ -5,9 +5,10 @@ The span between the first and the last sample of a CPU then holds the whole run
 frames are needed, so any stream will do. A simulated machine has its own time: there only the order
 of messages counts, and no bounds are given.
 
-A machine far away has its own clock, too, which is never compared with ours. What has come from
-there before the start was read before it; what was read there after an echo that we asked for after
-the end was read after the end. Lengths are compared: the window's there, and the run's here.
+A remote machine has its own clock, too, which is never compared with ours. Frames that arrived
+before the start were read before it; frames read there after an echo that was requested after the
+end were read after it. Only lengths are compared: that of the window there, and that of the run
+here.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class CommandStart:
 
     @property
     def all_answered(self) -> bool:
-        """Whether something has come from all machines. Samples before that only lengthen the
+        """Whether all machines have sent something. Samples before that only lengthen the
         window."""
         return self._silent <= 0
 
@@ -144,8 +145,8 @@ class CommandWindow:
         self.ours = not self._simulated and not self.far
         """Whether its raw times are ours."""
         self._cpus = [row.cpu for row in hello.topology]
-        wanted = self._cpus if hello.selected is None else hello.selected
-        self._wanted: Bools = np.isin(self._cpus, wanted)
+        selected = self._cpus if hello.selected is None else hello.selected
+        self._wanted: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         alone = len(hello.cores)  # CPUs of no known core wait for no sibling
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
@@ -243,7 +244,7 @@ class CommandWindow:
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
         since = (begun_ns >= since_ns) | self._simulated
         if not since.any():
-            return False  # it has waited in the pipe
+            return False  # it was read earlier and waited in the pipe
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
@@ -264,15 +265,15 @@ class CommandWindow:
 
 
 def is_here(hello: wire.Hello) -> bool:
-    """Whether the kernel that was read is the one that we run on. Where a boot has no ID, a machine
-    far away is taken for another."""
+    """Whether hello is of the kernel that we run on. Without a boot ID a machine counts as
+    remote."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
     return False
 
 
 class RunNotes:
-    """The notes of the start and the end of a run, each once."""
+    """Yields the notes of the start and the end of a run, each once."""
 
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window
@@ -316,15 +317,15 @@ def argv_text(argv: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a user adds to a measurement: labels, the command, and the interval to report at. It
-    goes into the hello, so that recordings and all that is made of them have it."""
+    """Labels, command and report interval that the user gives a measurement. They are put into
+    hello, so that recordings and all outputs have them."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
     interval_ns: int | None = None
 
-    def on(self, hello: wire.Hello) -> wire.Hello:
-        """The hello with it, which goes before what the stream already has of the kind."""
+    def apply(self, hello: wire.Hello) -> wire.Hello:
+        """The hello with them; they override those of the stream."""
         return replace(
             hello,
             labels=hello.labels | dict(self.labels),

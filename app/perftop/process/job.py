@@ -1,7 +1,7 @@
 """A command that we run: it is forked, held at a gate until we are ready, started and waited for.
 
 It is forked before there are threads or an event loop. The measurement starts while it waits at the
-gate. What our fork used until it became the command is subtracted.
+gate. The resources that our fork used before it became the command are subtracted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PEAK_MARGIN = 1.1
 CHECK_S = 1.0
 """Seconds between two checks whether we were stopped ourselves, and may have missed the end."""
 _STARTED = struct.Struct("=q2d3q")
-"""What the fork writes just before it becomes the command: raw time, and what it has used so far,
-in the order of `_used`."""
+"""Written by the fork just before it becomes the command: raw time, and its resource use so far, in
+the order of `_used`."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""Fields of a run beside its times."""
+"""Fields of a run other than times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,13 @@ class Run:
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """How long before `end_ns` the end may have been, because we were stopped; mostly 0."""
+    """Time by which the end may have been earlier than `end_ns`, because we were stopped; mostly
+    0."""
     user_s: float
     """User time, including that of all children that it waited for, as in `time`."""
     sys_s: float
     switches: int | None = None
-    """How often it gave up a CPU or lost it; this and the following as `user_s`."""
+    """Context switches; this and the following as `user_s`."""
     page_faults: int | None = None
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
@@ -96,7 +97,7 @@ class Job:
         """Raw time of the start; 0: it still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._before: list[float] = [0.0] * 5
-        """What our fork had used before the start, as `_used`."""
+        """Resource use of our fork before the start, as `_used`."""
         self._end_ns, self._late_s = 0, 0.0
         self._watcher: threading.Thread | None = None
         """Notes the time of its end, when a slow terminal may hold up the event loop."""
@@ -172,9 +173,9 @@ class Job:
         os.close(self._reports)
         failed = os.strerror(int(number)) if number else None
         status = code if code >= 0 else 128 - code
-        own = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
-        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own[:2])  # the kernel counts µs
-        switches, faults, disk_faults = map(int, own[2:])
+        own_use = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
+        user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
+        switches, faults, disk_faults = map(int, own_use[2:])
         peak_bytes = used.ru_maxrss * 1024
         peak = peak_bytes if peak_bytes > PEAK_MARGIN * self._forked_bytes else None
         return Run(
@@ -225,8 +226,8 @@ def _programs(name: str) -> list[str]:
     """Paths of the program, by the rules of execvp; several, as some may not be executable."""
     if "/" in name:
         return [name]
-    found = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
-    return [path for path in found if os.path.exists(path)]  # noqa: PTH110 - quick to import
+    paths = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
+    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - quick to import
 
 
 def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:

@@ -86,7 +86,7 @@ class JobTerminal:
             os.write(self._ours, keys)
 
     def read(self) -> bytes:
-        """What was printed since the last read, up to about TURN_BYTES."""
+        """Output since the last read, up to about TURN_BYTES."""
         parts, size = [], 0
         while size < TURN_BYTES:
             try:
@@ -167,8 +167,8 @@ class Line(NamedTuple):
 
 
 class Printout:
-    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. How a
-    line looks is computed only when it is shown."""
+    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. Lines
+    are rendered only when they are shown."""
 
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()
@@ -236,14 +236,14 @@ def _cut(raw: bytes) -> bytes:
 
 def _colours_after(pen: bytes, raw: bytes) -> bytes:
     """The colour sequences in force after a line."""
-    for found in _COLOUR.findall(raw):
-        codes = found[2:-1]
+    for colour in _COLOUR.findall(raw):
+        codes = colour[2:-1]
         if codes in {b"", b"0"}:
             pen = b""
-        elif codes.startswith(b"0;") or len(pen) + len(found) > COLOUR_BYTES:
-            pen = found
+        elif codes.startswith(b"0;") or len(pen) + len(colour) > COLOUR_BYTES:
+            pen = colour
         else:
-            pen += found
+            pen += colour
     return pen
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perftop.process.link import Link
 
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""Of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
+"""Environment of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
 GRACE_S = 2.0
@@ -163,14 +163,14 @@ class Probe:
                 hint = f"to check its registers: perftop doctor --host {self.host}"
                 return ssh.Broken(f"{failed}; {hint}", failed.status)
             return failed
-        there = f"{self.host}: " if self.host else ""
+        place = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not killed:
-            return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
+            return Failed(place + lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {killed}" if killed else "ended"
         left = f"; its registers stay programmed · {self._restoring()}" if killed else ""
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
-        return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
+        return Failed(f"{place}the probe {how} without a word{tail}{left}", status)
 
     def _restoring(self) -> str:
         """The command that restores what such a probe left behind when it was killed."""
@@ -261,7 +261,7 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
             finally:
                 exits.hold()
         finally:
-            exits.over()
+            exits.ignore_all()
             failed = probe.end()
             if failed is not None and not probe.failure_raised:
                 raise failed
@@ -285,7 +285,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
             finally:
                 exits.hold()
         except BaseException:
-            exits.over()
+            exits.ignore_all()
             held.close()
             with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.terminate()
@@ -305,8 +305,8 @@ def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
     if (failed := ssh.failure(argv, code, lines)) is not None:
         return failed
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
-    there = f"{name}: " if (name := ssh.host(argv)) else ""
-    return Failed(there + why.removeprefix("perfprobe: "), max(1, code))
+    place = f"{name}: " if (name := ssh.host(argv)) else ""
+    return Failed(place + why.removeprefix("perfprobe: "), max(1, code))
 
 
 @contextmanager

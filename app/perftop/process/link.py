@@ -1,6 +1,6 @@
-"""A connection that can break: over ssh, or to a socket whose server may end. Its state, and what
-makes the streams of later connections continue the first: a note for the gap, then frames whose
-counters begin again.
+"""A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state;
+`StreamJoiner` makes the streams of later connections continue the first, by a note for the gap and
+frames whose counters begin again.
 
 That needs the same boot of the same machine, so that raw times continue, and, as readers know the
 first hello only, frames that are described alike.
@@ -22,7 +22,7 @@ from perfprobe import wire
 from perftop.process.job import raw_ns
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each try; the last one holds for all later ones."""
+"""Seconds before each try; the last one applies to all later ones."""
 MAX_UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe answers none."""
 LOST_NS = 30_000_000_000
@@ -31,7 +31,8 @@ some."""
 RATE_S = 5.0
 """Span of the mean of bytes a second."""
 SLEPT_NS = 1_000_000_000
-"""Wall time may move this far against raw time, by a clock that is set right, and is no sleep."""
+"""Wall time may move this far against raw time because the clock was set; more is sleep of the
+machine."""
 
 
 def waits_s() -> Iterator[float]:
@@ -82,7 +83,7 @@ class Link:
         self.down = ""
         """Why the link is broken; '': it is not."""
         self.down_since_s = self.next_s = nan
-        """When it broke, and when it is tried again, by `clock`."""
+        """Times by `clock` when it broke, and when it is tried again."""
         self.until_s = inf
         """Time of `clock` from which on a broken link is not tried again."""
         self.echoed: Echo | None = None
@@ -143,7 +144,7 @@ class Link:
         self.until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """How long to wait now for the next try."""
+        """Seconds to wait now for the next try."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.until_s - now_s))
         self.next_s = now_s + wait_s
@@ -197,7 +198,7 @@ class StreamJoiner:
             for name in ("cores", "packages", "blocks", "stamp", "selected")
         )
         cpus = [row.cpu for row in hello.topology] == [row.cpu for row in old.topology]
-        return "" if same and cpus else "its CPUs or its counters are others than before"
+        return "" if same and cpus else "its CPUs or counters have changed"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
         """The notes that replace a later hello that fits."""
@@ -248,21 +249,21 @@ class StreamJoiner:
         """The blocks, with ROW_REBASED on each row up to its first read."""
         if not self._unread:
             return blocks
-        found = dict(blocks)
+        rebased = dict(blocks)
         for name, unread in list(self._unread.items()):
             if name in blocks:
                 head = np.frombuffer(blocks[name].head, "<u8").reshape(-1, wire.HEAD).copy()
                 whole = len(head) == 1  # a single head row stands for all rows
                 marked = np.array([unread.any()]) if whole else unread
                 head[marked, 4] |= np.uint64(wire.ROW_REBASED)
-                found[name] = replace(blocks[name], head=head.tobytes())
+                rebased[name] = replace(blocks[name], head=head.tobytes())
                 read = head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0
                 self._unread[name] = left = unread & ~read
                 if not left.any():
                     del self._unread[name]
-        return found
+        return rebased
 
 
-def _sum(one: int, other: int) -> int:
+def _sum(total: int, more: int) -> int:
     """A sum that a message can hold, whatever came."""
-    return min(one + max(0, other), wire.LATEST_NS)
+    return min(total + max(0, more), wire.LATEST_NS)

@@ -68,24 +68,24 @@ class Server:
         return _series(answer)
 
     def _read(self, url: str) -> bytes:
-        until, found = time.monotonic() + MAX_S, bytearray()
+        until, received = time.monotonic() + MAX_S, bytearray()
         with urllib.request.urlopen(url, timeout=QUIET_S) as reply:  # noqa: S310 - http alone
             while piece := reply.read1(_PIECE):
-                found += piece
+                received += piece
                 self.bytes += len(piece)
-                if len(found) > MAX_BYTES:
+                if len(received) > MAX_BYTES:
                     raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
                 if time.monotonic() > until:
                     raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
-        return bytes(found)
+        return bytes(received)
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     """The server's own message, made safe; else the status."""
     message = ""
     try:
-        found = json.loads(error.read(_PIECE))
-        message = str(found["error"]) if isinstance(found, dict) else ""
+        answer = json.loads(error.read(_PIECE))
+        message = str(answer["error"]) if isinstance(answer, dict) else ""
     except (OSError, ValueError, KeyError, RecursionError, http.client.HTTPException):
         pass
     return f"the server refuses: {safe(message or f'{error.code} {error.reason}', MAX_TEXT)}"
@@ -93,20 +93,20 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 def _series(answer: bytes) -> list[Series]:
     try:
-        found = json.loads(answer)
+        parsed = json.loads(answer)
     except (ValueError, RecursionError):
         raise Failed("the server's answer is no JSON: is it a Prometheus?") from None
-    data = found.get("data") if isinstance(found, dict) else None
+    data = parsed.get("data") if isinstance(parsed, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
     if not isinstance(result, list):
         raise Failed("the server's answer has no result: is it a Prometheus?")
     if len(result) > MAX_SERIES:
         raise Failed(f"the server's answer has more than {MAX_SERIES} series: narrow it by --match")
     series = []
-    for each in result:
-        if not isinstance(each, dict) or not isinstance(labels := each.get("metric"), dict):
+    for entry in result:
+        if not isinstance(entry, dict) or not isinstance(labels := entry.get("metric"), dict):
             continue
-        pairs = each.get("values", [each.get("value")])
+        pairs = entry.get("values", [entry.get("value")])
         if isinstance(pairs, list):
             named = {str(key): str(value)[:MAX_TEXT] for key, value in labels.items()}
             points = [point for pair in pairs if (point := _point(pair)) is not None]

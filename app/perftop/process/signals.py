@@ -7,7 +7,7 @@ they are removed, and a loop that closes removes them, the signal is deadly agai
 
 A pipe that nobody empties is full after 64 KiB, and a plain write waits until there is room. Python
 continues the write after a signal, so the signal would not end perftop, and the probe would keep
-its counters programmed. `put` checks for a signal while it waits.
+its counters programmed. `write_text` checks for a signal while it waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GRACE_S = 1.0
 
 
 class EndRequest:
-    """Since when this process has been asked to end."""
+    """The time since which this process has been asked to end."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -51,7 +51,7 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""Of this process. `on_signal` resets it."""
+"""The request to this process. `on_signal` resets it."""
 
 
 def on_signal(
@@ -91,13 +91,13 @@ class Exits:
     shell would see, or KeyboardInterrupt.
 
     It begins held: signals wait. `open` lets them raise, `hold` makes them wait again. A signal
-    that raises holds by itself, so that the way out is not interrupted. After `over` they are
+    that raises holds by itself, so that the way out is not interrupted. After `ignore_all` they are
     ignored for good; without it they do after the block what they did before it. A signal that was
     ignored before (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
-        self._held, self._over = True, False
+        self._held, self._ignores_all = True, False
         self._came: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -108,7 +108,7 @@ class Exits:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._over:
+        if self._ignores_all:
             return
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -122,8 +122,8 @@ class Exits:
     def hold(self) -> None:
         self._held = True
 
-    def over(self) -> None:
-        self._over = True
+    def ignore_all(self) -> None:
+        self._ignores_all = True
         ignore()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
@@ -138,8 +138,8 @@ class Exits:
 
 
 def write_text(out: TextIO, text: str) -> None:
-    """Writes the text, at once. What nobody reads by GRACE_S after a signal is lost, and so is all
-    that is written there afterwards."""
+    """Writes the text at once. Text that nobody has read GRACE_S after a signal is lost, and so is
+    all later text."""
     try:
         fd = out.fileno()
     except (OSError, ValueError):  # it is no file

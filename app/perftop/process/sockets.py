@@ -1,5 +1,5 @@
-"""Sockets that listen: inherited from the service manager, or made at a path; who is at the other
-end of one; and the readers of a stream that is served there."""
+"""Listening sockets, inherited from the service manager or made at a path; the rights of their
+clients; and the readers of a stream that is served there."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ MAX_STATE = 4096
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """The sockets that the service manager listens on for us; none without one. The probe must not
-    take them for its own, so the environment forgets them."""
+    """The sockets that the service manager listens on for us, if there is one. They are removed
+    from the environment, so that the probe does not use them."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
         return []
-    found = []
+    sockets = []
     for fd in range(FIRST_FD, FIRST_FD + min(int(count[:3]), MAX_FDS)):
         try:
-            one = socket.socket(fileno=fd)
-            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            sock = socket.socket(fileno=fd)
+            listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
             raise Failed(f"descriptor {fd} of LISTEN_FDS is no socket: {error.strerror}") from None
-        if not listens or one.type != socket.SOCK_STREAM:
+        if not listens or sock.type != socket.SOCK_STREAM:
             raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
         os.set_inheritable(fd, False)
-        one.setblocking(False)
-        found.append(one)
-    return found
+        sock.setblocking(False)
+        sockets.append(sock)
+    return sockets
 
 
 def inherited_unix_socket() -> socket.socket | None:
     """The one unix socket that the service manager listens on for us; None: there is none."""
-    found = inherited_sockets()
-    if len(found) > 1 or any(one.family != socket.AF_UNIX for one in found):
+    sockets = inherited_sockets()
+    if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
         raise Failed("systemd hands over something else than one unix socket", USAGE)
-    return found[0] if found else None
+    return sockets[0] if sockets else None
 
 
 @contextlib.contextmanager
@@ -85,13 +85,13 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
             _clear(at, name, where)
         except OSError as error:
             raise cannot_listen(where, error) from None
-        one = socket.socket(socket.AF_UNIX)
+        sock = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # from the first moment on for its owner alone
         try:
-            start_listening(one, str(path), where)
+            start_listening(sock, str(path), where)
         finally:
             os.umask(before)
-        stack.enter_context(one)
+        stack.enter_context(sock)
         try:
             # bind resolves the path, which may lead elsewhere by now. But nobody else can put a
             # socket of ours into this directory, and what is changed is the inode that was checked.
@@ -106,7 +106,7 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
                 os.chmod(f"/proc/self/fd/{inode}", 0o660)  # noqa: PTH101 - beside chown
         except OSError as error:
             raise cannot_listen(where, error) from None
-        yield one
+        yield sock
 
 
 def _remove(at: int, name: str, ours: os.stat_result) -> None:
@@ -127,14 +127,14 @@ def _clear(at: int, name: str, where: str) -> None:
             os.unlink(name, dir_fd=at)
 
 
-def start_listening(one: socket.socket, address: str | tuple[object, ...], where: str) -> None:
+def start_listening(sock: socket.socket, address: str | tuple[object, ...], where: str) -> None:
     """Makes a new socket listen. Raises Failed, and closes it."""
     try:
-        one.bind(address)
-        one.listen(BACKLOG)
-        one.setblocking(False)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
     except OSError as error:
-        one.close()
+        sock.close()
         raise cannot_listen(where, error) from None
 
 
@@ -225,9 +225,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _greeting(self, hello: wire.Hello) -> wire.Hello:
-        """The hello as if it had been sent now, for a reader that knows nothing of the time before
-        and when CPUs went offline. After a sleep of the machine its times are those of the first
-        hello, because frames count sleep from then on."""
+        """The hello as if it had been sent now, for a reader that has seen no earlier hotplug
+        notes. After a sleep of the machine its times are those of the first hello, because frames
+        count sleep from then on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:

@@ -106,8 +106,8 @@ class Broken(Failed):
 
 def _broken(name: str, lines: Sequence[str], last: str) -> Broken:
     for step, pattern, fix in STEPS:
-        if found := next((line for line in lines if re.search(pattern, line)), None):
-            text = found.strip().removeprefix("ssh: ")
+        if line_found := next((line for line in lines if re.search(pattern, line)), None):
+            text = line_found.strip().removeprefix("ssh: ")
             return Broken(f"{name}: {step}: {text}; {fix.format(host=name)}", UNAVAILABLE)
     return Broken(f"{name}: the connection ended" + (f": {last}" if last else ""), UNAVAILABLE)
 

@@ -20,11 +20,11 @@ from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
 MAX_AT_REST = 1 << 15
-"""Bytes after which the reader reads again before it rests, so that the pipe, which holds twice as
-many at least, is never full. In a second, as many come from a dozen CPUs."""
+"""If a read returns this many bytes, the next read follows without a rest, so that the pipe, which
+holds at least twice as many, is never full. A dozen CPUs send as many in a second."""
 REST_S = 1.0
-"""Seconds between two reads while a command runs, for readers that only report its end. To take
-each sample as it comes costs three times as much, beside the command."""
+"""Seconds between two reads while a command runs, for readers that only report its end. Reading
+each sample as it arrives costs three times as much CPU time, next to the command."""
 LATE_S = 0.01
 """Time from a sample to its arrival; more is seldom needed."""
 HELLO_S = 30.0
@@ -94,8 +94,8 @@ class ProbeStream:
 
     def rest(self, seconds: float) -> None:
         """From now on reads once in so many seconds; 0: at once whatever comes, as at the
-        beginning. What the probe writes meanwhile waits in the pipe. Reads come just after samples
-        if this is called when one has come."""
+        beginning. Output of the probe meanwhile waits in the pipe. Reads follow just after samples
+        if this is called when one has arrived."""
         self._rest_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
         if not seconds:
@@ -144,8 +144,8 @@ def _decode(
             text = f"{place}: no stream of perfprobe comes from there: {error}"
             fix = f"; its shell's start file must print nothing: ssh {place} true"
             return Failed(text + ("" if place.startswith(SCHEME) else fix), UNAVAILABLE)
-        there = f"{place}: " if place else ""
-        return Failed(f"{there}the probe sent unreadable data: {error}, at byte {decoder.offset}")
+        prefix = f"{place}: " if place else ""
+        return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None
 
 
@@ -154,9 +154,9 @@ class StreamEnded(Failed):
 
 
 class LinkedStream:
-    """The stream of a probe that is not our child. Where its connection breaks another is made,
-    with growing waits, and continues the stream after a gap. Where that cannot be (the machine was
-    restarted), the new hello is handed over if `restarts`; else it is a failure."""
+    """The stream of a probe that is not our child. If its connection breaks, it is made again, with
+    growing waits, and continues the stream after a gap. If that is impossible (the machine was
+    restarted), the new hello is passed on if `restarts` is set; otherwise the stream fails."""
 
     def __init__(self, probe: Feed, place: str, *, restarts: bool) -> None:
         self.link = probe.link = Link(place, probe)

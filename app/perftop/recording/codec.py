@@ -1,8 +1,8 @@
-"""A stream in a file: the wire, its frames packed.
+"""A stream in a file: messages of the wire, of which frames and notes are packed.
 
-Each message is one write, so that whatever ends us costs the last one at most. A block of messages
-begins with one that needs none before it; its messages are deflated as one stream, which is flushed
-after each. A file that was ended has an index after all else: where its blocks are.
+Each message is one write, so a sudden end costs at most the last one. A block of messages begins
+with one that needs none before it; its messages are deflated as one stream, which is flushed after
+each. A file that was ended has an index after all else: where its blocks are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
 
-BLOCK = 64
+BLOCK_MESSAGES = 64
 """Messages in a block. A jump into the file has to unpack those before it in the same block."""
-LEVEL = 1
+COMPRESSION_LEVEL = 1
 """Compression level. The next one takes two times as long and saves a twentieth."""
 
-MAX_BESIDE = 1 << 22
-"""Maximum size of a packed message beside its blocks, in bytes."""
+MAX_OVERHEAD_BYTES = 1 << 22
+"""Maximum size of a packed message without its blocks, in bytes."""
 INDEX = "index"
 """Kind of the last note of a file; its data has the offset of each block and its first time, and in
 the last bytes of the file its own offset, by which it is found."""
@@ -35,7 +35,7 @@ class Recorder:
     def __init__(self, write: Callable[[bytes], object], hello: wire.Hello) -> None:
         """`write` must write a message at once, unbuffered."""
         self._write, self._layouts = write, Layouts(hello)
-        self._block, self._crc = BLOCK, 0
+        self._block, self._crc = BLOCK_MESSAGES, 0
         self._blocks = array("Q")
         self._last_ns = hello.raw_ns
         self.bytes = 0
@@ -43,11 +43,11 @@ class Recorder:
 
     def write(self, message: Timed) -> None:
         self._last_ns = max(self._last_ns, message.time_ns)  # a mark can name an earlier moment
-        first = self._block >= BLOCK
+        first = self._block >= BLOCK_MESSAGES
         if first:
             self._block = 0
             self._packer = Packer(self._layouts)
-            self._deflate = zlib.compressobj(LEVEL)
+            self._deflate = zlib.compressobj(COMPRESSION_LEVEL)
             self._blocks.extend((self.bytes, self._last_ns))
         self._block += 1
         plain = self._packer.pack(message)
@@ -72,7 +72,7 @@ class Unpacking:
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
         self._packer: Packer | None = None
-        self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_BESIDE)
+        self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_OVERHEAD_BYTES)
 
     def message(self, packed: wire.Packed) -> Timed:
         """The message that was packed. Raises WireError if it is damaged, or a message before it is
@@ -89,31 +89,34 @@ class Unpacking:
             self._crc = zlib.crc32(data, self._crc)
             if self._crc != packed.crc:
                 raise ValueError("its checksum is wrong")
-            found = self._packer.unpack(data)
-            _check(found)
-            if not max(self._time_ns, found.time_ns) <= packed.time_ns:
+            unpacked = self._packer.unpack(data)
+            _check(unpacked)
+            if not max(self._time_ns, unpacked.time_ns) <= packed.time_ns:
                 raise ValueError("its time is wrong")
             self._time_ns = packed.time_ns
         except _DAMAGE as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
-        return found
+        return unpacked
 
 
-def _check(found: Timed) -> None:
+def _check(message: Timed) -> None:
     """Raises ValueError or WireError: packed or not, a message comes from outside."""
     fields: tuple[object, ...]
-    if isinstance(found, wire.Frame):
-        fields = found.seq, found.time_ns, found.lost, found.late, found.records
+    if isinstance(message, wire.Frame):
+        fields = message.seq, message.time_ns, message.lost, message.late, message.records
         types: tuple[type, ...] = int, int, int, int, dict
     else:
-        fields, types = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
+        fields, types = (
+            (message.kind, message.time_ns, message.author, message.data),
+            (str, int, str, dict),
+        )
     if tuple(map(type, fields)) != types:
         raise ValueError("a field has a wrong type")
-    if isinstance(found, wire.Frame):
-        wire.check_frame(found)
+    if isinstance(message, wire.Frame):
+        wire.check_frame(message)
     else:
-        wire.check_note(found)
+        wire.check_note(message)
 
 
 class Reader:

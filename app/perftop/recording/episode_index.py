@@ -64,28 +64,30 @@ _PLAIN: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 
 
-async def follow(path: Path, hello: wire.Hello, found: RecordingEpisodes) -> AsyncGenerator[None]:
-    """Fills `found`, from the cache if that has this recording; yields whenever there is more.
+async def follow(
+    path: Path, hello: wire.Hello, episodes: RecordingEpisodes
+) -> AsyncGenerator[None]:
+    """Fills `episodes`, from the cache if that has this recording; yields whenever there is more.
     Raises Failed if not all could be found."""
     cached = await asyncio.to_thread(cached_index, path)
     if cached is not None:
         with contextlib.suppress(wire.WireError):
             decoder = wire.Decoder(hello, checked=True)
             for start in range(0, len(cached), CHUNK):
-                take(decoder, cached[start : start + CHUNK], found)
+                take(decoder, cached[start : start + CHUNK], episodes)
                 yield
-        if found.complete:
+        if episodes.complete:
             return
-        found.clear()
+        episodes.clear()
     with _pass(path) as out:
         decoder = wire.Decoder(hello, checked=True)
         try:
             while data := await _read(out):
-                take(decoder, data, found)
+                take(decoder, data, episodes)
                 yield
         except wire.WireError as error:
             raise Failed(f"episodes of the file are not listed: {error}") from None
-    if not found.complete:
+    if not episodes.complete:
         raise Failed("episodes of the file are not all listed: the search for them has failed")
 
 
@@ -113,16 +115,16 @@ async def _read(out: int) -> bytes:
             await asyncio.sleep(POLL_S)
 
 
-def take(decoder: wire.Decoder, data: bytes, found: RecordingEpisodes) -> None:
+def take(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
     """Adds the episodes of these bytes. Raises WireError if they are none of an index."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
             raise wire.WireError("no note of an index")
         if message.kind == KIND:
-            found.add(from_note(message))
+            episodes.add(from_note(message))
         else:
-            found.until_ns = message.time_ns
-            found.complete = message.kind == COMPLETE
+            episodes.until_ns = message.time_ns
+            episodes.complete = message.kind == COMPLETE
 
 
 # --- the pass
@@ -149,16 +151,16 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
 
 def run(path: Path, out: BinaryIO) -> None:
     """Writes the notes to `out` and to the cache."""
-    before, kept = cache_name(path), bytearray()
+    before, encoded = cache_name(path), bytearray()
     with opened(path) as recording:
-        for found in notes(recording):
-            data = wire.encode(found)
+        for note in notes(recording):
+            data = wire.encode(note)
             out.write(data)
-            if len(kept) <= MAX_BYTES:
-                kept += data
-            if found.kind != KIND:
+            if len(encoded) <= MAX_BYTES:
+                encoded += data
+            if note.kind != KIND:
                 out.flush()
-    keep(path, before, kept)
+    keep(path, before, encoded)
 
 
 # --- the cache: an entry is named after all that it depends on, so that a changed file or another
@@ -172,12 +174,13 @@ def cache_directory() -> Path:
 def cache_name(recording: Path) -> str | None:
     """Name of the recording's entry; None if it cannot be read, or is a directory."""
     try:
-        found = recording.stat()
-        known = [FORMAT, perfprobe.__version__, _code(), str(found.st_size), str(found.st_mtime_ns)]
+        status = recording.stat()
+        size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
+        known = [FORMAT, perfprobe.__version__, _code(), size, changed_ns]
         digest = hashlib.sha256("\n".join(known).encode())
         with recording.open("rb") as file:
             digest.update(file.read(ENDS))
-            file.seek(max(0, found.st_size - ENDS))
+            file.seek(max(0, status.st_size - ENDS))
             digest.update(file.read(ENDS))
     except OSError:
         return None
@@ -186,15 +189,16 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code() -> str:
-    """When the code that finds episodes was last changed: a checkout keeps its version for long."""
+    """Time of the last change of the code that finds episodes, because a checkout keeps its version
+    for long."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 
 
 def cached_index(recording: Path) -> bytes | None:
     """The entry's content; None: there is none that can be used."""
-    found = cache_name(recording)
-    return None if found is None else files.own_content(cache_directory() / found, MAX_BYTES)
+    name = cache_name(recording)
+    return None if name is None else files.own_content(cache_directory() / name, MAX_BYTES)
 
 
 def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
@@ -267,14 +271,14 @@ def _unpacked(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     name, *parts = value
-    found = [*map(_unpacked, parts)]
+    values = [*map(_unpacked, parts)]
     if name in _PLAIN:
-        return _PLAIN[name](found)
+        return _PLAIN[name](values)
     cls = _EVIDENCE[name]
     hints = typing.get_type_hints(cls)
-    if len(found) != len(hints) or not all(map(_fits, found, hints.values())):
+    if len(values) != len(hints) or not all(map(_fits, values, hints.values())):
         raise ValueError(name)
-    return cls(*found)
+    return cls(*values)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -1,7 +1,7 @@
 """Reads recordings: files that can be entered anywhere, directories of such files, and pipes.
 
-Whatever is wrong with a recording costs the part that is wrong, and is reported in `damage`. Only
-where there is nothing to read at all, opening it raises Failed.
+Damage costs only the damaged part, and is reported in `damage`. Opening a recording raises Failed
+only if nothing in it can be read.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class Recording:
         self._file: BinaryIO = _opened(path)
         self.growing = _locked(self._file)  # asked before its size, as it may end in between
         """Whether it was still being written when it was opened, so it has no end yet."""
-        self._size = os.fstat(self._file.fileno()).st_size
-        self._window, self._at = b"", 0
+        self.size = os.fstat(self._file.fileno()).st_size
+        """Bytes of the file when it was opened."""
+        self._window, self.offset = b"", 0
+        """The last bytes that were read, and where in the file they begin."""
         self._damages: dict[int, str] = {}
-        """What was skipped, by offset, and why the file ends there, if it was not ended."""
+        """Damage by offset: parts that were skipped, and a missing end."""
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder)
@@ -73,16 +75,6 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file when it was opened."""
-        return self._size
-
-    @property
-    def offset(self) -> int:
-        """Offset up to which the file was read."""
-        return self._at
 
     @property
     def damage(self) -> str | None:
@@ -109,8 +101,8 @@ class Recording:
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
         """Messages from the block that holds this moment, or from the last one before it. Damage
         costs the rest of its block."""
-        found = bisect_right(self._blocks[1::2], time_ns) - 1
-        at: int | None = self._blocks[2 * max(found, 0)] if self._blocks else self._begin
+        block = bisect_right(self._blocks[1::2], time_ns) - 1
+        at: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._begin
         while at is not None:
             at = yield from self._until_damage(at)
 
@@ -154,37 +146,37 @@ class Recording:
 
     def _length(self, at: int) -> int | None:
         """Length of the whole message there; None: there is none."""
-        head = self._bytes(at, 5) if at < self._size else b""  # it may have grown since
+        head = self._bytes(at, 5) if at < self.size else b""  # it may have grown since
         width = _WIDTHS.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
-        if at + length <= self._size and head:
+        if at + length <= self.size and head:
             return length
         if head and not self.growing:
             self._damages[at] = f"cut at byte {at}: the last message is not all there"
         return None
 
     def _bytes(self, at: int, count: int) -> bytes:
-        if not self._at <= at or at + count > self._at + len(self._window):
+        if not self.offset <= at or at + count > self.offset + len(self._window):
             self._file.seek(at)
-            self._window, self._at = self._file.read(max(WINDOW, count)), at
-        start = at - self._at
+            self._window, self.offset = self._file.read(max(WINDOW, count)), at
+        start = at - self.offset
         return self._window[start : start + count]
 
     def _indexed(self) -> array[int] | None:
         """Offset and first time of each block, by the file's own index. None: it has none, or one
         that does not fit it, which is damage."""
-        end = wire.without_check(self._bytes(max(0, self._size - TAIL), TAIL))
+        end = wire.without_check(self._bytes(max(0, self.size - TAIL), TAIL))
         at = int.from_bytes(end[-8:], "little")
-        if not self._begin <= at < self._size:
+        if not self._begin <= at < self.size:
             return None
         decoder = self._decoder()
         try:
-            found = list(decoder.feed(self._bytes(at, self._size - at)))
+            messages = list(decoder.feed(self._bytes(at, self.size - at)))
         except wire.WireError:
             return None
-        note = found[0] if len(found) == 1 and not decoder.cut else None
+        note = messages[0] if len(messages) == 1 and not decoder.cut else None
         if not isinstance(note, wire.Note) or note.kind != INDEX:
             return None
         blocks, data = array("Q"), note.data.get("blocks")
@@ -207,7 +199,7 @@ class Recording:
         return (blocks[0] if blocks else end) == self._begin
 
     def _scanned(self) -> array[int]:
-        """What an index would hold. A missing end is damage."""
+        """Offset and first time of each block, from a scan of the file. A missing end is damage."""
         blocks, at, last = array("Q"), self._begin, b""
         try:
             while (length := self._length(at)) is not None:
@@ -221,7 +213,7 @@ class Recording:
         else:
             fields = _fields(last)
             has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
-            if at == self._size and not has_end and not self.growing:
+            if at == self.size and not has_end and not self.growing:
                 self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 
@@ -260,9 +252,9 @@ def _fields(prefix: bytes) -> dict[str, object]:
 def _block_time(prefix: bytes) -> int | None:
     """The time of a message with which a block begins, as it needs none before it; None: it is no
     such message, or has no time."""
-    found = _fields(prefix)
-    time_ns = found.get("time_ns")
-    alone = found.get("type") == "frame" or found.get("first") is True
+    fields = _fields(prefix)
+    time_ns = fields.get("time_ns")
+    alone = fields.get("type") == "frame" or fields.get("first") is True
     return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
 
 
@@ -319,8 +311,8 @@ class RecordingDirectory:
     def damage(self) -> str | None:
         """The damage of the first part that has some; like that of a file it can follow `the
         recording is`."""
-        found = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
-        return next(found, f"not whole: {self._failures[0]}" if self._failures else None)
+        damages = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
+        return next(damages, f"not whole: {self._failures[0]}" if self._failures else None)
 
     @property
     def first_ns(self) -> int:

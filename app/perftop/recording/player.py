@@ -1,5 +1,5 @@
-"""Plays a recording: what was read is in a session, the rest is read when it is time for it; and
-goes to any other moment of it."""
+"""Plays a recording: reads it into a session when it is time for it, and goes to any other moment
+of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
-from perftop.recording.codec import BLOCK, Timed
+from perftop.recording.codec import BLOCK_MESSAGES, Timed
 from perftop.recording.file import AnyRecording
 from perftop.session import navigation
 from perftop.session.episodes import RecordingEpisodes
-from perftop.session.history import BYTES, History
+from perftop.session.history import MAX_BYTES, History
 from perftop.session.session import MAX_BATCH, Session
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class Playback:
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
-        room: int = BYTES,
+        room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
         """`found`: episodes of the whole file. `room`: bytes of its history."""
         ahead = recording.messages(time_ns)
         first: list[Timed] = []
-        while len(first) < BLOCK and not (first and isinstance(first[-1], wire.Frame)):
+        while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
             if (message := next(ahead, None)) is None:
                 break
             first.append(message)
@@ -114,15 +114,15 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
             offline = flags & np.uint64(wire.ROW_OFFLINE) != 0
             sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [
-                replace(row, online=bool(here or (row.online and not off)))
-                for row, off, here in zip(hello.topology, offline, sampled, strict=True)
+                replace(row, online=bool(online or (row.online and not off)))
+                for row, off, online in zip(hello.topology, offline, sampled, strict=True)
             ]
             return replace(hello, topology=topology)
     return hello
 
 
 class PlayClock:
-    """What time it is in the recording, while it is played."""
+    """The moment of the recording that is shown while it is played."""
 
     def __init__(self) -> None:
         self.speed = 1.0
@@ -161,8 +161,8 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Goes to another moment of a recording. That takes as long as reading does, so the progress is
-    reported, and the task can be cancelled."""
+    """Goes to another moment of a recording. That takes as long as reading up to it, so progress is
+    reported and the task can be cancelled."""
 
     recording: AnyRecording
     found: RecordingEpisodes
@@ -181,23 +181,26 @@ class Seeker:
         return playback
 
     async def next_episode(
-        self, playback: Playback, at: Interval, by: int, cpus: list[int] | None
+        self, playback: Playback, shown: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """The moment of the next known episode or mark of the file, as seen from an interval, and a
         playback that has read it; for -1 the one before."""
         session = playback.session
         episodes = navigation.reachable(session, cpus)
-        moments = {navigation.moment_of(session, episode, at) for episode in episodes}
-        for time_ns in sorted((ns for ns in moments if (ns - at.time_ns) * by > 0), reverse=by < 0):
-            found = await self.go(playback, time_ns)
+        moments = {navigation.moment_of(session, episode, shown) for episode in episodes}
+        for time_ns in sorted(
+            (ns for ns in moments if (ns - shown.time_ns) * by > 0), reverse=by < 0
+        ):
+            reached = await self.go(playback, time_ns)
             # Samples are apart: this may be the moment that is shown already.
-            shown_ns = found.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - at.time_ns) * by > 0:
-                return found, time_ns
+            shown_ns = reached.shown_ns(time_ns)
+            if shown_ns is not None and (shown_ns - shown.time_ns) * by > 0:
+                return reached, time_ns
         return None
 
     async def deepen(self, playback: Playback, since_ns: int) -> None:
-        """Reads the time before a playback from this moment on, as far as its history has room."""
+        """Reads the time from this moment to the start of a playback into its history, if there is
+        room."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return

@@ -4,9 +4,9 @@
       000007.part …          the ring: each part is a whole recording, the oldest goes first
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
-Each part has a hello of its own, as of its start. So whatever ends us, all parts can be read but
-for a message at the end of the last one, and nothing has to be repaired before the next start. What
-a run has left in its ring is kept by the next one.
+Each part has a hello of its own, as of its start. So after a sudden end all parts can be read
+except for a message at the end of the last one, and nothing has to be repaired before the next
+start. The next run keeps the parts that the last one left.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Ring:
         """`max_bytes`: of all that is in the directory."""
         self.path, self.open, self.frames = path, True, 0
         self.news: list[str] = []
-        """Lines for the user, who takes them out."""
+        """Messages for the user; the reader removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PARTS))
         self._topology = {row.cpu: row for row in hello.topology}
@@ -96,7 +96,7 @@ class Ring:
 
     @property
     def extent(self) -> str:
-        """How much it is by now, to be followed by the name of a place."""
+        """Length and size so far as text, to be followed by a path."""
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
@@ -220,22 +220,22 @@ class Ring:
 
     def _total_bytes(self) -> int:
         """Bytes of all parts, by inode, so that a part that is kept as well counts once."""
-        found = {}
+        sizes = {}
         for directory in chain([self._directory], self._kept()):
             for part in directory.files(_PART).values():
-                found[part.st_ino] = part.st_size
-        return sum(found.values())
+                sizes[part.st_ino] = part.st_size
+        return sum(sizes.values())
 
     # --- keeping
 
     def _link(self, name: str, since_ns: int) -> str | None:
         """Makes a recording of the parts since then; returns its name. None: that failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
-        wanted = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
+        parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
             with self._named(name) as kept:
-                for part in wanted:
+                for part in parts:
                     self._share(part, kept)
         except OSError as error:
             self.news.append(str(errors.cannot("keep it", error)))
@@ -291,9 +291,9 @@ def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.at(path, make=make))
-            found = directory.stat(KEPT)
+            kept = directory.stat(KEPT)
             own = not set(directory.names()) - {*directory.files(_PART), KEPT}
-            if own and found is not None:
+            if own and kept is not None:
                 os.close(directory.below(KEPT).fd)
         except FileNotFoundError:
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
@@ -316,7 +316,7 @@ class Triggers:
         self._cursor = 0
 
     def take(self, session: Session) -> Iterator[Wanted]:
-        """What is to be kept by now; an episode that runs is in it each time."""
+        """The spans to keep by now; a running episode is returned at each call."""
         ended, self._cursor = session.log.since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):

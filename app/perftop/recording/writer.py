@@ -1,4 +1,4 @@
-"""Writes recordings to files: message by message, or beside the screen."""
+"""Writes recordings to files: message by message, or in a thread while there is a screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_HOTPLUGS = 4096
 NOTICE_S = 10.0
 """Time for which a notice is shown."""
 END_S = 2.0
-"""Time that the disk may stand still when the user leaves."""
+"""Time without progress of the disk after which the app ends anyway."""
 
 
 def refuse(path: Path, *, force: bool) -> None:
@@ -40,14 +40,14 @@ def refuse(path: Path, *, force: bool) -> None:
         text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
         raise Failed(text, USAGE)
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
     except OSError as error:
         raise cannot(path, error) from None
     else:
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise Failed(f"cannot record to {path}: it exists and is not a file")
         if not force:
             raise Failed(f"{path} exists already; --force replaces it")
@@ -56,7 +56,7 @@ def refuse(path: Path, *, force: bool) -> None:
 
 
 class Writer:
-    """Once it has raised Failed nothing more is written, and what was written is safe."""
+    """Writes a recording. Once it has raised Failed it writes no more; what was written is safe."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -95,7 +95,7 @@ class Writer:
 
     @property
     def extent(self) -> str:
-        """How much it is by now."""
+        """Length, frames and size so far, as text."""
         lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
 
@@ -186,7 +186,8 @@ class ScreenRecorder:
             thread.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """How much is recorded (None: nothing is), and a notice, for the status line."""
+        """Size of the recording as text (None: there is none), and a notice, for the status
+        line."""
         thread = self._thread
         if thread is not None and thread.failed:
             if self._notice != thread.failed:
@@ -204,7 +205,7 @@ class ScreenRecorder:
         self._until_s = 0.0
 
     def end(self) -> str:
-        """Ends with the app. Returns what the user should know of it."""
+        """Ends the recording with the app. Returns a message for the user."""
         thread, self._thread = self._thread, None
         if thread is None:
             return ""
@@ -218,14 +219,14 @@ class ScreenRecorder:
 
     def _started(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
-        kept = history.frames(0, self._session.now_ns)
+        history_messages = history.frames(0, self._session.now_ns)
         # CPUs that went offline or came back before that; hello has them as of its own time.
         before_ns = history.first_ns or 0
         earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
         path = named(hello, self._session.unix(self._session.now_ns))
         with contextlib.suppress(OSError):  # without a directory opening the file will fail
             path = Path.cwd() / path
-        thread = _RecordingThread(path, hello, chain(earlier, kept))
+        thread = _RecordingThread(path, hello, chain(earlier, history_messages))
         thread.start()
         return thread
 
@@ -236,12 +237,12 @@ class ScreenRecorder:
 class _RecordingThread(threading.Thread):
     """Writes the kept messages and then those that it is given."""
 
-    def __init__(self, path: Path, hello: wire.Hello, kept: Iterable[Timed]) -> None:
+    def __init__(self, path: Path, hello: wire.Hello, earlier: Iterable[Timed]) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
         """Why it has stopped; '': it has not."""
-        self._hello, self._kept = hello, kept
+        self._hello, self._kept = hello, earlier
         self._writer: Writer | None = None
         self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
         self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
@@ -255,7 +256,7 @@ class _RecordingThread(threading.Thread):
         return f"{self._writer.extent} in {self.path}" if self._writer is not None else ""
 
     def put(self, message: Timed | None) -> None:
-        """None: that was all."""
+        """Queue a message; None: the recording ends."""
         if self.failed:
             return
         if message is not None and self._waiting.qsize() >= self._room:
@@ -276,6 +277,6 @@ class _RecordingThread(threading.Thread):
 
 
 def named(hello: wire.Hello, unix: float) -> Path:
-    """Name of a recording, from time and host, whose name a stream is free to choose."""
+    """Name of a recording, from host and time. The stream's host name is untrusted."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

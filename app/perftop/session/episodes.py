@@ -1,8 +1,8 @@
-"""What happened in a stream: its episodes and marks, in one log that the session owns.
+"""The episodes and marks of a stream, in one log that the session owns.
 
-An episode runs until its detector ends it. Of a recording, a pass over the whole file finds the
-episodes of all of it (`RecordingEpisodes`); a session that entered the file in its middle has seen
-some of them too, with a start that may be too late. What the pass has found takes their place.
+An episode runs until its detector ends it. For a recording, a pass over the whole file finds all
+episodes (`RecordingEpisodes`). A session that entered the file in its middle has seen some of them
+too, perhaps with a late start; those found by the pass replace them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LABEL, MAX_WARNING = 80, 200
 """Characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
 ASLEEP, GAP = "was suspended for ", "no link for "
-"""How the labels of marks begin that no user has set."""
+"""Start of the labels of marks that no user has set."""
 
 
 class EpisodeLog:
@@ -43,7 +43,7 @@ class EpisodeLog:
         self._detector = detector
         self._late_ns = max(LATE_NS, LATE_SAMPLES * sample_ns)
         self.recording: RecordingEpisodes | None = None
-        """What a pass over the whole recording has found; None: there is no recording."""
+        """Episodes found by the pass over the whole recording; None: no recording is played."""
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
         self._forgotten = 0
@@ -53,8 +53,8 @@ class EpisodeLog:
     @property
     def running(self) -> list[Episode]:
         """Episodes that have not ended, oldest first; of a recording, up to its end."""
-        found, file = self._detector.running, self.recording
-        return found if file is None else [*file.running, *file.not_listed(found)]
+        seen, recording = self._detector.running, self.recording
+        return seen if recording is None else [*recording.running, *recording.not_listed(seen)]
 
     @property
     def ended(self) -> list[Episode]:
@@ -96,7 +96,7 @@ class EpisodeLog:
 
 
 class RecordingEpisodes:
-    """Episodes and marks of a whole recording, as far as the pass over it has come."""
+    """Episodes and marks of a recording that the pass over it has found so far."""
 
     def __init__(self) -> None:
         self.clear()
@@ -127,9 +127,9 @@ class RecordingEpisodes:
         else:
             self.ended.append(episode)
 
-    def name(self, moment: Episode) -> None:
-        """Add a mark of the user, which the file does not have."""
-        self.marks = sorted([*self.marks, moment], key=_start_ns)
+    def add_mark(self, mark: Episode) -> None:
+        """Add a mark that the user set now, so it is not in the file."""
+        self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
@@ -146,8 +146,8 @@ class RecordingEpisodes:
             return self.ended
         state = len(self.ended), self.until_ns, len(seen), *(id(e) for e in seen[-1:])
         if state != self._merged[0]:
-            found = [*self.ended, *self.not_listed(seen)]
-            self._merged = state, sorted(found, key=lambda e: e.end_ns or 0)
+            episodes = [*self.ended, *self.not_listed(seen)]
+            self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
         return self._merged[1]
 
     def with_marks(self, seen: list[Episode]) -> list[Episode]:
@@ -161,7 +161,7 @@ class RecordingEpisodes:
         """The seen episodes that the pass has not found, not even with another start."""
         if self.complete:
             return []
-        found, listed_ns = [], self.until_ns - LISTED_NS
+        missing, listed_ns = [], self.until_ns - LISTED_NS
         for episode in seen:
             end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
             if episode.end_ns is not None and end_ns <= listed_ns:
@@ -172,8 +172,8 @@ class RecordingEpisodes:
                 for listed in self.overlapping(episode.start_ns, end_ns)
             )
             if not any(alike):
-                found.append(episode)
-        return found
+                missing.append(episode)
+        return missing
 
 
 class Tally:
@@ -186,13 +186,14 @@ class Tally:
     def add(self, episode: Episode, now_ns: int) -> None:
         causes = self.counted.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
-        held = self._worst.get(episode.kind)
+        worst = self._worst.get(episode.kind)
         cost = episode.lost_s(now_ns), episode.depth or 0.0
-        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
+        if worst is None or cost > (worst.lost_s(now_ns), worst.depth or 0.0):
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:
-        """Of the kinds of which there were several; a single one is listed anyway."""
+        """The costliest episode of each kind that occurred more than once; a single one is listed
+        anyway."""
         several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
         return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
 
@@ -210,7 +211,7 @@ def new_mark(at_ns: int, text: str) -> Episode:
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """The label of the moment that a note marks; None: it marks none."""
+    """The label of the mark that a note sets; None: it sets none."""
     data = note.data
     match note.kind:
         case "mark":
@@ -233,8 +234,10 @@ def shorten_label(text: str) -> str:
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
     """The label of a new mark that the user gave no name."""
-    labels = [str(one.evidence["label"]) for one in marks]
-    named = [one for one in labels if not one.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))]
+    labels = [str(mark.evidence["label"]) for mark in marks]
+    named = [
+        label for label in labels if not label.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))
+    ]
     return f"mark {len(named) + 1}"
 
 

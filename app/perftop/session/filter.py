@@ -1,7 +1,7 @@
-"""The filter: which CPUs a line of text means, such as `pkg:1 busy>80 | offline !type:E`.
+"""A filter selects CPUs by a line of text, such as `pkg:1 busy>80 | offline !type:E`.
 
-Terms side by side are all required, `|` separates alternatives, `!` before a term negates it.
-A value that is not known is on neither side of a number: no comparison holds, nor a negated one.
+Terms side by side are all required, `|` separates alternatives, `!` before a term negates it. An
+unknown value matches no comparison, negated or not.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class Filter:
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
         """Mask by position of the CPU. Without an interval nothing measured is known."""
-        found = np.zeros(len(session.topology), bool)
+        mask = np.zeros(len(session.topology), bool)
         for terms in self._ways:
-            found |= np.logical_and.reduce([term.test(session, interval) for term in terms])
-        return found
+            mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
+        return mask
 
 
 def parse(text: str) -> Filter | None:
@@ -156,41 +156,41 @@ def _plain(word: str, at: int) -> _Term:
     if prefix not in _PLACES:
         known = "core pkg die l3 node type pid"
         raise FilterError(f"unknown '{_cut(prefix)}:' (known: {known}; or quote it)", at)
-    wanted = _ranges(value, inside, f"{prefix}:0-3,7")
-    return _Term(partial(_placed, _PLACES[prefix], wanted), steady=True)
+    ranges = _ranges(value, inside, f"{prefix}:0-3,7")
+    return _Term(partial(_placed, _PLACES[prefix], ranges), steady=True)
 
 
 def _ranges(text: str, at: int, example: str) -> Ranges:
-    found = []
+    ranges = []
     for item in text.split(","):
         first, dash, last, rest = _RANGE.findall(item)[0]
         if rest or not first or (dash and not last):
             what = f"'{_cut(item)}' is not a number or range" if item else "a number is missing"
             bad = at + (len(item) - len(rest) if first else 0)
             raise FilterError(f"{what}: {example}", bad)
-        found.append((float(first), float(last or first)))
-        if found[-1][0] > found[-1][1]:
+        ranges.append((float(first), float(last or first)))
+        if ranges[-1][0] > ranges[-1][1]:
             raise FilterError(f"'{_cut(item)}' runs backwards: {_cut(f'{last}-{first}')}", at)
         at += len(item) + 1
-    return tuple(found)
+    return tuple(ranges)
 
 
-def _within(values: list[object], wanted: Ranges) -> Bools:
+def _within(values: list[object], ranges: Ranges) -> Bools:
     """Mask of the values in a range. Rows and records may hold anything: text is in no range."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
-    found = np.zeros(len(ids), bool)
-    for low, high in wanted:
-        found |= (low <= ids) & (ids <= high)
-    return found
+    mask = np.zeros(len(ids), bool)
+    for low, high in ranges:
+        mask |= (low <= ids) & (ids <= high)
+    return mask
 
 
-def _placed(name: str, wanted: Ranges, session: Session, _: Interval | None) -> Bools:
-    return _within([getattr(row, name) for row in session.topology], wanted)
+def _placed(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
+    return _within([getattr(row, name) for row in session.topology], ranges)
 
 
-def _typed(wanted: str, session: Session, _: Interval | None) -> Bools:
+def _typed(name: str, session: Session, _: Interval | None) -> Bools:
     types = [row.type for row in session.topology]
-    return np.array([isinstance(name, str) and name.lower() == wanted for name in types])
+    return np.array([isinstance(row_type, str) and row_type.lower() == name for row_type in types])
 
 
 class _Unit(NamedTuple):
@@ -232,8 +232,8 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
         if interval is None or column is None:
             return np.zeros(len(session.topology), bool)
         values = shown(column, session, interval)
-        found: Bools = ~np.isnan(values) & (compare(values, level) != negated)
-        return found
+        mask: Bools = ~np.isnan(values) & (compare(values, level) != negated)
+        return mask
 
     return test
 
@@ -258,16 +258,16 @@ def _level(text: str, unit: _Unit, at: int, example: str) -> float:
     if match is None or power is None:
         what = f"'{_cut(text)}' does not fit" if text else "a number is missing"
         raise FilterError(f"{what}: {example}", at + (match.start(2) if match else 0))
-    return float(f"{match[1]}e{power}")  # 29 % is what 29 divided by 100 gives, to the last bit
+    return float(f"{match[1]}e{power}")  # 29 % equals 29 / 100 to the last bit
 
 
 def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
-    found: Bools = steps < 0.499
+    mask: Bools = steps < 0.499
     for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # near the edge rounding decides
-        found[row] = unit.show(float(values[row])) == text
-    return found
+        mask[row] = unit.show(float(values[row])) == text
+    return mask
 
 
 def _online(session: Session, interval: Interval | None) -> Bools:
@@ -286,16 +286,16 @@ _WORDS: dict[str, Test] = {"online": _online, "offline": partial(_not, _online),
 def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
     """A task with this in its name, or with such a pid, ran there most."""
     tasks = {} if interval is None else interval.tasks
-    found_here = (tasks.get(str(row.cpu)) for row in session.topology)
-    records = [record if isinstance(record, list) else [] for record in found_here]
+    by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
+    records = [record if isinstance(record, list) else [] for record in by_cpu]
     number = ((float(text), float(text)),) if text.isdecimal() else ()
-    found = _within([record[0] if record else None for record in records], pids + number)
+    mask = _within([record[0] if record else None for record in records], pids + number)
     names = [record[1] if text and len(record) > 1 else None for record in records]
-    wanted = text.casefold()
-    found |= [isinstance(name, str) and wanted in name[:64].casefold() for name in names]
-    return found
+    part = text.casefold()
+    mask |= [isinstance(name, str) and part in name[:64].casefold() for name in names]
+    return mask
 
 
 def _cut(text: str) -> str:
-    """What was typed, fit for a message."""
+    """Typed text, made safe and short for a message."""
     return safe(text, 16)

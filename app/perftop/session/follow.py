@@ -35,7 +35,7 @@ class Follower:
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self.intervals = 0
-        """How many are complete."""
+        """Number of complete intervals."""
 
     # --- hooks, in the order in which they are called for a message
 
@@ -64,23 +64,23 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called for each message, after the other hooks. True: it was the last one wanted."""
+        """Called for each message, after the other hooks. True: stop reading."""
         return False
 
     def on_end(self) -> None:
-        """Called once, however the stream ended; perhaps it had not begun."""
+        """Called once at the end of the stream, even if it never began."""
 
     # --- the loop
 
     async def consume(self, stream: AsyncIterable[list[wire.Message]]) -> None:
-        """Reads a live stream until its end, or until nothing more of it is wanted."""
+        """Reads a live stream until its end, or until a hook or limit stops it."""
         async for messages in stream:
             if self.take(messages):
                 return
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes messages in their order; a hello is the first that is given at once. Returns
-        whether the last one wanted was among them."""
+        """Takes messages in their order; a hello must be the first of those given. Returns whether
+        to stop reading."""
         from perfprobe import wire
 
         ahead = iter(messages)
@@ -89,8 +89,8 @@ class Follower:
             self._begin(first)
         elif first is not None:
             ahead = chain([first], ahead)
-        wanted = filter(self.admits, ahead)
-        for message in wanted if self._session is None else self._session.play(wanted):
+        admitted = filter(self.admits, ahead)
+        for message in admitted if self._session is None else self._session.play(admitted):
             if self._session is not None:
                 self._report(self._session)
             over = isinstance(message, wire.Frame) and self._timed(message)
@@ -113,13 +113,13 @@ class Follower:
         return self._session is not None
 
     def cut(self) -> None:
-        """Ends the interval that runs, with a length of its own, unless it has hardly begun."""
+        """Ends the current interval early, unless it has hardly begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
             self._interval()
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
-        """A frame that comes so little before a boundary counts as on it."""
+        """A frame at most this long before a boundary counts as on it."""
         self.first_ns, self.intervals = None, 0
         self._cursor = 0
         self._running: dict[int, Episode] = {}
@@ -131,7 +131,7 @@ class Follower:
         ended, self._cursor = session.log.since(self._cursor)
         for episode in ended:
             self.on_episode(episode)
-        before, self._running = self._running, {id(one): one for one in session.running}
+        before, self._running = self._running, {id(e): e for e in session.running}
         for key, episode in self._running.items():
             if key not in before:
                 self.on_beginning(episode)

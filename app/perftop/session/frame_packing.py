@@ -1,9 +1,9 @@
-"""Frames and notes in few bytes, exactly, each frame as its difference to the one before it.
+"""Packs frames and notes without loss, each frame as its difference from the one before it.
 
-A column of a block moves alike on all rows, and by little. So of each column's differences (signed:
-gauges fall, and all is modulo 2**64) every one takes the same number of bytes: the fewest of 0, 1,
-2, 4 and 8 that hold the largest. What does not change takes none, the first frame of a run is its
-difference to zero.
+A column of a block changes by similar, small amounts on all rows. So all differences of a column
+(signed, since gauges fall; modulo 2**64) take the same number of bytes: the fewest of 0, 1, 2, 4
+and 8 that hold the largest. Unchanged columns take none. The first frame of a run is packed as its
+difference from zero.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _ONE = np.uint64(1)
 MAX_LAYOUTS = 64
-"""Layouts kept: no probe leaves its blocks out in so many ways."""
+"""Layouts kept; no probe sends so many combinations of blocks."""
 MAX_WORDS = 1 << 22
 """Words kept of the newest frames of all forms together, half as many for the layouts: the largest
 frame has 1 << 21."""
 
 
 class Layout:
-    """Tables of u64 one behind the other, sorted into their columns."""
+    """The order in which the words of several tables of u64 are sorted by column."""
 
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Shapes are rows and columns."""
@@ -52,7 +52,7 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
     moved = (rows[1:] - rows[:-1]).view(np.int64)
     signs = moved >> 63
     moved <<= 1
-    moved ^= signs  # small either way: small
+    moved ^= signs  # zigzag: small numbers of either sign become small
     folded = moved.view(np.uint64)
     largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
@@ -63,7 +63,7 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
         sizes = int(kind[2:]) * ((widths == width) @ layout.heights)
         ends = accumulate(sizes.tolist(), initial=0)
         parts.append([data[start:end] for start, end in pairwise(ends)])
-    return [b"".join(each) for each in zip(*parts, strict=True)]
+    return [b"".join(pieces) for pieces in zip(*parts, strict=True)]
 
 
 def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
@@ -83,7 +83,7 @@ def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
 
 
 class Layouts:
-    """Layouts of the frames of one stream. A frame may lack a block, and one head may stand for all
+    """Layouts of the frames of one stream. A frame may lack a block, and one head may apply to all
     rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
@@ -101,17 +101,17 @@ class Layouts:
             form.append(0 if rows is None else 1 if len(rows.head) == 8 * wire.HEAD else 2)
         return bytes(form)
 
-    def of(self, form: bytes) -> Layout:
+    def layout(self, form: bytes) -> Layout:
         layout = self._made.get(form)
         if layout is None:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
-            kept = sum(made.words for made in self._made.values())
-            if len(self._made) >= MAX_LAYOUTS or kept + words > MAX_WORDS // 2:
+            total = sum(made.words for made in self._made.values())
+            if len(self._made) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
                 self._made.clear()
             layout = self._made[form] = Layout(shapes)
             parts = ((m.order, m.back, m.heights, m.starts) for m in self._made.values())
-            self.nbytes = sum(part.nbytes for each in parts for part in each)
+            self.nbytes = sum(part.nbytes for arrays in parts for part in arrays)
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
@@ -127,23 +127,23 @@ class Layouts:
         return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
-        """The blocks that these words are."""
+        """The blocks that consist of these words."""
         ends = np.cumsum([0, *(8 * rows * width for rows, width in self._shapes(form))]).tolist()
         data = words.tobytes()
         parts = iter([data[start:end] for start, end in pairwise(ends)])
         return {
             block.name: wire.Rows(next(parts), next(parts), next(parts))
-            for (block, _), there in zip(self._blocks, form, strict=True)
-            if there
+            for (block, _), heads in zip(self._blocks, form, strict=True)
+            if heads
         }
 
     def _shapes(self, form: bytes) -> list[tuple[int, int]]:
         if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
             raise ValueError("a frame of no form")
         shapes = []
-        for (block, n), there in zip(self._blocks, form, strict=True):
-            if there:
-                heads = 1 if there == 1 else n
+        for (block, n), heads_code in zip(self._blocks, form, strict=True):
+            if heads_code:
+                heads = 1 if heads_code == 1 else n
                 shapes += [(heads, wire.HEAD), (n, block.valid_words), (n, block.columns)]
         return shapes
 
@@ -180,19 +180,20 @@ class Packer:
         return done
 
     def _packed(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
-        layout = self._layouts.of(form)
+        layout = self._layouts.layout(form)
         new = self._layouts.words(frames).take(layout.order, axis=1)
         packed = pack(layout, np.concatenate([self._old(form, layout)[None], new]))
         self._keep(form, new[-1].copy())
         return [
-            _bytes((one.seq, one.time_ns, one.lost, one.late, one.records, form, data))
-            for one, data in zip(frames, packed, strict=True)
+            _bytes((frame.seq, frame.time_ns, frame.lost, frame.late, frame.records, form, data))
+            for frame, data in zip(frames, packed, strict=True)
         ]
 
     def _forgets(self, forms: Iterable[bytes]) -> bool:
-        """Whether a frame of one of these forms may have that of another one forgotten."""
+        """Whether frames of these forms may exceed MAX_WORDS, so that the words of others are
+        dropped."""
         sizes = {form: len(words) for form, words in self._last.items()}
-        sizes |= {form: self._layouts.of(form).words for form in forms}
+        sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
@@ -200,7 +201,7 @@ class Packer:
         if isinstance(body[0], str):
             return wire.Note(*body)
         *head, records, form, packed = body
-        layout = self._layouts.of(form)
+        layout = self._layouts.layout(form)
         new = unpack(layout, self._old(form, layout), packed)
         self._keep(form, new)
         seq, time_ns, lost, late = head
@@ -208,9 +209,11 @@ class Packer:
         return wire.Frame(seq, time_ns, blocks, lost, late, records)
 
     def _keep(self, form: bytes, new: Words) -> None:
-        """Packing and unpacking forget alike."""
-        others = sum(len(words) for kept, words in self._last.items() if kept != form)
-        if others + len(new) > MAX_WORDS:
+        """Drops old words by the same rule when packing and when unpacking."""
+        other_words = sum(
+            len(words) for known_form, words in self._last.items() if known_form != form
+        )
+        if other_words + len(new) > MAX_WORDS:
             self._last.clear()
         self._last[form] = new
 
@@ -226,6 +229,6 @@ def _bytes(body: tuple[object, ...]) -> bytes:
 
 
 def records(data: bytes) -> tuple[int, dict[str, object]]:
-    """When a packed message was, and its records: without unpacking the rest."""
+    """Time and records of a packed message, without unpacking the rest."""
     body = msgpack.unpackb(data)
     return body[1], {} if isinstance(body[0], str) else body[4]

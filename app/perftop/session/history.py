@@ -1,5 +1,5 @@
-"""The measured past, within a budget of bytes: raw frames and notes, from which any moment can be
-had exactly, and the trail of what each sample showed, from which charts are drawn.
+"""The measured past, within a budget of bytes: raw frames and notes, from which any moment is
+computed again exactly, and a trail of each sample's metrics, from which charts are drawn.
 
 Both are in chunks of the same samples, and the oldest chunk goes first. A chunk begins with the
 state in which the stream was read, so nothing before it is needed.
@@ -16,7 +16,6 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
-from perftop.model import counters as scopes
 from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
 from perftop.model.sample_reader import Sample, SampleReader
@@ -25,13 +24,13 @@ from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
 from perftop.session.interval import Span
 
-BYTES = 100_000_000
+MAX_BYTES = 100_000_000
 """Budget of a history in bytes: ten minutes of 100 ms on 64 CPUs."""
-CHUNK = 50
+CHUNK_SAMPLES = 50
 """Samples of a chunk: to read one, those before it in its chunk must be unpacked."""
-PARTS = 8
+MIN_CHUNKS = 8
 """No chunk takes a greater part of the budget, so that little is dropped at once."""
-TOGETHER_BYTES, WAITING_PART = 1 << 21, 64
+MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes that are packed together, and what part of the budget they may be."""
 TASKS_NS = 2_000_000_000
 """Age beyond which a record of the tasks is out of date: the probe sends one each second."""
@@ -41,7 +40,7 @@ Message = wire.Frame | wire.Note
 
 def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
     """Edges of bins, the last of which holds `end_ns`. They are multiples of `bin_ns`, so that bins
-    stay the same while time goes on."""
+    stay the same as time advances."""
     last = -(-end_ns // bin_ns)
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
 
@@ -50,7 +49,7 @@ class History:
     """Filled by a session, message by message. Charts ask for sums over bins of time; a moment of
     the past is computed again from raw frames."""
 
-    def __init__(self, hello: wire.Hello, budget: int = BYTES) -> None:
+    def __init__(self, hello: wire.Hello, budget: int = MAX_BYTES) -> None:
         self._budget = budget
         self._layouts = Layouts(hello)
         self._chunks: list[Chunk] = []
@@ -71,8 +70,8 @@ class History:
     # --- filling
 
     def room(self, reader: SampleReader) -> int:
-        """How many frames can be kept until this must be called again; `sieve` has seen none of
-        them yet."""
+        """The number of frames that can be kept until this must be called again; `reader` has read
+        none of them yet."""
         last = self._chunks[-1].trail if self._chunks else None
         full = last is None or last.count == last.room or last.cores is not reader.cores
         if full or self._needs_chunk():
@@ -81,8 +80,8 @@ class History:
         return trail.room - trail.count
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
-        """Keep a note that `sieve` has not seen yet, or a frame for which there is room. False: its
-        time is impossible, so it is not kept."""
+        """Keep a note that `reader` has not handled yet, or a frame for which there is room. False:
+        its time is impossible, so it is not kept."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
@@ -110,8 +109,8 @@ class History:
             self._chunks[-1].settle_many()
 
     def prepend(self, older: History) -> None:
-        """Take over what another history of this stream has from before this one, the newest of it
-        if there is no room for all. The other one must not be used any more."""
+        """Take over the chunks of another history of this stream that precede this one, as many of
+        the newest as fit. The other history must not be used any more."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -125,19 +124,19 @@ class History:
 
     def _needs_chunk(self) -> bool:
         """Whether the newest chunk may not take more, or there is none."""
-        return not self._chunks or self._chunks[-1].nbytes > self._budget // PARTS
+        return not self._chunks or self._chunks[-1].nbytes > self._budget // MIN_CHUNKS
 
     def _begin_chunk(self, reader: SampleReader) -> None:
         if not self._chunks:
             self._describe(reader)
         metrics = [self._registry.index[key] for key in self._metrics]
         of = metrics, [*self._counters.values()], reader.counters, reader.cores
-        room = self._budget // PARTS // 2 // Trail(*of, room=1).nbytes
-        trail = Trail(*of, room=min(CHUNK, max(1, room)))
+        room = self._budget // MIN_CHUNKS // 2 // Trail(*of, room=1).nbytes
+        trail = Trail(*of, room=min(CHUNK_SAMPLES, max(1, room)))
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed_bytes += self._chunks[-1].nbytes
-        waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
+        waiting = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
         packer = Packer(self._layouts)
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
 
@@ -153,20 +152,20 @@ class History:
             if (column := columns.get(key)) is None:
                 continue
             rows = [*range(len(reader.hello.packages))]
-            if key not in scopes.KEYS_BY_SCOPE["package"]:
+            if column.scope != "package":
                 cpus = {*(column.counter.cpus or ())}
                 rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
             self._counters[key] = CounterRows(column, np.array(rows, int))
         first = 0
-        for name, each in self._counters.items():
+        for name, counter_rows in self._counters.items():
             self._first[name] = first
-            first += len(each.rows)
+            first += len(counter_rows.rows)
 
     # --- what is kept
 
     @property
     def bytes(self) -> int:
-        """Held now."""
+        """Bytes in use."""
         newest = self._chunks[-1].nbytes if self._chunks else 0
         packer = self._chunks[-1].packer if self._chunks else None
         return self._sealed_bytes + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes
@@ -177,7 +176,7 @@ class History:
 
     @property
     def begin_ns(self) -> int | None:
-        """When the oldest sample began."""
+        """Raw time of the start of the oldest sample."""
         return self._chunks[0].before_ns if self._chunks else None
 
     @property
@@ -205,10 +204,10 @@ class History:
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
         """(bins, metrics, rows): `field` of some metrics, which costs little more than of one."""
-        found = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
+        values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served:
-            return found
+            return values
         places = [self._metrics.index(keys[i]) for i in served]
         at = [*rows]
         every = at == self._rows
@@ -220,12 +219,12 @@ class History:
         sums = self._sums(edges_ns, (2, len(served), len(at)), part)
         known = [self._registry.index[keys[i]] for i in served]
         low, high = self._registry.low[known, None], self._registry.high[known, None]
-        found[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
-        return found
+        values[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
+        return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
         """(bins, names): numbers of the whole machine that are TRACED."""
-        found = np.full((len(edges_ns) - 1, len(names)), np.nan)
+        values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         served = [i for i, name in enumerate(names) if name in TRACED and name in self._counters]
         if served:
             rows = [self._first[names[i]] for i in served]
@@ -233,8 +232,8 @@ class History:
             per = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
             moved, ticks = self._counter_sums(rows, len(rows), edges_ns)
             with np.errstate(divide="ignore", invalid="ignore"):
-                found[:, served] = per * moved / ticks
-        return found
+                values[:, served] = per * moved / ticks
+        return values
 
     def shared(self, key: str, edges_ns: Times) -> Floats:
         """(bins, rows): how far a counter of SHARED moved per second, by package in the order of
@@ -314,8 +313,8 @@ class History:
     # --- going back
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Raw messages in their order: those that are kept now, whenever and in whatever thread
-        they are read."""
+        """Raw messages in their order: those that are kept now, even if they are read later or in
+        another thread."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
         parts = [self._unpacked(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
@@ -325,8 +324,8 @@ class History:
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
-        """When the samples begin and end of which the last is the newest that has ended by then,
-        and which last for the time asked for as closely as possible."""
+        """Start and end of the samples of an interval that ends with the newest sample by `time_ns`
+        and lasts as nearly as possible `span_ns`; None: they are not kept."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -343,8 +342,8 @@ class History:
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """The samples between two moments that `span` gave, computed again, and the sieve after
-        them. Cores and calibrations are those of `sieve`, as they are now."""
+        """The samples between two moments that `span` returned, computed again, and the reader
+        after them. Cores and calibrations are the present ones of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resumed(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)
@@ -365,12 +364,15 @@ class History:
         raise AssertionError("no such span")
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """The last record of who ran where; empty if that was long before."""
+        """The last record of tasks by then; empty if it is out of date."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
-                time_ns, found = records(packed)
-                if time_ns <= end_ns and (snapshot := TaskSnapshot.of(found)) is not None:
+                time_ns, packed_records = records(packed)
+                if (
+                    time_ns <= end_ns
+                    and (snapshot := TaskSnapshot.from_records(packed_records)) is not None
+                ):
                     return snapshot if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break

@@ -1,9 +1,9 @@
-"""Samples in a row as history keeps them: raw messages, packed, and the trail of what each sample
-showed, for charts of time at the resolution of sampling.
+"""Consecutive samples as history keeps them: raw messages, packed, and a trail of each sample's
+metrics, for charts at the resolution of sampling.
 
-Of each metric the trail has numerator and denominator, so that any span of time is a sum of each
-and one division; of each core the seconds in its SMT states and its ceiling. 0 where nothing is
-known.
+The trail has the numerator and the denominator of each metric, so that any span of time is a sum of
+each and one division, and for each core the seconds in its SMT states and its ceiling; 0 where
+unknown.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class CounterRows:
     column: BlockCounter
     rows: Ints
 
-    def moved(self, among: SampleBatch) -> Floats:
-        """How far it moved, by sample and row: the sum of its columns."""
+    def moved(self, batch: SampleBatch) -> Floats:
+        """Its movement, summed over its columns, by sample and row."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
-        block = among.delta.tables[self.column.block].moved
+        block = batch.delta.tables[self.column.block].moved
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
 
 
 class Trail:
-    """What some samples in a row showed, as long as there is room."""
+    """Metrics, counters and core states of up to `room` consecutive samples."""
 
     def __init__(
-        self, metrics: Sequence[int], kept: Sequence[CounterRows], counters: Counters,
+        self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
         cores: Cores, room: int,
     ) -> None:  # fmt: skip
         """`metrics`: those that are kept, as positions in the registry."""
@@ -66,19 +66,22 @@ class Trail:
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
-        self._kept = kept
-        places = [[part[each.rows] for part in counters.places(each.column)] for each in kept]
+        self._kept = counter_rows
+        places = [
+            [part[rows_of.rows] for part in counters.places(rows_of.column)]
+            for rows_of in counter_rows
+        ]
         places.append([np.zeros(0, int)] * 2)
         self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
-        """Where the rows of the counters are in a Delta."""
+        """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
-        kept = self._ends, self._parts, self._counters, self._cores
-        return sum(array.nbytes for array in kept)
+        arrays = self._ends, self._parts, self._counters, self._cores
+        return sum(array.nbytes for array in arrays)
 
     @property
     def ends(self) -> Times:
@@ -107,14 +110,14 @@ class Trail:
         self._waiting.append(sample)
 
     def settle(self) -> None:
-        """Write the samples that were added, which costs little more than to write one."""
+        """Write the samples that were added; many cost little more than one."""
         if not self._waiting:
             return
         new = slice(self.count - len(self._waiting), self.count)
         samples, self._waiting = StackedSamples(self._waiting), []
         with np.errstate(over="ignore", invalid="ignore"):
-            top = samples.part(lambda among: among.values.top)
-            bottom = samples.part(lambda among: among.values.bottom)
+            top = samples.part(lambda batch: batch.values.top)
+            bottom = samples.part(lambda batch: batch.values.bottom)
             if len(self._metrics) < top.shape[1]:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
@@ -122,22 +125,22 @@ class Trail:
             _write(self._parts[0, :, new], top, known)
             _write(self._parts[1, :, new], bottom, known)
 
-            moved = samples.part(lambda among: among.delta.take(self._moved))
-            ticks = samples.part(lambda among: among.delta.take(self._ticks))
+            moved = samples.part(lambda batch: batch.delta.take(self._moved))
+            ticks = samples.part(lambda batch: batch.delta.take(self._ticks))
             first = 0
-            for each in self._kept:
-                last = first + len(each.rows)
-                if each.column.counter.columns > 1:
-                    moved[:, first:last] = samples.part(each.moved)
+            for rows_of in self._kept:
+                last = first + len(rows_of.rows)
+                if rows_of.column.counter.columns > 1:
+                    moved[:, first:last] = samples.part(rows_of.moved)
                 first = last
             known = (np.isfinite(moved) & (ticks > 0)).T
             _write(self._counters[0, :, new], moved.T, known)
             _write(self._counters[1, :, new], ticks.T, known)
 
-            states = samples.part(lambda among: among.split.states)
-            ceiling = samples.part(lambda among: among.ceilings.hz)
+            states = samples.part(lambda batch: batch.split.states)
+            ceiling = samples.part(lambda batch: batch.ceilings.hz)
             known = np.isfinite(states[..., 0])
-            ticks = samples.part(lambda among: among.delta.tables["cpu"].ticks)
+            ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.most(ticks / self._stamp_hz)
             cores = self._cores[new, :-1]
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
@@ -172,10 +175,10 @@ class Chunk:
         """`max_waiting_bytes`: bound of the frames that are not packed yet."""
         self.state = state
         self.before_ns = before_ns
-        """When the first of its samples began."""
+        """Raw time of the start of its first sample."""
         self.trail = trail
         self.messages: list[bytes] = []
-        """Packed."""
+        """Packed messages."""
         self.packer: Packer | None = packer
         """None: nothing can be added any more."""
         self._waiting: list[wire.Frame] = []
@@ -230,5 +233,5 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """When its first sample began, and each ended."""
+        """Raw times of the start of its first sample and of the end of each."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])

@@ -1,6 +1,6 @@
 """One span of time: samples summed up in a `Span`, and its numbers, an `Interval`.
 
-An interval, a run, a phase and a moment of the past are all made by this one way of summing.
+Intervals, runs, phases and moments of the past are all summed this way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perftop.model.smt import Split
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
-ALWAYS = 0.99
+MIN_COUNTED_SHARE = 0.99
 """Counted share of the time below which counters took turns; a smaller gap is only due to their
 start."""
 Tasks = Mapping[str, Any]
@@ -32,7 +32,7 @@ class Interval:
     """The numbers of one span of time; arrays by position of CPU or core."""
 
     seq: int
-    """Counts the intervals of a session; 0: looked up in its history."""
+    """Number of the interval in its session; 0: computed from history."""
     time: float
     """Unix time of its end."""
     time_ns: int
@@ -47,7 +47,7 @@ class Interval:
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
     shares: dict[str, Floats]
-    """The same for each chosen event, by the key of its counter."""
+    """Such a share for each chosen event, by the key of its counter."""
     online: Bools
     resting: Bools
     """CPUs whose numbers per running time are not shown; they hardly ran."""
@@ -57,7 +57,7 @@ class Interval:
     """The counters that `doubts` is about."""
     samples: int
     snapshot: TaskSnapshot
-    """Who ran where, as of its end; empty without a record of the last seconds."""
+    """The tasks on each CPU at its end; empty if there is no recent record."""
     machine: dict[str, float]
     """Numbers of the machine: power, temperature, pressure. Only those that are counted here."""
     core_power_w: Floats
@@ -68,7 +68,7 @@ class Interval:
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """What the threads of the watched job did, by the records of them in this time; None: no job is
+    """Activity of the threads of the watched job, by their records in this time; None: no job is
     watched."""
 
     @property
@@ -101,12 +101,12 @@ class Span:
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
     _whole: Delta | None = None
     _only: tuple[Sample, bytes] | None = None
-    """The sample, while it is the only one and nothing in it is doubted, and who was online then:
+    """The sample, while it is the only one and nothing in it is doubted, and the CPUs online then:
     its own numbers are those of the sums."""
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:
-        return cls(reader.counters.nothing(), start_ns)
+        return cls(reader.counters.empty_delta(), start_ns)
 
     def add(self, sample: Sample, reader: SampleReader) -> None:
         if sample.doubted and self._good is None:
@@ -150,8 +150,8 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         rested: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """The numbers of the sums; `reader` knows who is online at the end. `rested`: CPUs at rest
-        in the interval before."""
+        """The numbers of the sums; `reader` knows the CPUs online at the end. `rested`: CPUs at
+        rest in the interval before."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluated(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
@@ -160,7 +160,7 @@ class Span:
             for key in (*COUNTS, *events)
             if (column := counters.columns.get(key))
         }
-        shares = ((key, counters.counted(self.delta, key)) for key in events)
+        shares = ((key, counters.counted_share(self.delta, key)) for key in events)
         if "cpu" in self.delta.tables and counters.has_tsc:
             counts["tsc"] = counters.tsc_ticks(self.delta)
         return Interval(
@@ -177,7 +177,7 @@ class Span:
             core_power_w=totals.by_core(rates, reader.cores.block_row),
             caches=totals.by_l3(rates, values["util"]),
             packages=totals.by_package(rates),
-            counted=counters.counted(self.delta),
+            counted=counters.counted_share(self.delta),
             shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
             resting=resting(values["util"], rested),

@@ -1,15 +1,15 @@
-"""What all working CPUs, or the watched job, lost so far, by cause, in seconds.
+"""Seconds that all working CPUs, or the watched job, have lost so far, by cause.
 
-The whole is the time that was wanted: of working CPUs as `model.lost` has it, and the time that
-tasks waited for a CPU. While a job is watched it is that of the job alone: the time that its
-threads ran, and that they waited. A CPU's losses count for the job as far as the job ran there.
+The whole is the time that was wanted: that of working CPUs (see `evaluation.Lost`), and the time
+that tasks waited for a CPU. While a job is watched it is the time that its threads ran and waited.
+A CPU's losses count for the job as far as the job ran there.
 
 Each second of it belongs to one cause at most, in this order:
 
 1. scheduler: a task was ready, and its CPU worked for another. This is time of the waiting task,
-   beside that of the CPU.
-2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`model.lost`). An
-   episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
+   in addition to that of the CPU.
+2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
+   An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
 3. sibling, package: of what is left, the share that the detector measured. A loss that the detector
    attributes to a clock below the ceiling is in the part of the clock, and not counted again.
 
@@ -68,18 +68,18 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def share(self, cause: Cause) -> float:
-        """The share of the whole that a cause took; NaN if nobody worked."""
+        """The share of the whole that a cause took; NaN if no CPU worked."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
         """The share of each cause, the costliest first."""
-        found = {cause: self.share(cause) for cause in self.by_cause}
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
+        by_cause = {cause: self.share(cause) for cause in self.by_cause}
+        return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
 
     @property
     def lost_ratio(self) -> float:
-        """Share of the whole that all causes took together; NaN if nobody worked."""
+        """Share of the whole that all causes took together; NaN if no CPU worked."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
 
 
@@ -123,16 +123,16 @@ class Losses:
         samples, self._unsplit = self._unsplit, []
         if not samples:
             return
-        wanted_s = np.array([one.wanted_s for one in samples])
-        stolen_s = np.array([one.parts_s[LOSS_PARTS.index("steal")] for one in samples])
+        wanted_s = np.array([sample.wanted_s for sample in samples])
+        stolen_s = np.array([sample.parts_s[LOSS_PARTS.index("steal")] for sample in samples])
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
-        for one, stolen, weight in zip(samples, stolen_s, weights, strict=True):
-            # The kernel does not count stolen time as running, where it knows of it.
-            wanted, parts = self._run_s * weight + stolen * share, one.parts_s * share
-            self._open.append(one._replace(wanted_s=wanted, parts_s=parts))
+        for sample, stolen, weight in zip(samples, stolen_s, weights, strict=True):
+            # The kernel does not count known steal as running.
+            wanted, parts = self._run_s * weight + stolen * share, sample.parts_s * share
+            self._open.append(sample._replace(wanted_s=wanted, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
 
     def due(self, now_ns: int) -> int | None:
@@ -152,7 +152,7 @@ class Losses:
     @property
     def unsettled_ns(self) -> int:
         """Raw time of the oldest sample that is not settled."""
-        return min((one.since_ns for one in (*self._open, *self._unsplit)), default=0)
+        return min((sample.since_ns for sample in (*self._open, *self._unsplit)), default=0)
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """The sums up to the last sample, by the causes known now. `episodes`: since
@@ -170,9 +170,9 @@ class Losses:
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
         if not samples:
             return self._wanted_s, by_cause
-        wanted_s = np.array([one.wanted_s for one in samples])
-        parts_s = np.array([one.parts_s for one in samples])
-        times = np.array([(one.since_ns, one.until_ns) for one in samples])
+        wanted_s = np.array([sample.wanted_s for sample in samples])
+        parts_s = np.array([sample.parts_s for sample in samples])
+        times = np.array([(sample.since_ns, sample.until_ns) for sample in samples])
         for cause, lost_s in self._causes(wanted_s, parts_s, times, episodes):
             by_cause[cause] = by_cause[cause] + lost_s if cause in by_cause else lost_s
         return self._wanted_s + wanted_s.sum(axis=0), by_cause
@@ -202,7 +202,7 @@ class Losses:
                 yield (episode.kind, episode.cause), taken.sum(axis=0)
 
     def _mask(self, episode: Episode, times: Floats) -> Bools:
-        """(samples, CPUs) during the episode: samples of which half or more lies in it."""
+        """Mask of (samples, CPUs) during the episode: samples at least half of which are in it."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle = times.mean(axis=1)
         during = (middle >= episode.start_ns) & (middle <= end_ns)

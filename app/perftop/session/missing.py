@@ -21,7 +21,7 @@ OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
 UNREAD = "not read in this interval"
 IDLE = "it had work for less than half of every sample"
-MANY = "cores with more than two threads tell only neither"
+MANY = "only neither is known of cores with more than two threads"
 BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
 DOUBTS = {
@@ -43,7 +43,7 @@ SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s"
 _MISSED = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
            "idle", "steal")  # fmt: skip
 NAMES = {key: NUMBERS[key].words for key in _MISSED} | {
-    "halt": "halts", "involuntary": "halts", "tasks": "who runs here",
+    "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that people miss, by key, in the order in which they are listed; others are
 not listed."""
@@ -52,34 +52,31 @@ not listed."""
 def lasting(session: Session) -> list[wire.Missing]:
     """Why numbers are missing on this stream, by the keys that users see."""
     why = {m.what: m for m in session.hello.missing}
-    found = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
-    columns, named = session.counters.columns, {m.what for m in found}
-    found += [
+    reasons = [*session.hello.missing]
+    for key, known, text in (
+        ("base_hz", session.hello.base_hz, "no register or file here reports it"),
+        ("tsc_hz", session.hello.tsc_hz, "the rate of the time-stamp counter is not known here"),
+        ("tsc", session.counters.has_tsc or None, "no time-stamp counter is read here"),
+    ):
+        if known is None and key not in why:
+            reasons.append(wire.Missing(key, text))
+    reasons += _metrics(session, why)
+    columns, named = session.counters.columns, {m.what for m in reasons}
+    reasons += [
         wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
     ]
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in why:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
-            found.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
+            reasons.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
     has_limits = session.reader.turbo.cpus
     if "turbo_ceiling_hz" not in why and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
         cpus = [row.cpu for row, known in rows if not known]
         reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
         text = "perftop knows no register with turbo's limits here"
-        found.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
-    return found
-
-
-def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
-    """Clocks that are not in hello."""
-    hello = session.hello
-    if hello.base_hz is None and "base_hz" not in why:
-        yield wire.Missing("base_hz", "no register or file here tells it")
-    if hello.tsc_hz is None and "tsc_hz" not in why:
-        yield wire.Missing("tsc_hz", "the rate of the time-stamp counter is not known here")
-    if not session.counters.has_tsc and "tsc" not in why:
-        yield wire.Missing("tsc", "no time-stamp counter is read here")
+        reasons.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
+    return reasons
 
 
 def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
@@ -114,10 +111,10 @@ def doubt(key: str, why: Doubt) -> str:
 
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
     """Why counters of a CPU are doubted; `needs`: only these counters."""
-    found = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
-    if {why for _, why in found} == {Doubt.BACKWARDS}:  # a whole read, not a counter
+    codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
+    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # a whole read, not a counter
         return [DOUBTS[Doubt.BACKWARDS]]
-    return [doubt(key, why) for key, why in found if needs is None or key in needs]
+    return [doubt(key, why) for key, why in codes if needs is None or key in needs]
 
 
 class Reasons:
@@ -156,8 +153,8 @@ class Reasons:
             if self._session.evaluator.serves(key, row):
                 return why_absent(self._session, interval, row, key)
             needs = [need for variant in metric.variants for need in variant.needs]
-            found = (_why(self.for_good(name, cpu)) for name in (key, *needs))
-            return next((text for text in found if text), "not counted on this CPU")
+            texts = (_why(self.for_good(name, cpu)) for name in (key, *needs))
+            return next((text for text in texts if text), "not counted on this CPU")
         for_good = _why(self.for_good(key, cpu))
         return for_good or why_absent(self._session, interval, row, key)
 
@@ -177,8 +174,8 @@ class Reasons:
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
         """Why a value is missing, in a few words; `bounds`: of the core's states only these are
         known."""
-        if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
-            return found.why
+        if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
+            return missing.why
         metric = self._session.evaluator.metrics.get(key)
         if metric is None:
             return "SMT states are not counted here" if bounds else "SMT states are not known"
@@ -210,33 +207,33 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
     """Why none of these CPUs has a value of a metric that this source has."""
     served = [row for row in rows if session.evaluator.serves(key, row)]
-    found = dict.fromkeys(
+    texts = dict.fromkeys(
         text for row in served for text in why_absent(session, interval, row, key).split("; ")
     )
-    return "; ".join(found) or "not counted on these CPUs"
+    return "; ".join(texts) or "not counted on these CPUs"
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
     """Why the states of a core are missing, by key; empty where their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
-    known = {"smt": all(map(math.isfinite, split.of(core).values())),
+    known = {"smt": all(map(math.isfinite, split.shares(core).values())),
              "smt_method": method is not None,
              "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
-    lacking = [key for key, found in known.items() if not found]
+    lacking = [key for key, is_known in known.items() if not is_known]
     if not lacking or (method == "bounds" and math.isfinite(split.low[core][0])):
         return {}
     rows = [session.position[cpu] for cpu in cpus]
-    there = [row for row in rows if interval.online[row]] or rows
+    online_rows = [row for row in rows if interval.online[row]] or rows
     needs = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
-    found = dict.fromkeys(text for row in there for text in doubts(interval, row, needs))
-    dark = next((row for row in there if math.isnan(interval.values["util"][row])), None)
-    if found:
-        text = "; ".join(found)
+    texts = dict.fromkeys(text for row in online_rows for text in doubts(interval, row, needs))
+    dark = next((row for row in online_rows if math.isnan(interval.values["util"][row])), None)
+    if texts:
+        text = "; ".join(texts)
     elif dark is not None and not session.evaluator.serves("util", dark):
         text = "busy time is not counted here"
-    elif dark is not None or not interval.online[there[0]]:
-        text = why_absent(session, interval, there[0] if dark is None else dark, "util")
+    elif dark is not None or not interval.online[online_rows[0]]:
+        text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
     else:
         text = APART
     why = dict.fromkeys(lacking, text)
@@ -253,11 +250,11 @@ def by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
     """Names of what is missing, by reason. `name`: None or '' for what is not listed."""
-    found: dict[Reason, list[str]] = {}
+    names: dict[Reason, list[str]] = {}
     for missing in reasons:
-        if (what := name(missing)) and what not in found.setdefault((missing.why, missing.fix), []):
-            found[missing.why, missing.fix].append(what)
-    return found
+        if (what := name(missing)) and what not in names.setdefault((missing.why, missing.fix), []):
+            names[missing.why, missing.fix].append(what)
+    return names
 
 
 def missing_text(session: Session) -> list[str]:

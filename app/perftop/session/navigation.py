@@ -22,12 +22,12 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Episodes on some of these CPUs (None: on any) that can be shown, and marks."""
-    wanted = None if cpus is None else set(cpus)
+    asked = None if cpus is None else set(cpus)
     return [
         episode
         for episode in (*session.ended, *session.running, *session.marks)
         if is_reachable(session, episode)
-        and (wanted is None or not episode.cpus or not wanted.isdisjoint(episode.cpus))
+        and (asked is None or not episode.cpus or not asked.isdisjoint(episode.cpus))
     ]
 
 
@@ -56,12 +56,12 @@ def nearest_moment(
     if session.history is None:
         return None
     times = session.history.times()
-    wanted = [moment_of(session, episode, interval) for episode in episodes]
-    if not len(times) or not wanted:
+    starts = [moment_of(session, episode, interval) for episode in episodes]
+    if not len(times) or not starts:
         return None
     # At the ends of samples: else one would come back to the moment that is shown already.
-    found = times[(times.searchsorted(wanted, side="right") - 1).clip(0)]
-    beyond = found[found > interval.time_ns] if by > 0 else found[found < interval.time_ns]
+    moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
+    beyond = moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
     if not len(beyond):
         return None
     return int(beyond.min() if by > 0 else beyond.max())
@@ -89,14 +89,14 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     if match := _SPAN.fullmatch(text):
         sign, number, unit = match.groups()
         span_ns = round(float(number) * _NS[unit or "s"])
-        found = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
+        start = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
     elif match := _CLOCK.fullmatch(text):
-        found, end = _time_of_day(match, last_ns)
+        start, end = _time_of_day(match, last_ns)
     else:
         raise ValueError(f"invalid time (try {HINT})")
-    if end < first_ns or found > last_ns:
+    if end < first_ns or start > last_ns:
         raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
-    return max(found, first_ns)
+    return max(start, first_ns)
 
 
 def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
     for ago in (0, 1):
         date = (day.tm_year, day.tm_mon, day.tm_mday - ago)
         whole = time.mktime((*date, hour, minute, 0, 0, 0, -1))
-        found = int(whole) * 10**9 + round(second * 1e9)
-        if found <= last_ns:
+        start = int(whole) * 10**9 + round(second * 1e9)
+        if start <= last_ns:
             break
-    return found, found + _NS["s" if match[3] else "m"] - 1
+    return start, start + _NS["s" if match[3] else "m"] - 1

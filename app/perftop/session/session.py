@@ -63,8 +63,8 @@ class Session:
         self.position = self.reader.position
         self.online = self.reader.online
         self.topology = list(hello.topology)
-        wanted = self.position if hello.selected is None else hello.selected
-        self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
+        selected = self.position if hello.selected is None else hello.selected
+        self.shown = [at for cpu, at in self.position.items() if cpu in selected]
         """Positions of the CPUs that the user asked for; the others are read for siblings only."""
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
         self._max_batch = max(1, min(MAX_BATCH, BATCH_BYTES // max(1, frame_bytes)))
@@ -78,15 +78,15 @@ class Session:
         """Warnings of the probe and of this session, newest last; a new list with each."""
         self.warned_ns = 0
 
-        kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
-        room = () if kept is None else (kept, 2)
+        kept_bytes = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
+        room = () if kept_bytes is None else (kept_bytes, 2)
         self.distribution = Distribution(self.shown, *room)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
         self._rested: Bools | None = None
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
-        """What the watched job did since the last `take`."""
+        """Activity of the watched job since the last `take`."""
         self.accounts = False
         """Whether losses and the times of tasks are summed up."""
         self._start_sums()
@@ -95,14 +95,15 @@ class Session:
         """The newest sample; None: the newest frame was only a baseline."""
         self.lost = self.late = 0
         self.snapshot = TaskSnapshot()
-        """The latest record of who runs where."""
+        """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
         self.details: dict[str, dict[str, object]] = {}
-        """What is known of processes, by pid, as the wire has it; newest last."""
+        """Details of processes, by pid, as the wire has them; newest last."""
         self._factors: dict[str, list[float]] = {}
         """The last two settled factors of each counter of the SMT states."""
         self._asleep: list[tuple[int, int]] = []
-        """When a suspension was noticed, and the total suspended time by then; newest last."""
+        """Times at which suspensions were noticed, with the total suspended time by then; newest
+        last."""
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
@@ -119,9 +120,9 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Take messages in their order; yields each as soon as it was taken. Frames that follow
-        each other are computed together, with the same result as one by one; so up to MAX_BATCH are
-        read from `messages` at once."""
+        """Take messages in their order; yields each as soon as it was taken. Consecutive frames are
+        computed together, with the same result as one by one, so up to MAX_BATCH are read from
+        `messages` at once."""
         ahead = iter(messages)
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
@@ -161,9 +162,9 @@ class Session:
         self.lost, self.late = frame.lost, frame.late
         new_snapshot = self._take_records(frame)
         self._notice_suspension(frame)
-        kept = self.history is not None and self.history.keep(frame, self.reader)
+        in_history = self.history is not None and self.history.keep(frame, self.reader)
         self._notice_recalibration()
-        if self.history is not None and kept:
+        if self.history is not None and in_history:
             self.history.trace(sample)
         if sample is None:
             self._span.start_ns = frame.time_ns
@@ -173,7 +174,7 @@ class Session:
         suspect = sample.delta.suspect if sample.doubted else {}
         self.suspect_samples += len(suspect)
         self.distribution.add(sample, self.reader.cores)
-        by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
+        by_cpu = {self.topology[row].cpu: doubts for row, doubts in suspect.items()}
         self.log.end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self.log.end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
         watched_job = self.neighbours.watched_job
@@ -187,7 +188,7 @@ class Session:
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
         new snapshot of the tasks."""
-        if (snapshot := TaskSnapshot.of(frame.records)) is not None:
+        if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
@@ -231,17 +232,17 @@ class Session:
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
-                # A new interval begins, so that none has numbers of a part of it only.
+                # Start a new interval, so that none covers only a part of its time.
                 self.now_ns = message.time_ns
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
 
     def _hotplug(self, note: wire.Note) -> None:
-        found = self.reader.hotplug(note)
-        if found is None:
+        change = self.reader.hotplug(note)
+        if change is None:
             return
-        row, online = found
+        row, online = change
         self.topology[row] = wire.topology_row(note, self.topology[row])
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
@@ -267,7 +268,7 @@ class Session:
 
     @property
     def span_ns(self) -> int:
-        """How long the current interval has lasted."""
+        """Length of the current interval so far."""
         return self.now_ns - self._span.start_ns
 
     def whole(self) -> Interval:
@@ -276,13 +277,13 @@ class Session:
         return self._interval(self.run)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """What `take` would have given when the last sample by then had come, over about that long:
-        computed again from the raw frames, with today's factors of counters and today's cores.
-        None: this is not kept."""
-        found = None if self.history is None else self.history.span(time_ns, span_ns)
-        if self.history is None or found is None:
+        """The interval that `take` would have returned after the last sample by then, over about
+        `span_ns`: computed again from the raw frames, with the present factors of counters and
+        cores. None: it is not kept."""
+        bounds = None if self.history is None else self.history.span(time_ns, span_ns)
+        if self.history is None or bounds is None:
             return None
-        begin_ns, end_ns = found
+        begin_ns, end_ns = bounds
         reader, span = self.history.rewind(self.reader, begin_ns, end_ns)
         return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 
@@ -318,7 +319,7 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def lost_time(self) -> LossSums:
-        """What working CPUs, or the watched job, lost since the start, by cause. Needs `account`
+        """Losses of working CPUs, or of the watched job, since the start, by cause. Needs `account`
         from the start on."""
         assert self.accounts
         return self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
@@ -346,7 +347,7 @@ class Session:
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
-    # --- what is known of the machine
+    # --- the machine
 
     def unix(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._asleep) if at_ns <= raw_ns), 0)

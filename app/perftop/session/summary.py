@@ -99,7 +99,7 @@ class Distribution:
             self._seen, self._stride = 0, 1
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._how, self._methods = None, [{} for _ in states[0]]
-        # How much of each core's time a sample covers.
+        # Seconds of each core that a sample covers.
         weights = self._cores.most(every.bottom[:, INDEX["util"]])
         self._sum(samples, states, weights)
         self._low = np.fmin(self._low, np.fmin.reduce(rows, axis=0))
@@ -162,7 +162,7 @@ class Distribution:
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
     def samples(self, key: str, most: int) -> list[float]:
-        """Values of the machine, at most so many of them, evenly chosen."""
+        """Values of the machine, at most `most` of them, evenly chosen."""
         known = self._known(key)
         step = max(1, -(-len(known) // most))
         return [float(value) for value in known[::step]]
@@ -193,7 +193,7 @@ class Distribution:
         """A core's method and the means of its states; `split` is that of the whole run. Sums of
         counters cannot be split if a sibling was off for a part of the run; then these are means of
         the samples, in which a lone thread is lp0. NaN where only bounds were known."""
-        method, means = split.method[core], split.of(core)
+        method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         paired = [name for name in methods if name != "single"]
         if paired and len(paired) < len(methods):

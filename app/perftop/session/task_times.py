@@ -1,8 +1,9 @@
-"""How long tasks ran and how long they waited for a CPU, summed up over a stream.
+"""Times that tasks ran and waited for a CPU, summed up over a stream.
 
-The probe sends each thread of a watched job with its sums since its birth. Of all other tasks it
-sends only what the busiest did between two snapshots. A thread that was born and ended between two
-records is never seen, and all time between two records counts for the CPU where a thread ran last.
+The probe sends each thread of a watched job with its sums since its start. Of all other tasks it
+sends only the shares of the busiest between two snapshots. A thread that was born and ended between
+two records is never seen, and all time between two records counts for the CPU where a thread ran
+last.
 """
 
 from __future__ import annotations
@@ -175,8 +176,8 @@ class RunTimes:
 
 
 class BusyCpus:
-    """Seconds in which all CPUs worked, in which only one did, and in which none did: that finds a
-    program that leaves the others idle."""
+    """Seconds in which all CPUs worked, in which only one did, and in which none did. They show a
+    program that leaves most CPUs idle."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
@@ -205,8 +206,8 @@ class BusyCpus:
 
     @property
     def alone(self) -> str:
-        """The task that ran most while one CPU worked; '' if none did for half of that time."""
-        name = max(self._alone, key=lambda one: self._alone[one], default="")
+        """The task that ran most while one CPU worked; '' if none ran for half of that time."""
+        name = max(self._alone, key=lambda task: self._alone[task], default="")
         return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
 
 

@@ -1,5 +1,6 @@
-"""Values of numbers in one interval, by key: of CPUs, whatever they share them with, and of the
-machine. `CpuColumns` has the numbers of one stream that a table of CPUs can show.
+"""Values of numbers in one interval, by key: of CPUs, including numbers that a core, package or L3
+shares, and of the machine. `CpuColumns` has the numbers of one stream that a table of CPUs can
+show.
 
 What a number is called, its unit and its digits are in `model.numbers`.
 """
@@ -36,8 +37,8 @@ def is_possible(key: str) -> bool:
 
 
 def by_key(session: Session) -> dict[str, Number]:
-    """All columns of a stream. Its chosen events come after the first two that every stream may
-    have, since who asks for them wants to see them."""
+    """All columns of a stream. Its chosen events follow right after the first two, since a user who
+    asks for them wants to see them."""
     events = session.evaluator.registry.events
     first = {key: BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | BY_KEY if events else BY_KEY
@@ -61,20 +62,20 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
             return spread(session, interval.split.active_threads)
         case "core_power_w":
             return spread(session, interval.core_power_w)
-    found = np.full(len(session.topology), nan)
+    values = np.full(len(session.topology), nan)
     if key in PACKAGE:
-        values = interval.packages.get(PACKAGE[key], np.zeros(0))
-        for cpus, value in zip(session.hello.packages, values, strict=False):
-            found[[session.position[cpu] for cpu in cpus]] = value
+        rows = interval.packages.get(PACKAGE[key], np.zeros(0))
+        for cpus, value in zip(session.hello.packages, rows, strict=False):
+            values[[session.position[cpu] for cpu in cpus]] = value
     elif key in L3:
-        values = interval.caches.get(L3[key], np.zeros(0))
-        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
+        rows = interval.caches.get(L3[key], np.zeros(0))
+        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(rows)).tolist()}
         for row, place in enumerate(session.topology):
             if place.l3 in known:
-                found[row] = values[known[place.l3]]
+                values[row] = rows[known[place.l3]]
     elif interval.elapsed_s and (count := interval.counts.get(key)) is not None:
-        return count / interval.elapsed_s if len(count) == len(found) else found
-    return found
+        return count / interval.elapsed_s if len(count) == len(values) else values
+    return values
 
 
 def of_machine(session: Session, interval: Interval, key: str) -> float:
@@ -83,7 +84,7 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
-        return interval.values.over(key, session.shown)
+        return interval.values.mean(key, session.shown)
     if key in STATES:
         return interval.split.mean(key, session.shown_cores())
     return nan
@@ -124,13 +125,17 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
     if key in session.evaluator.metrics:
         needs = {"tsc", *session.evaluator.needs(key)}
     elif key in STATES:
-        needs = {"tsc", session.reader.splitter.counted() or "", *session.evaluator.needs("util")}
+        needs = {
+            "tsc",
+            session.reader.splitter.any_counter() or "",
+            *session.evaluator.needs("util"),
+        }
     at = [i for i, name in enumerate(interval.keys) if name in needs]
-    found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
-    if key in STATES and found.any():
+    mask = np.asarray(interval.doubts[:, at].any(axis=1), bool)
+    if key in STATES and mask.any():
         of_cpu = session.reader.cores.of_cpu
-        return np.asarray(np.isin(of_cpu, of_cpu[found]) & (of_cpu >= 0))
-    return found
+        return np.asarray(np.isin(of_cpu, of_cpu[mask]) & (of_cpu >= 0))
+    return mask
 
 
 class CpuColumns:
@@ -173,8 +178,8 @@ class CpuColumns:
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """The rows in the order of a column: the highest first, names from a to z, unknown ones
-        last, whichever way. Equal as shown is equal: rows do not change places for what nobody
-        sees."""
+        last, whichever way. Values that are shown alike count as equal, so rows do not change
+        places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
             some = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
@@ -185,8 +190,8 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Name and pid of the task that used the CPU most, as the wire has them: not to be drawn as
-        they are."""
+        """Name and pid of the task that used the CPU most, as the wire has them: untrusted, to be
+        made printable before they are drawn."""
         if not interval.online[row]:
             return ""
         match interval.tasks.get(str(self._session.topology[row].cpu)):

@@ -220,7 +220,7 @@ class Recorded(Source):
     def mark(self, time_ns: int, label: str) -> None:
         self._marked += 1
         label = shorten_label(label or f"mark {self._marked}")
-        self._episodes.name(new_mark(time_ns, label))
+        self._episodes.add_mark(new_mark(time_ns, label))
         at = when(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.app.playhead.paused:

@@ -115,7 +115,7 @@ class Stat(Measured):
         from perftop.output.export.fields import with_events
         from perftop.output.stat_table import SCREENFUL, StatTable
 
-        session = super().on_hello(options.identity_of(self._args).on(hello))
+        session = super().on_hello(options.identity_of(self._args).apply(hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.account()

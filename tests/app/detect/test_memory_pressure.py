@@ -43,7 +43,7 @@ def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch)
         script.stages[-1].run([1, 2, 3], STREAM)
 
     took = [GroupTraffic("batch", 35e9)]
-    monkeypatch.setattr(L3Groups, "took", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
+    monkeypatch.setattr(L3Groups, "traffic", lambda _, cpus: took if {0, 4} <= {*cpus} else [])
     (episode,) = losses(monkeypatch, play)
     assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)

@@ -52,12 +52,18 @@ ALONE = {"c0": Does(1.0, ipc=2.0), "c2": REST}
 TOGETHER = {"c0": Does(1.0, ipc=1.5), "c2": Does(1.0, ipc=0.4)}
 
 
-def test_a_sibling_takes_a_quarter_and_is_named() -> None:
-    play = Play()
+def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **more: Any) -> Play:
+    """CPU 0 runs lmp alone for some samples, then `then` together with stream on its sibling."""
+    play = Play(**more)
     play.does(**ALONE)
-    play.run(41, tasks={"0": LMP})
+    play.run(alone, tasks={"0": LMP})
     play.does(**TOGETHER)
-    play.run(30, tasks={"0": LMP, "2": STREAM})
+    play.run(samples, tasks={"0": then, "2": STREAM})
+    return play
+
+
+def test_a_sibling_takes_a_quarter_and_is_named() -> None:
+    play = together()
     (found,) = play.running
     assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "measured")
     assert found.start_ns == 40 * SAMPLE_NS
@@ -86,12 +92,7 @@ def test_who_may_have_had_all_of_its_time_before_is_not_taken_for_the_victim(
     share: float, count: int
 ) -> None:
     """The loss begins in the middle of what the record is about."""
-    play = Play()
-    play.does(**ALONE)
-    play.run(46, tasks={"0": LMP})
-    play.does(**TOGETHER)
-    play.run(14, tasks={"0": [4000, "lmp", share], "2": STREAM})
-    assert len(play.running) == count
+    assert len(together(14, alone=46, then=[4000, "lmp", share]).running) == count
 
 
 def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
@@ -113,11 +114,7 @@ def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
 
 
 def test_another_program_that_is_slower_loses_nothing() -> None:
-    play = Play()
-    play.does(**ALONE)
-    play.run(41, tasks={"0": LMP})
-    play.does(**TOGETHER)
-    play.run(100, tasks={"0": [4002, "other", 0.95], "2": STREAM})
+    play = together(100, then=[4002, "other", 0.95])
     assert play.running == play.ended == []
 
 
@@ -156,12 +153,8 @@ def test_where_nobody_tells_who_runs_it_takes_a_long_calm_and_is_inferred() -> N
 
 
 def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
-    play = Play()
-    play.does(**ALONE)
-    play.run(41, tasks={"0": LMP})
-    play.does(**TOGETHER)
-    said = []
-    for samples in (590, 20):
+    play, said = together(590), []
+    for samples in (0, 20):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
         said.append(play.running[0].confidence)
     assert said == ["measured", "inferred"]
@@ -169,11 +162,7 @@ def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
 
 
 def test_when_the_victim_leaves_it_is_over() -> None:
-    play = Play()
-    play.does(**ALONE)
-    play.run(41, tasks={"0": LMP})
-    play.does(**TOGETHER)
-    play.run(30, tasks={"0": LMP, "2": STREAM})
+    play = together()
     play.does(c0=REST)
     play.run(10, tasks={"2": STREAM})
     assert play.running == []
@@ -301,18 +290,19 @@ def test_what_a_kernel_does_not_tell_is_no_loss() -> None:
 
 
 def test_only_the_job_is_looked_at() -> None:
-    play = Play(changes={"watch": "other"})
-    play.does(**ALONE)
-    play.run(41, tasks={"0": LMP})
-    play.does(**TOGETHER)
-    play.run(60, tasks={"0": LMP, "2": STREAM})
-    assert play.running == []
+    assert together(60, changes={"watch": "other"}).running == []
+
+
+def at_full_clock(cores: int = 2) -> Play:
+    """A job that has run alone at 3.4 GHz, its ceiling."""
+    play = Play(cores=cores, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    play.does(c0=Does(1.0, hz=3.4e9))
+    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    return play
 
 
 def test_others_who_wake_up_take_turbo_from_the_job() -> None:
-    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=Does(1.0, hz=3.4e9))
-    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play = at_full_clock()
     play.does(c0=Does(1.0, hz=3.06e9), c1=Does(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
@@ -325,9 +315,7 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
 
 
 def test_a_job_that_grows_has_only_itself_to_blame() -> None:
-    play = Play(cores=3, changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=Does(1.0, hz=3.4e9))
-    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play = at_full_clock(3)
     play.does(c1=Does(1.0, hz=3.4e9))
     watched(play, 20, 1.0, 0.0, tasks={"0": LMP, "1": STREAM})
     play.does(**{f"c{cpu}": Does(1.0, hz=3.06e9) for cpu in range(3)})
@@ -338,9 +326,7 @@ def test_a_job_that_grows_has_only_itself_to_blame() -> None:
 
 @pytest.mark.parametrize("crowded", [True, False])
 def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None:
-    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=Does(1.0, hz=3.4e9))
-    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play = at_full_clock()
     play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9) if crowded else REST)
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
@@ -377,9 +363,7 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
 
 
 def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:
-    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
-    play.does(c0=Does(1.0, hz=3.4e9))
-    watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play = at_full_clock()
     play.does(c0=Does(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, tasks={"0": LMP})

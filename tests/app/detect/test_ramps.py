@@ -18,9 +18,9 @@ from perftop.detect.ramps import (
     HOLD_NS,
     MAX_CLIMB_NS,
     MIN_GAIN,
+    MIN_UP_SHARE,
     MIN_WORK,
     REST_NS,
-    UP,
     Clocks,
     Ramps,
 )
@@ -176,7 +176,7 @@ def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
 def test_nor_has_one_that_falls_asleep_again() -> None:
     walk = Walk()
     for _ in range(5):
-        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=UP / 2)
+        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=MIN_UP_SHARE / 2)
     assert walk.ended == []
     assert not walk.climbing()
 

@@ -131,7 +131,7 @@ def test_a_clock_that_goes_to_and_fro_makes_one_episode() -> None:
     assert spans(walk.running) == [(3, None)]
     assert walk.running[0].depth == pytest.approx(0.2 * HZ)
     assert walk.running[0].evidence["dropping_share"] == pytest.approx(40 / 59, abs=0.01)
-    assert walk.detector.of("turbo-drop") == []
+    assert walk.detector.of_kind("turbo-drop") == []
     walk.go(samples=PAUSE)
     assert spans(walk.ended) == [(3, 62)]
     assert "dropping_share" not in Walk().go(0.2, samples=9).running[0].evidence
@@ -219,7 +219,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, reader.counters.nothing())
+    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, reader.counters.empty_delta())
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 

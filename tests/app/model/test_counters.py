@@ -100,62 +100,40 @@ def test_nobody_waits_for_a_sibling_that_is_off_or_never_was_read() -> None:
         assert [moved(step) for step in steps] == [0, 100, 100]
 
 
-def test_rows_that_were_not_read_are_covered_by_the_next() -> None:
+READ = wire.ROW_SAMPLED
+
+
+@pytest.mark.parametrize(
+    ("reads", "spans", "steps"),
+    [
+        ([(0, READ), (100, 0), (200, READ)], [0, 0, 2], [0, 0, 200]),
+        # Interrupted, or taken on another CPU.
+        ([(0, READ), (150, READ | wire.ROW_WIDE), (300, READ)], [0, 0, 2], [0, 0, 300]),
+        ([(0, READ), (150, READ | wire.ROW_ELSEWHERE), (300, READ)], [0, 0, 2], [0, 0, 300]),
+        # A CPU that was off starts anew, even without a flag for it.
+        ([(500, READ), (0, wire.ROW_OFFLINE), (7, READ | wire.ROW_REBASED), (107, READ)],
+         [0, 0, 0, 1], [0, 0, 0, 100]),
+        ([(500, READ), (7, READ | wire.ROW_REBASED), (107, READ)], [0, 0, 1], [0, 0, 100]),
+        ([(500, READ), (0, wire.ROW_OFFLINE), (700, READ), (710, READ)], [0, 0, 0, 1],
+         [0, 0, 0, 10]),
+    ],
+)  # fmt: skip
+def test_a_read_without_use_is_covered_by_the_next(
+    reads: list[tuple[int, int]], spans: list[int], steps: list[int]
+) -> None:
+    """The other CPU, which is read every time, is not affected."""
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
-    read, gone = wire.ROW_SAMPLED, 0
-    values = [[0, 0], [100, 100], [200, 200]]
-    _, gap, whole = deltas(
+    found = deltas(
         greeting,
-        frame(greeting, 0, {"cycles": values[0]}),
-        frame(greeting, 1, {"cycles": values[1]}, flags=[read, gone]),
-        frame(greeting, 2, {"cycles": values[2]}),
+        *(
+            frame(greeting, seq, {"cycles": [value, 100 * seq]}, flags=[flags, READ])
+            for seq, (value, flags) in enumerate(reads)
+        ),
     )
-    assert [ticks(gap, 0), ticks(gap, 1)] == [TICKS, 0]
-    assert [ticks(whole, 0), ticks(whole, 1)] == [TICKS, 2 * TICKS]
-    assert [moved(whole, 0), moved(whole, 1)] == [100, 200]
-
-
-def test_reads_that_prove_nothing_count_as_none() -> None:
-    """Interrupted, or taken on another CPU: the next difference covers both."""
-    greeting = made.hello([made.CYCLES], threads=1)
-    for flag in (wire.ROW_WIDE, wire.ROW_ELSEWHERE):
-        _, skipped, whole = deltas(
-            greeting,
-            frame(greeting, 0, {"cycles": [0]}),
-            frame(greeting, 1, {"cycles": [150]}, flags=[wire.ROW_SAMPLED | flag]),
-            frame(greeting, 2, {"cycles": [300]}),
-        )
-        assert ticks(skipped) == 0
-        assert (ticks(whole), moved(whole)) == (2 * TICKS, 300)
-
-
-def test_a_cpu_that_comes_back_starts_anew() -> None:
-    greeting = made.hello([made.CYCLES], threads=1)
-    read = wire.ROW_SAMPLED
-    steps = deltas(
-        greeting,
-        frame(greeting, 0, {"cycles": [500]}),
-        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
-        frame(greeting, 2, {"cycles": [7]}, flags=[read | wire.ROW_REBASED]),
-        frame(greeting, 3, {"cycles": [107]}),
-    )
-    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
-    assert moved(steps[3]) == 100
-    assert all(d.suspect == {} for d in steps)
-
-
-def test_a_cpu_that_was_off_has_no_difference_over_the_gap() -> None:
-    """Even if nobody says that its counters started anew."""
-    greeting = made.hello([made.CYCLES], threads=1)
-    steps = deltas(
-        greeting,
-        frame(greeting, 0, {"cycles": [500]}),
-        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
-        frame(greeting, 2, {"cycles": [700]}),
-        frame(greeting, 3, {"cycles": [710]}),
-    )
-    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
-    assert moved(steps[3]) == 10
+    assert [ticks(delta) for delta in found] == [span * TICKS for span in spans]
+    assert [moved(delta) for delta in found] == steps
+    assert [moved(delta, 1) for delta in found] == [0] + [100] * (len(reads) - 1)
+    assert all(delta.suspect == {} for delta in found)
 
 
 def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
@@ -236,7 +214,7 @@ def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
 def test_gauges_are_averaged_over_time() -> None:
     gauge = counter("temperature_c", "°C", kind="gauge", bits=64, scale=0.001)
     greeting = made.hello([gauge], threads=1)
-    total = Counters(greeting).nothing()
+    total = Counters(greeting).empty_delta()
     for delta in deltas(
         greeting,
         frame(greeting, 0, {"temperature_c": [0]}),

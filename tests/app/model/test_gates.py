@@ -75,7 +75,7 @@ def test_a_sibling_without_the_counter_of_states_is_told_by_the_other() -> None:
 def test_a_group_has_the_value_of_those_of_its_cpus_that_are_known() -> None:
     top, bottom = np.ones((2, len(METRICS), 3))
     top[INDEX["ipc"]], bottom[INDEX["ipc"]] = [3, np.nan, 1], [1, 1, np.nan]
-    assert Values(top, bottom).over("ipc", [0, 1, 2]) == 3
+    assert Values(top, bottom).mean("ipc", [0, 1, 2]) == 3
 
 
 def test_skew_is_of_the_rows_that_were_read() -> None:

@@ -23,7 +23,7 @@ def test_differences_over_as_long_as_is_asked_for() -> None:
         told = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
         assert watched_job.take(record(t41=told), i * 100 * MS)
     (thread,) = watched_job.threads.values()
-    moved = thread.over(SECOND)
+    moved = thread.activity(SECOND)
     assert moved.elapsed_s == pytest.approx(1.0)
     assert moved.run_s == pytest.approx(0.8)
     assert moved.wait == pytest.approx(0.2)
@@ -60,17 +60,17 @@ def test_a_number_used_again_is_another_thread() -> None:
     watched_job = WatchedJob("job")
     watched_job.take(record(t1=[1, "a", 0, 9 * SECOND, 0, 0, 0]), 0)
     watched_job.take(record(t1=[1, "b", 0, 5, 0, 0, 0]), SECOND)
-    assert watched_job.threads[1].over(SECOND).run_s == 0.0
+    assert watched_job.threads[1].activity(SECOND).run_s == 0.0
     assert watched_job.threads[1].comm == "b"
     watched_job.take(record(t1=[1, "b", 0, 5 + SECOND, 0, 0, 0]), 2 * SECOND)
-    assert watched_job.threads[1].over(2 * SECOND).run_s == 1.0
+    assert watched_job.threads[1].activity(2 * SECOND).run_s == 1.0
 
 
 def test_a_kernel_that_does_not_tell_waits_is_not_one_without_waits() -> None:
     watched_job = WatchedJob("job")
     for i in range(2):
         watched_job.take(record(t1=[1, "a", 0, i * SECOND, None, 0, 0]), i * SECOND)
-    assert isnan(watched_job.threads[1].over(SECOND).wait)
+    assert isnan(watched_job.threads[1].activity(SECOND).wait)
     assert isnan(watched_job.job(SECOND).wait)
     assert watched_job.job(SECOND).run_s == 1.0
 

@@ -54,7 +54,7 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
     assert moved[:, 3].tolist() == [20_000_000, 5_000_000]
     assert moved[:, 4].tolist() == [5_000_000, 5_000_000]  # the msr PMU takes no turns
     assert moved[:, :2].tolist() == pytest.approx(np.array([[0.1, 0.025], [0.1, 0.1]]))
-    counted = counters.counted(delta)
+    counted = counters.counted_share(delta)
     assert counted is not None
     assert counted.tolist() == pytest.approx([0.25, 1.0])
 
@@ -68,7 +68,7 @@ def test_shares_of_turns_add_up_over_samples() -> None:
         sample([NS], [NS // 4], [1_000_000]),
         sample([2 * NS], [NS // 4 + NS], [1_000_000 + 6_000_000]),
     )
-    total = counters.nothing()
+    total = counters.empty_delta()
     for delta in steps:
         total.add(delta)
     assert total.tables["cpu"].moved[0, 3] == 4_000_000 + 6_000_000
@@ -88,7 +88,7 @@ def test_other_sources_are_not_scaled() -> None:
     plain = made.hello([CYCLES], threads=1)
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
     assert delta.tables["cpu"].moved[0, 0] == 77
-    assert counters.counted(delta) is None
+    assert counters.counted_share(delta) is None
 
 
 def test_metrics_see_the_scaled_counts() -> None:

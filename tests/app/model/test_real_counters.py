@@ -117,4 +117,4 @@ def test_the_run_has_what_was_good_of_it(played: Played) -> None:
     assert np.isfinite(whole.split.states).all()
     good = np.mean([interval.split.states[:, 3] for interval in intervals[: TAKEN - 1]], axis=0)
     assert whole.split.states[:, 3] == pytest.approx(good, abs=2e-3)
-    assert not math.isnan(whole.values.over("util", session.shown))
+    assert not math.isnan(whole.values.mean("util", session.shown))

@@ -50,8 +50,8 @@ def test_rates_and_counts_per_thousand_instructions() -> None:
     assert interval.shares["e.branches"].tolist() == [1.0] * 4
     everyone = [0, 1, 2, 3]
     total = sum(at(interval, "e.branches", row) for row in everyone)
-    assert interval.values.over("e.branches", everyone) == pytest.approx(total)  # the sum
-    assert interval.values.over("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
+    assert interval.values.mean("e.branches", everyone) == pytest.approx(total)  # the sum
+    assert interval.values.mean("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
 
 
 def test_what_takes_turns_is_scaled_and_told() -> None:

@@ -13,7 +13,7 @@ LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]
 
 
 def told(**records: Any) -> list[tuple[str, float, float, float]]:
-    look = TaskSnapshot.of(records)
+    look = TaskSnapshot.from_records(records)
     assert look is not None
     ran = look.activity_on("3")
     return [(one.task.comm, one.task.share, one.wait, one.switches) for one in ran]
@@ -43,13 +43,16 @@ def test_nobody_waits_for_more_than_all_the_time() -> None:
 
 
 def test_a_stream_that_tells_no_waits_is_told_from_one_without_any() -> None:
-    old, new = TaskSnapshot.of({"tasks": {}}), TaskSnapshot.of({"tasks": {}, "waits": {}})
+    old, new = (
+        TaskSnapshot.from_records({"tasks": {}}),
+        TaskSnapshot.from_records({"tasks": {}, "waits": {}}),
+    )
     assert old is not None
     assert old.waits is None
     assert new is not None
     assert new.waits == {}
-    assert TaskSnapshot.of({"others": {}}) is None
-    assert TaskSnapshot.of({"tasks": 5}) is None
+    assert TaskSnapshot.from_records({"others": {}}) is None
+    assert TaskSnapshot.from_records({"tasks": 5}) is None
 
 
 @pytest.mark.parametrize(

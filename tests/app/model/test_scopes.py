@@ -35,7 +35,7 @@ def test_a_counter_in_another_scope_is_known_to_nobody(key: str, scope: Any) -> 
     column = session.counters.columns.get(key)
     assert column is None or column.block == "cpu"
     assert history.shared(key, edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
-    assert session.take().values.over("util", [0]) == pytest.approx(0.5)
+    assert session.take().values.mean("util", [0]) == pytest.approx(0.5)
 
 
 def _frame(hello: wire.Hello, seq: int) -> wire.Frame:

@@ -52,7 +52,7 @@ def test_slots_that_go_to_the_sibling() -> None:
     interval = session.take()
     for core, (first, _) in enumerate(session.cores):
         row = session.position[first]
-        both = float(interval.split.of(core)["both"])
+        both = float(interval.split.shares(core)["both"])
         cycles = float(interval.counts["cycles"][row]) / interval.elapsed_s
         given = float(interval.values["smt_contention_ratio"][row])
         assert given == pytest.approx(both * 0.3 * 2.1e9 / cycles, rel=0.02)

@@ -88,7 +88,7 @@ def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: 
 def test_the_order_of_the_states() -> None:
     """A swapped lp0 and lp1, or a sign, would still sum to one."""
     _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
-    assert interval.split.of(0) == pytest.approx(
+    assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
     )
 

@@ -50,7 +50,7 @@ def test_metrics_and_states() -> None:
     assert list(interval.values["halt"]) == pytest.approx([0.4, 0.7])
     assert list(interval.values["busy_hz"]) == pytest.approx([1.5 * made.TSC_HZ, 2 * made.TSC_HZ])
     assert list(interval.values["net_hz"]) == pytest.approx([0.9 * made.TSC_HZ, 0.6 * made.TSC_HZ])
-    assert interval.split.of(0) == pytest.approx(
+    assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.3, "lp0": 0.4, "lp1": 0.1, "both": 0.2}, abs=1e-6
     )
     (row, _) = stat_json.interval_line(result, interval)["cpus"]

@@ -13,8 +13,8 @@ from turbos import BASE, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block
+from perftop.model.kinds import CAPS
 from perftop.model.sample_reader import SampleReader
-from perftop.model.turbo import CAPS
 
 
 def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
@@ -30,7 +30,7 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
     of = SampleReader(hello).turbo
     found = of.caps(counted.delta(of._counters, moved))
-    names = [CAPS[by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
+    names = [[*CAPS][by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
     return list(zip(ghz(found.hz), names, strict=True))
 
 
@@ -63,7 +63,7 @@ def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) 
     delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
     reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
     caps = reader.turbo.caps(delta)
-    named = {CAPS[by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
+    named = {[*CAPS][by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
     assert named == {
         "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
         "machine": {"max_perf_pct"},

@@ -284,7 +284,7 @@ def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
     assert _others(session, footprint) is None
-    look = TaskSnapshot.of({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
+    look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.of_all(look, 0, 700 * MS)
     found = _others(session, footprint)

@@ -83,7 +83,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     session, made = seen("idle", 3)
     whole = session.whole()
-    monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
+    monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
     first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))

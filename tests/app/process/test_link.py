@@ -175,7 +175,7 @@ def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, restart
     if restarts:
         assert not notes(read(enough, restarts=True), "gap")
         return
-    with pytest.raises(Failed, match=r"n7: its CPUs or its counters.*kept"):
+    with pytest.raises(Failed, match=r"n7: its CPUs or counters.*kept"):
         read(enough)
 
 

@@ -18,7 +18,7 @@ from simulated import messages
 from waiting import wait
 
 from perfprobe import wire
-from perftop.recording.codec import BLOCK, Reader
+from perftop.recording.codec import BLOCK_MESSAGES, Reader
 
 
 def read(data: bytes) -> list[wire.Message]:
@@ -48,7 +48,7 @@ def test_cut_anywhere_it_has_all_whole_messages(cut: int, piece: int) -> None:
     assert reader.decoder.cut == at - out.ends[whole]
 
 
-CUT = recorded(HELLO, FOUND[:BLOCK])
+CUT = recorded(HELLO, FOUND[:BLOCK_MESSAGES])
 WHOLE = read(CUT.data)
 
 
@@ -85,8 +85,8 @@ def test_a_block_without_its_beginning_is_no_guess() -> None:
 @pytest.mark.parametrize(("cpus", "most"), [(2, 165), (64, 3300)])
 def test_it_is_small(cpus: int, most: int) -> None:
     """Bytes a frame: an hour of ten a second is 6 MB of 2 CPUs, 110 MB of 64."""
-    out = recorded(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK))
-    assert (len(out.data) - out.ends[1]) / (5 * BLOCK) <= most
+    out = recorded(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK_MESSAGES))
+    assert (len(out.data) - out.ends[1]) / (5 * BLOCK_MESSAGES) <= most
 
 
 def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path) -> None:

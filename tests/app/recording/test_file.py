@@ -15,7 +15,7 @@ from roots import DATA
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording.codec import BLOCK, Recorder
+from perftop.recording.codec import BLOCK_MESSAGES, Recorder
 from perftop.recording.file import Recording
 
 
@@ -53,12 +53,12 @@ def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str)
         assert recording.damage is None
 
 
-@pytest.mark.parametrize("at", [0, 1, BLOCK, 2 * BLOCK + 7, len(FOUND) - 1])
+@pytest.mark.parametrize("at", [0, 1, BLOCK_MESSAGES, 2 * BLOCK_MESSAGES + 7, len(FOUND) - 1])
 def test_it_can_be_entered_anywhere(tmp_path: Path, data: bytes, at: int) -> None:
     with opened(tmp_path, data) as recording:
         found = list(recording.messages(FOUND[at].time_ns))
     before = len(FOUND) - len(found)
-    assert at - BLOCK < before <= at
+    assert at - BLOCK_MESSAGES < before <= at
     assert found == [plain(message) for message in FOUND[before:]]
 
 
@@ -134,7 +134,7 @@ def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> 
         assert recording.damage is not None
         assert found[-1].time_ns == recording.last_ns
     missing = [message for message in told if message not in found]
-    assert 0 < len(missing) <= BLOCK
+    assert 0 < len(missing) <= BLOCK_MESSAGES
     assert [message for message in told if message not in missing] == found
     assert (found[-1].time_ns == last_ns) == (where < 0.9)
 
@@ -152,7 +152,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, why: str) 
 
 def test_a_damaged_place_has_one_position(tmp_path: Path) -> None:
     out = recorded(HELLO, FOUND, end=True)
-    at = out.ends[BLOCK + 3]
+    at = out.ends[BLOCK_MESSAGES + 3]
     data = out.data[: at + 80] + bytes([out.data[at + 80] ^ 1]) + out.data[at + 81 :]
     with opened(tmp_path, data) as recording:
         list(recording.messages())
@@ -232,7 +232,7 @@ def test_an_index_that_lies_is_told_and_not_believed(
     with opened(tmp_path, out.data) as recording:
         assert recording.damage == f"damaged at byte {at}: its index does not fit it"
         assert list(recording.messages()) == [plain(message) for message in FOUND]
-        assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK
+        assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK_MESSAGES
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -258,7 +258,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
 def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
     """It is the first of the second block, and names a moment of the first one."""
     late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
-    data = recorded(HELLO, [*FOUND[:BLOCK], late, *FOUND[BLOCK:]], end=True).data
+    data = recorded(HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True).data
     with opened(tmp_path, data) as recording:
         assert plain(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
 
@@ -302,7 +302,7 @@ def test_a_recording_of_wire_1_says_what_it_always_said() -> None:
     assert (notes[0].author, notes[0].data) == ("recorder", {"label": "half way"})
     assert (notes[1].data["cpu"], notes[1].data["online"]) == (3, False)
     assert late == found[-len(late) :]
-    assert len(late) <= BLOCK
+    assert len(late) <= BLOCK_MESSAGES
 
 
 def test_its_index_is_not_needed(tmp_path: Path) -> None:

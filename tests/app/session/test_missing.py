@@ -23,7 +23,7 @@ def test_states_that_are_not_there_have_their_reason() -> None:
     counters = [made.REF, counter("any_thread", "1")]
     samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
     many = core(play(made.hello(counters, threads=4), *samples))
-    assert many["why"] == {"smt": "cores with more than two threads tell only neither"}
+    assert many["why"] == {"smt": "only neither is known of cores with more than two threads"}
 
     two = made.hello([made.REF, counter("one_thread", "1")])
     came = Session(two)

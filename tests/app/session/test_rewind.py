@@ -17,7 +17,7 @@ from played import TICKS, played
 
 from perfprobe import wire
 from perftop.model.smt import Split
-from perftop.session.history import CHUNK, History
+from perftop.session.history import CHUNK_SAMPLES, History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -134,7 +134,7 @@ def test_every_moment_is_as_it_was_live() -> None:
     story = eventful()
     session, live = lived(story.hello, story.messages)
     assert len(live) > 25
-    assert len(story.messages) > 2 * CHUNK
+    assert len(story.messages) > 2 * CHUNK_SAMPLES
     assert sum(bool(i.suspect) for i in live) == 2
     assert any(not i.online.all() for i in live)
     assert max(i.elapsed_s for i in live) > 0.7  # over the lost frames

@@ -116,8 +116,8 @@ def test_groups_divide_once() -> None:
     busy = {"ref": [TICKS, TICKS // 9], "cycles": [TICKS, 2 * (TICKS // 9)]}
     values = play(greeting, zero, busy).take().values
     assert values["busy_hz"].tolist() == pytest.approx([2e9, 4e9])
-    assert values.over("busy_hz", slice(None)) == pytest.approx(2.2e9)
-    assert values.over("busy_hz", [1]) == pytest.approx(4e9)
+    assert values.mean("busy_hz", slice(None)) == pytest.approx(2.2e9)
+    assert values.mean("busy_hz", [1]) == pytest.approx(4e9)
 
 
 def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
@@ -129,7 +129,7 @@ def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
     b: made.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
     values = play(greeting, a, b).take().values
     assert values["util"].tolist() == pytest.approx([1.0, 0.0])
-    assert values.over("util", slice(None)) == pytest.approx(0.5)
+    assert values.mean("util", slice(None)) == pytest.approx(0.5)
 
 
 def test_a_stream_may_begin_without_a_cpu() -> None:

@@ -76,6 +76,6 @@ def test_a_number_of_the_machine_is_its_own_or_that_of_its_cpus(
 ) -> None:
     session, interval = seen
     assert of_machine(session, interval, "power_w") == interval.machine["power_w"] > 0
-    assert of_machine(session, interval, "ipc") == interval.values.over("ipc", slice(None)) > 0
+    assert of_machine(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
     assert of_machine(session, interval, "both") == pytest.approx(interval.split.mean("both"))
     assert np.isnan(of_machine(session, interval, "package_power_w"))

@@ -9,7 +9,7 @@ from numbers_said import fed, press
 from painted import Told, shown
 
 from perfprobe import wire
-from perftop.model.evaluation import RESTS
+from perftop.model.evaluation import MAX_RESTING_SHARE
 
 SPANS = 8
 
@@ -35,6 +35,6 @@ async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times() -> Non
                 shares.append(float(app.interval.values["util"][1]))
                 seen.append(dots(app, 1))
         assert 0.0 in shares
-        assert any(0 < share < RESTS for share in shares)
+        assert any(0 < share < MAX_RESTING_SHARE for share in shares)
         assert seen[0]
         assert all(one == seen[0] for one in seen)

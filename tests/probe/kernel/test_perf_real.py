@@ -223,7 +223,7 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
         assert moved[column["cycles"]] * 1e-9 == pytest.approx(seconds[row], rel=0.02)
         assert moved[column["msr_tsc"]] == pytest.approx(table.ticks[row], rel=0.02)
         assert moved[column["instructions"]] == pytest.approx(moved[column["cycles"]], rel=0.02)
-    counted = session.counters.counted(session.run.delta)
+    counted = session.counters.counted_share(session.run.delta)
     assert counted is not None
     assert session.suspect_samples == 0
 

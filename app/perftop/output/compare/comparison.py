@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from perftop.base.statistics import LEVEL, Difference, Estimate, difference, estimate, holm
 from perftop.base.text import safe
 from perftop.model.kinds import CAUSES, KINDS, cause_of
 from perftop.model.numbers import Number
@@ -19,6 +18,14 @@ from perftop.output.compare.readings import (
     row_keys,
     shown_like,
     state_of,
+)
+from perftop.output.compare.statistics import (
+    LEVEL,
+    Difference,
+    Estimate,
+    difference,
+    estimate,
+    holm,
 )
 from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.output.sentences import inside

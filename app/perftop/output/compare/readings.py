@@ -14,12 +14,12 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, MISSING, scale
-from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_series
 from perftop.base.text import safe
 from perftop.model import numbers as model_numbers
 from perftop.model.kinds import kind_of
 from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Number
 from perftop.model.smt import STATES
+from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
@@ -332,7 +332,7 @@ class Course:
         that is too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}
-        if self._count < FEWEST_BLOCKS:
+        if self._count < MIN_BLOCKS:
             return estimates
         for column, key in enumerate(self._keys):
             if sizes[:, column].sum() > 0:

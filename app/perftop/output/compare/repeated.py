@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import median
 
-from perftop.base.statistics import apart, estimate, least_difference
 from perftop.base.text import safe
 from perftop.draw.columns import Column
 from perftop.output.compare.readings import (
@@ -19,6 +18,7 @@ from perftop.output.compare.readings import (
     row_keys,
     shown_like,
 )
+from perftop.output.compare.statistics import apart, estimate, least_difference
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import table_line
 

@@ -237,7 +237,7 @@ class EpisodeSums:
                 if episode.kind == DROP:
                     below[package, cause] = max(below.get((package, cause), 0.0), seconds)
             if episode.kind == DROP and seconds:
-                cores = one.cores.of(episode.cpus)
+                cores = one.cores.with_cpus(episode.cpus)
                 for package in np.unique(one.cores.package[cores]).tolist():
                     cycles = float(one.lost[cores & (one.cores.package == package)].sum())
                     self.below_cycles[package, episode.cause] += cycles

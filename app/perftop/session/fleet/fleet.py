@@ -1,4 +1,4 @@
-"""Many machines together: their order, what they have in common, and what happened on them."""
+"""Many machines together: their order, their totals, and their episodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import isfinite, nan
 from perftop.model.episode import rank
 from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
-SEVERAL = 3
+MIN_SHARED_MACHINES = 3
 """Machines from which on a cause that they share is one shared episode."""
 TOGETHER_S = 30.0
 """Ended episodes of one cause that began within this time are one shared episode."""
@@ -19,7 +19,7 @@ ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "s
 _RISING = frozenset({"name", "clock_hz"})
 """Orders of which the lowest value is first."""
 _WORDS = ("silent", "suspect", "episode")
-"""Words of a filter beside names and causes: states of machines."""
+"""States of machines that a filter can name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SharedEpisode:
 
 @dataclass(frozen=True)
 class RowChoice:
-    """What the viewer asked for: an order and a filter."""
+    """Order and filter of the rows."""
 
     order: str = "lost"
     reverse: bool = False
@@ -66,22 +66,22 @@ class Fleet:
     def totals(self) -> Numbers:
         """Means over machines; power is their sum."""
         answering = self.answering
-        found = dict(mean([machine.numbers for machine in answering]))
+        sums = dict(mean([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
             known = [v for m in answering if isfinite(v := m.numbers[key])]
-            found[key] = sum(known) if known else nan
-        return found
+            sums[key] = sum(known) if known else nan
+        return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
         """The machines asked for: those that do not answer first, then the worst."""
-        wanted = [m for m in self.machines.values() if matches(m, choice.filter)]
-        silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
-        rest = [m for m in wanted if m.answers]
-        rest.sort(key=lambda machine: natural(machine.name))
+        matching = [m for m in self.machines.values() if matches(m, choice.filter)]
+        silent = sorted((m for m in matching if not m.answers), key=lambda m: natural(m.name))
+        answering = [m for m in matching if m.answers]
+        answering.sort(key=lambda machine: natural(machine.name))
         falls = (choice.order not in _RISING) != choice.reverse
         if choice.order == "name":
-            return [*silent, *(rest if not falls else reversed(rest))]
-        known = [(value(m, choice.order, now), m) for m in rest]
+            return [*silent, *(answering if not falls else reversed(answering))]
+        known = [(value(m, choice.order, now), m) for m in answering]
         known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
         return [*silent, *(machine for _, machine in known)]
 
@@ -93,14 +93,14 @@ class Fleet:
             for episode in machine.running:
                 if episode.wrong:
                     groups.setdefault(episode.group, []).append(episode)
-        found = [each for episodes in groups.values() for each in self._shared(episodes)]
-        found.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
-        return found
+        shared = [merged for episodes in groups.values() for merged in self._shared(episodes)]
+        shared.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
+        return shared
 
     def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
         """One for all episodes of one cause, or one for each machine where there are few."""
         names = dict.fromkeys(episode.machine for episode in episodes)
-        if len(names) >= SEVERAL:
+        if len(names) >= MIN_SHARED_MACHINES:
             return [self._merged(episodes)]
         return [self._merged([e for e in episodes if e.machine == name]) for name in names]
 
@@ -130,22 +130,21 @@ class Fleet:
             for episode in machine.ended:
                 if episode.wrong:
                     ended.setdefault(episode.group, []).append(episode)
-        found = self.running()
+        shared = self.running()
         for episodes in ended.values():
             episodes.sort(key=lambda episode: episode.start)
             together: list[MachineEpisode] = []
             for episode in episodes:
                 if together and episode.start - together[0].start > TOGETHER_S:
-                    found += self._shared(together)
+                    shared += self._shared(together)
                     together = []
                 together.append(episode)
-            found += self._shared(together)
-        found.sort(key=lambda h: -h.start)
-        return found[:most]
+            shared += self._shared(together)
+        shared.sort(key=lambda h: -h.start)
+        return shared[:most]
 
     def below(self, cells: int, now: float, span_s: float) -> list[float]:
-        """How many machines lost time by a turbo drop in each of `cells` parts of the last
-        `span_s`."""
+        """Number of machines with a turbo drop in each of `cells` parts of the last `span_s`."""
         step, counts = span_s / cells, [0.0] * cells
         for machine in self.machines.values():
             hit: set[int] = set()
@@ -163,7 +162,7 @@ class Fleet:
 
 
 def value(machine: Machine, order: str, now: float) -> float:
-    """What a machine is sorted by."""
+    """The value by which a machine is sorted."""
     if order == "episodes":
         return float(sum(episode.wrong for episode in machine.running))
     if order == "suspects":
@@ -189,23 +188,23 @@ def natural(name: str) -> tuple[object, ...]:
     return (*parts, text, int(number[:18] or 0))
 
 
-def matches(machine: Machine, wanted: str) -> bool:
+def matches(machine: Machine, words: str) -> bool:
     """Whether a machine has all words of the filter, each in its name, its cause or its state."""
     running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspects), bool(running))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
     text = f"{machine.name} {machine.model} {running} {state}".lower()
-    return all(word in text for word in wanted.lower().split())
+    return all(word in text for word in words.lower().split())
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     """The machines by the part of their names before the last number, in natural order; without
     such parts they are one group."""
-    found: dict[str, list[Machine]] = {}
+    groups: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural(m.name)):
         stem = machine.name.partition("@")[2] or machine.name
         stem = stem.partition(".")[0].rstrip("0123456789")
         inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
         rack = inner if inner[-1:].isdigit() else stem.rstrip("-_")
-        found.setdefault(rack or machine.name, []).append(machine)
-    return found
+        groups.setdefault(rack or machine.name, []).append(machine)
+    return groups

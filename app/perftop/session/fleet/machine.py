@@ -1,9 +1,9 @@
 """One machine among many: its numbers, its past, its episodes, and whether it answers.
 
-Whoever reads a machine fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from what a
-server keeps. The screen and the JSON lines only read it. A row has one value of each number for a
-span of some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two
-machines are compared.
+Its reader fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from a Prometheus
+server. The screen and the JSON lines only read it. A row has one value of each number for a span of
+some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two machines are
+compared.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from perftop.session.values import of_machine
 SPAN_S = 10.0
 """Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
 PAST_S = 600.0
-"""How far a machine's past reaches."""
+"""Length of a machine's past in s."""
 MAX_POINTS = 600
 """Entries of a machine's past; some 15 KB."""
 FRESH_S = 5.0
-"""How often a series is computed again."""
+"""Seconds after which a series is computed again."""
 MAX_GAP = 1.6
-"""Mean distances of the points for which one holds; a longer gap is shown."""
+"""Multiple of the mean distance of two points up to which the earlier one fills a gap."""
 MAX_SERIES = 8
 """Series kept of a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
@@ -86,8 +86,8 @@ NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of one interval of a machine."""
-    found = dict(NOTHING)
-    found |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
+    numbers = dict(NOTHING)
+    numbers |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
     cores = session.shown_cores()
     work = np.array([_work(session, interval, core) for core in cores])
     if len(work):
@@ -95,14 +95,14 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
         known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
         if total := weight[known].sum():
             weight, clock, ceiling = weight[known], clock[known], ceiling[known]
-            found["ceiling_hz"] = float((weight * ceiling).sum() / total)
-            found["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
+            numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
+            numbers["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
     pairs = [core for core in cores if len(session.cores[core]) > 1]
     states = interval.split.states[pairs]
     states = states[np.isfinite(states).all(axis=1)]
     if len(states):
-        found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
-    return found
+        numbers |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
+    return numbers
 
 
 def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
@@ -113,11 +113,11 @@ def _work(session: Session, interval: Interval, core: int) -> tuple[float, float
     return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
 
 
-def lost(found: Numbers) -> float:
-    """What a machine loses, from its means alone, where no samples are at hand: steal, involuntary
+def lost(numbers: Numbers) -> float:
+    """Lost share of a machine, from its means alone, if there are no samples: steal, involuntary
     halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
-    busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
-    halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
+    busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
+    halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
     if not halted and not isfinite(slow):
         return nan
@@ -129,7 +129,7 @@ def lost(found: Numbers) -> float:
 
 def mean(several: Sequence[Numbers]) -> Numbers:
     """Means over spans of one length, or over machines, of the values that are known."""
-    found = dict(NOTHING)
+    means = dict(NOTHING)
     for key in FIELDS:
         total = weights = 0.0
         for numbers in several:
@@ -138,8 +138,8 @@ def mean(several: Sequence[Numbers]) -> Numbers:
             if isfinite(value) and isfinite(weight):
                 total += weight * value
                 weights += weight
-        found[key] = total / weights if weights > 0 else nan
-    return found
+        means[key] = total / weights if weights > 0 else nan
+    return means
 
 
 @dataclass(slots=True)
@@ -188,14 +188,14 @@ class Past:
         series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
-        held = self._made.get((key, cells, span_s))
-        if held is not None and held[0] == stamp:
-            return held[1]
-        found = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
+        known = self._made.get((key, cells, span_s))
+        if known is not None and known[0] == stamp:
+            return known[1]
+        means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
         if len(self._made) >= MAX_SERIES:
             self._made.clear()
-        self._made[key, cells, span_s] = stamp, found
-        return found
+        self._made[key, cells, span_s] = stamp, means
+        return means
 
     def _series(self, at: int, cells: int, step: float, end: float) -> list[float]:
         sums, counts = [0.0] * cells, [0] * cells
@@ -219,7 +219,7 @@ class Past:
 
 
 def _held(means: list[float], spacing: float) -> list[float]:
-    """Parts that only lie between two points get the value of the earlier one."""
+    """Fill parts between two points with the value of the earlier one."""
     most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
@@ -237,12 +237,12 @@ class Machine:
     """Arguments of the perftop that shows this machine alone; empty: there is none."""
     answers: bool = False
     why: str = "connecting"
-    """Why there are no numbers; for people, not for programs."""
+    """Why there are no numbers, as text for the user."""
     silent_since: float = nan
-    """When its last numbers came, or the first attempt was."""
+    """Time of its last numbers, or of the first attempt."""
     retry_at: float = nan
     updated: float = nan
-    """When the newest numbers arrived."""
+    """Time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: NOTHING)
     past: Past = field(default_factory=Past)
     model: str = ""
@@ -261,7 +261,7 @@ class Machine:
     bytes: int = 0
     """Received so far."""
     probe_share: float = nan
-    """What the probe costs there, in CPUs."""
+    """CPU time of the probe there, in CPUs."""
     frames_lost: int = 0
 
     _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
@@ -272,7 +272,7 @@ class Machine:
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
             recent.popleft()
-        self.numbers = mean([each for _, each, _ in recent])
+        self.numbers = mean([values for _, values, _ in recent])
         self.suspects = sum(count for *_, count in recent)
         self.past.add(now, numbers)
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
@@ -284,7 +284,7 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when it does not answer. Its past stays; its episodes end, since nobody knows
+        """Called when it does not answer. Its past is kept; its episodes end, since it is unknown
         whether they still run."""
         if not isfinite(self.silent_since):
             self.silent_since = now
@@ -314,7 +314,7 @@ class LiveMachine(Follower):
     """Fills a machine from a stream of frames. A new hello begins a new session."""
 
     def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
-        """`span_s`: what one point of its past covers; longer samples make longer ones."""
+        """`span_s`: seconds that one point of its past covers; a sample, if that is longer."""
         super().__init__(round(span_s * 1e9), early=True)
         self.machine = machine
         self._now: float | None = None
@@ -365,8 +365,8 @@ class LiveMachine(Follower):
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
         machine.probe_share = spent / elapsed if elapsed > 0 else spent
         machine.tasks = _busiest(session)
-        machine.running = [self._episode(session, one) for one in session.running]
-        machine.ended.extend(self._episode(session, one) for one in self._ended)
+        machine.running = [self._episode(session, episode) for episode in session.running]
+        machine.ended.extend(self._episode(session, episode) for episode in self._ended)
         self._ended = []
 
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
@@ -383,8 +383,8 @@ def _busiest(session: Session) -> str:
     """The task that uses most CPUs, and how many."""
     shares: dict[str, float] = {}
     for record in session.tasks.values():
-        if (one := task(record)) is not None:
-            shares[one.comm] = shares.get(one.comm, 0.0) + one.share
+        if (entry := task(record)) is not None:
+            shares[entry.comm] = shares.get(entry.comm, 0.0) + entry.share
     if not shares:
         return ""
     name = max(shares, key=lambda comm: shares[comm])

@@ -1,5 +1,5 @@
-"""A fleet from what a Prometheus server keeps of the exporter's families: the queries, and the
-machines, pasts and episodes in their answers."""
+"""A fleet read from a Prometheus server that scrapes the exporter: the queries, and the machines,
+pasts and episodes in their answers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
 """Points of the past of all machines; with more machines each has fewer of them."""
 EPISODES_S, EPISODE_STEPS = 1800.0, 120
-"""How far back episodes are queried, and in how many steps."""
+"""Span in s for which episodes are queried, and its number of steps."""
 MIN_SHARE = 0.05
 """Share of a window from which on an episode counts as running."""
 KNOWN = "1h"
-"""How long a machine that is no longer scraped is listed as silent."""
+"""Time for which a machine that is no longer scraped is listed as silent."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
 """Numbers of which the past is queried."""
@@ -37,7 +37,7 @@ class Questions:
 
     def now(self) -> str:
         """All numbers of all machines."""
-        found = self._numbers() | {
+        queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
             "power_limit_w": f"sum by ({BY}) ({self._of('power_limit_watts')})",
             "suspects": f"sum by ({BY}) (increase({self._of('suspect_samples_total')}"
@@ -48,7 +48,7 @@ class Questions:
         smt = self._rate("smt_seconds_total")
         states = f"sum by ({BY}, state) ({smt}) / on ({BY}) group_left sum by ({BY}) ({smt})"
         named = f'label_replace({states}, "{NUMBER}", "$1", "state", "(.*)")'
-        return f"{_joined(found)} or {named}"
+        return f"{_joined(queries)} or {named}"
 
     def past(self) -> str:
         """The numbers of which a past is kept."""
@@ -62,19 +62,19 @@ class Questions:
 
     def _numbers(self) -> dict[str, str]:
         every = self._sum("cpu_seconds_total")
-        found = {
+        queries = {
             key: self._sum("cpu_seconds_total", f'mode="{mode}"') + f" / {every}"
             for key, mode in _SHARES.items()
         }
         cycles = self._sum("cycles_total", 'ring="all"')
-        found["clock_hz"] = (
+        queries["clock_hz"] = (
             f"{cycles} / {self._sum('reference_cycles_total')}"
             f" * max by ({BY}) ({self._of('tsc_hertz')})"
         )
-        found["ceiling_hz"] = f"avg by ({BY}) ({self._of('ceiling_hertz')})"
+        queries["ceiling_hz"] = f"avg by ({BY}) ({self._of('ceiling_hertz')})"
         below = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
-        found["below"] = f"clamp_max(max by ({BY}) ({below}), 1)"
-        return found
+        queries["below"] = f"clamp_max(max by ({BY}) ({below}), 1)"
+        return queries
 
     def _of(self, family: str, *more: str) -> str:
         return f"perftop_{family}{{{','.join(part for part in (self._match, *more) if part)}}}"
@@ -86,10 +86,10 @@ class Questions:
         return f"sum by ({BY}) ({self._rate(family, *more)})"
 
 
-def _joined(found: dict[str, str]) -> str:
+def _joined(queries: dict[str, str]) -> str:
     """Several expressions as one; a label of each series names its number."""
     return " or ".join(
-        f'label_replace({each}, "{NUMBER}", "{key}", "", "")' for key, each in found.items()
+        f'label_replace({query}, "{NUMBER}", "{key}", "", "")' for key, query in queries.items()
     )
 
 
@@ -123,13 +123,13 @@ def _host(instance: str) -> str:
 def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     """Put the answers of `Questions.past` into the machines' past; `shift_s` leads from the
     server's time to the viewer's."""
-    found: dict[str, dict[float, dict[str, float]]] = {}
+    by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(BY, ""), labels.get(NUMBER, "")
         if name in fleet.machines and key in NOTHING:
             for time, value in points:
-                found.setdefault(name, {}).setdefault(time, {})[key] = value
-    for name, times in found.items():
+                by_time.setdefault(name, {}).setdefault(time, {})[key] = value
+    for name, times in by_time.items():
         past = fleet.machines[name].past
         for time in sorted(times):
             numbers = dict(NOTHING) | times[time]
@@ -154,13 +154,13 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
 
 def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
     """First and last moment of each run of steps without a gap."""
-    found: list[tuple[float, float]] = []
+    runs: list[tuple[float, float]] = []
     for time in times:
-        if found and time - found[-1][1] <= 1.5 * step:
-            found[-1] = (found[-1][0], time)
+        if runs and time - runs[-1][1] <= 1.5 * step:
+            runs[-1] = (runs[-1][0], time)
         else:
-            found.append((time, time))
-    return found
+            runs.append((time, time))
+    return runs
 
 
 def past_step(machines: int, every_s: float) -> float:

@@ -21,7 +21,7 @@ from perftop.model.memory import READ
 from perftop.model.numbers import PER_KI
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.interval import ALWAYS, Interval
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
 from perftop.session.values import doubted, of_cpus
@@ -147,7 +147,7 @@ def _number(moment: CoreMoment, key: str) -> list[Run] | None:
 def _name(label: str, counted: float) -> list[Run]:
     """The label, and for an event that took turns the share of the time for which it was
     counted."""
-    if counted >= ALWAYS:
+    if counted >= MIN_COUNTED_SHARE:
         return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
     share = f" {100 * counted:.0f}%"
     return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
@@ -177,7 +177,7 @@ def _cell(
     text, style = column.cell(
         value, style, online=bool(online), resting=rests,
         doubted=bool(doubted(column.key, moment.session, moment.interval)[online].any()),
-        estimated=not isnan(value) and _counted(moment, column.key, online) < ALWAYS,
+        estimated=not isnan(value) and _counted(moment, column.key, online) < MIN_COUNTED_SHARE,
     )  # fmt: skip
     if len(text) > column.width:  # the sign takes the place of the decimals
         text = re.sub(r"\.\d+", "", text)

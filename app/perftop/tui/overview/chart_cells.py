@@ -198,7 +198,7 @@ _FLOOR_HZ = 0.5e9
 def _may_be_bounds(session: Session) -> bool:
     """Whether only bounds of the states are known, or may be: a factor can be refused until it is
     settled."""
-    key = session.reader.splitter.counted()
+    key = session.reader.splitter.any_counter()
     found = session.calibrations.get(key or "")
     return key is None or (found is not None and found.state != "settled")
 

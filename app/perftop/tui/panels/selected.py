@@ -8,7 +8,7 @@ from perftop.draw.columns import AT_REST, Column, Run, fit
 from perftop.draw.strips import QUIET, foreign
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.session.interval import ALWAYS, Interval
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
 from perftop.tui.panels.pairs import ipc_alone
@@ -132,7 +132,7 @@ def _cells(
             online=bool(interval.online[row]),
             resting=number is not None and number.of_running and bool(interval.resting[row]),
             doubted=bool(doubts[row]),
-            estimated=shares is not None and shares[row] < ALWAYS,
+            estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
         )
         yield column.place(text), style
 

@@ -102,7 +102,7 @@ class Neighbourhood:
                 others = [cpu for cpu in siblings.get(thread.cpu, ()) if cpu != thread.cpu]
                 tasks = ((task(interval.tasks.get(str(cpu))), cpu) for cpu in others)
                 found.append(JobThread(
-                    thread.tid, foreign(thread.comm), thread.cpu, thread.over(self.span_ns),
+                    thread.tid, foreign(thread.comm), thread.cpu, thread.activity(self.span_ns),
                     float(interval.values["ipc"][row]),
                     foreign(", ".join(f"{t.comm} {t.pid} on CPU {cpu}" for t, cpu in tasks if t)),
                 ))  # fmt: skip
@@ -133,7 +133,7 @@ class Neighbourhood:
                 (1, [("waits ", "dim"), (wait, "bright" if moved.wait >= BOLD_WAIT else "text")]),
             ]
         rows = [self._session.position[cpu] for cpu in cpus]
-        hz, ipc = (values.over(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
+        hz, ipc = (values.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
         if not isnan(hz):
             text = f"{hz * unit.per_hz:.{unit.digits}f}"
             pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))

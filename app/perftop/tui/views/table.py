@@ -29,7 +29,7 @@ from perftop.draw.columns import (
 )
 from perftop.draw.strips import QUIET, Line, foreign
 from perftop.model.numbers import Metric, Number
-from perftop.session.interval import ALWAYS, Interval
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted
 from perftop.tui.panels.row import Paneled
@@ -127,7 +127,8 @@ class Page:
                     "alarm" if lost else style(column.shows, value, busy),
                     resting=column.shows.of_running and bool(interval.resting[row]),
                     doubted=bool(self.doubted[key][row]),
-                    estimated=key in interval.shares and interval.shares[key][row] < ALWAYS,
+                    estimated=key in interval.shares
+                    and interval.shares[key][row] < MIN_COUNTED_SHARE,
                 )
 
 

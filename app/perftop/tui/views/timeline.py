@@ -375,7 +375,7 @@ class Timeline(Paneled, Cursor):
             known = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
             value = sum(known) / len(known) if known else nan
         else:
-            value = self.interval.values.over(self._field.key, cpus)
+            value = self.interval.values.mean(self._field.key, cpus)
         mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
         text, style = self._column().cell(value)
         return [name, *along, (mean, "dim"), (f"{text:>{NUMBER}}", style)]

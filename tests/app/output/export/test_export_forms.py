@@ -99,7 +99,7 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
 def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     greeting, *frames = counted()
     assert isinstance(greeting, wire.Hello)
-    named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).on(greeting)
+    named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).apply(greeting)
     path = record(tmp_path / "recording", [named, *frames])
     start = named.wall_ns / 1e9
     told = json.loads(export(path, "jsonl").splitlines()[0])

@@ -175,10 +175,7 @@ def test_a_core_that_lacks_what_others_have_shows_why() -> None:
     machine.hello.blocks[0].counters[:] = counters
     session, interval = lived(machine)
     found = text(session, interval, cpu=1)
-    assert (
-        "clock, IPC, kernel cycles, who runs here unknown: E cores have no such counter"
-        in found[-2]
-    )
+    assert "clock, IPC, kernel cycles, task data unknown: E cores have no such counter" in found[-2]
     assert not any("─ clock " in text for text in found)
     assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
 

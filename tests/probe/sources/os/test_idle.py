@@ -63,7 +63,7 @@ def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
         session, interval = measure(1.0)
     assert session.hello.smt_methods[0] == "traced"
     assert interval.split.method == ["traced"]
-    states = interval.split.of(0)
+    states = interval.split.shares(0)
     mine, other = states["lp0"] + states["both"], states["lp1"] + states["both"]
     if lp:
         mine, other = other, mine

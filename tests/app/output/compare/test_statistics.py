@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perftop.base import statistics
+from perftop.output.compare import statistics
 
 PRINTED = [
     (1, 0.975, 12.706), (2, 0.95, 2.920), (4, 0.975, 2.776), (8, 0.975, 2.306), (10, 0.995, 3.169),

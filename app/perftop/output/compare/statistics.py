@@ -13,18 +13,18 @@ from statistics import fmean, median, variance
 
 LEVEL = 0.95
 """Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
-APART = 3.0
+MIN_OUTLIER_SDS = 3.0
 """Distance from the median, in MAD scaled to a standard deviation, of an outlier."""
-TO_SD = 1.4826
+SDS_IN_MAD = 1.4826
 """Standard deviations of normal noise in a MAD."""
-LEAST_APART = 0.005
+MIN_OUTLIER_SHARE = 0.005
 """Distance from the median, as a share of it, below which no value is an outlier, however close
 together the others are."""
-MOST_BLOCKS, FEWEST_BLOCKS = 32, 8
-CORRELATED = 0.7
+MAX_BLOCKS, MIN_BLOCKS = 32, 8
+MAX_CORRELATION = 0.7
 """Maximum correlation of neighbouring blocks, times the root of their number. A quarter of all pure
 noise has more, which makes its error less well known, but not wrong."""
-FEWEST = 4
+MIN_VALUES = 4
 """Minimum number of values among which there can be an outlier."""
 
 
@@ -71,20 +71,20 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
-    """The ratio of two sums, from their parts in slices of time as long as each other.
+    """The ratio of two sums, from their parts in slices of time of equal length.
 
-    Slices that follow each other are alike, so they vary less than the ratio does. They are joined
-    into MOST_BLOCKS blocks, and these two by two until the correlation of neighbours is below
-    CORRELATED / sqrt(blocks), which is what noise alone has. The error is then made larger by what
-    is left of it, as if there were fewer blocks. Where FEWEST_BLOCKS are still alike, the error is
-    not known: it changes too slowly."""
+    Neighbouring slices are correlated, so they vary less than the ratio does. They are joined into
+    MAX_BLOCKS blocks, and these in pairs until the correlation of neighbours is below
+    MAX_CORRELATION / sqrt(blocks), which is what noise alone has. The error is then increased by
+    the correlation that remains, as if there were fewer blocks. If even MIN_BLOCKS are correlated,
+    the ratio changes too slowly and its error is unknown."""
     whole = sum(amounts) / sum(sizes)
-    length = max(1, len(amounts) // MOST_BLOCKS)
-    while (count := len(amounts) // length) >= FEWEST_BLOCKS:
+    length = max(1, len(amounts) // MAX_BLOCKS)
+    while (count := len(amounts) // length) >= MIN_BLOCKS:
         parts = _pulls(amounts, sizes, whole, length)
         squares = sum(part * part for part in parts)
         alike = sum(x * y for x, y in pairwise(parts)) / squares if squares > 0 else 0.0
-        if alike <= CORRELATED / math.sqrt(count):
+        if alike <= MAX_CORRELATION / math.sqrt(count):
             alike = max(0.0, alike + 1 / count)  # of noise it is -1 / count in the mean
             fewer = count * (1 - alike) / (1 + alike)
             return Estimate(whole, math.sqrt(squares / (count - 1) / fewer), fewer)
@@ -98,12 +98,12 @@ def _pulls(
     """Distance of each block above or below the whole, weighted with its size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
-    found = [
+    pulls = [
         sum(amounts[at : at + length]) - whole * sum(sizes[at : at + length])
         for at in range(0, last, length)
     ]
-    middle = fmean(found)
-    return [(part - middle) / mean_size for part in found]
+    middle = fmean(pulls)
+    return [(part - middle) / mean_size for part in pulls]
 
 
 def difference(a: Estimate, b: Estimate) -> Difference | None:
@@ -133,20 +133,20 @@ def least_difference(sd: float, count: float) -> float:
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Chances corrected by Holm for the number of differences that are tested together."""
-    found, least = [0.0] * len(chances), 0.0
+    corrected, least = [0.0] * len(chances), 0.0
     for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - place) * chances[at]))
-        found[at] = least
-    return found
+        corrected[at] = least
+    return corrected
 
 
 def apart(values: Sequence[float]) -> list[int]:
     """Positions of the outliers, ascending."""
-    if len(values) < FEWEST:
+    if len(values) < MIN_VALUES:
         return []
     middle = median(values)
-    sd = TO_SD * median(abs(value - middle) for value in values)
-    least = max(APART * sd, LEAST_APART * abs(middle))
+    sd = SDS_IN_MAD * median(abs(value - middle) for value in values)
+    least = max(MIN_OUTLIER_SDS * sd, MIN_OUTLIER_SHARE * abs(middle))
     return [at for at, value in enumerate(values) if abs(value - middle) > least]
 
 
