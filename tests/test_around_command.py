@@ -101,7 +101,7 @@ def test_its_output_its_status_and_a_summary(tmp_path: Path) -> None:
         assert "own cost" in terminal.said
 
 
-def test_who_quits_before_its_end_sees_the_rest_of_it_where_the_screen_was(tmp_path: Path) -> None:
+def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     script = f"echo before; read line < {go}; echo after it; exit 5"
@@ -145,7 +145,7 @@ def until_cooked(terminal: Terminal) -> None:
     wait(cooked, "a terminal that makes signals")
 
 
-def test_who_ends_us_ends_it(tmp_path: Path) -> None:
+def test_a_signal_ends_it(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo ready; exec sleep 60") as terminal:
         terminal.sees("ready")
         os.kill(terminal.pid, signal.SIGTERM)
@@ -160,7 +160,7 @@ def test_who_ends_us_ends_it(tmp_path: Path) -> None:
         ("/etc/passwd", 126, "perftop: /etc/passwd: Permission denied\n"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_a_line(
+def test_a_command_that_cannot_run_is_reported_in_one_line(
     tmp_path: Path, command: str, status: int, said: str
 ) -> None:
     with perftop(tmp_path, command) as terminal:

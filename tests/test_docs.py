@@ -114,7 +114,7 @@ def test_every_scenario_is_named() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(SCENARIOS)
 
 
-def test_the_glossary_has_what_the_screen_says() -> None:
+def test_the_glossary_has_the_words_of_the_screen() -> None:
     text = TEXTS["glossary"].read_text(encoding="utf-8")
     words = re.findall(r"^\*\*([^*]+)\*\*", text, re.MULTILINE)
     for word in ("busy clock", "net clock", "ceiling", "involuntary halt", "four states", "suspect",

@@ -53,7 +53,7 @@ def test_a_recording_has_them_in_each_sample(sample: str, tmp_path: Path) -> Non
     assert inside > checked / 3, "the probe wrote in batches"
 
 
-def test_so_do_intervals_of_whole_batches() -> None:
+def test_intervals_of_whole_batches_match() -> None:
     found = command.stat("--source", "os", "-i", "1s", "--sample", "100ms", "--duration", "3s")
     rows = [row for line in found if line["type"] == "interval" for row in line["cpus"]]
 

@@ -23,7 +23,7 @@ BY_DAY = ("smt-mix", "license", "halts", "hybrid", "jitter")
 
 
 @pytest.mark.parametrize("scenario", by_day(SCENARIOS, BY_DAY))
-def test_what_stat_says_is_what_the_simulated_machine_did(scenario: str) -> None:
+def test_stat_reports_what_the_simulated_machine_did(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=8,seed=3,speed=max"
     found = command.stat("--source", spec, "-i", "1s", "--sample", "100ms", "-n", "6")
     true = list(truth(spec, 6.0))
@@ -60,7 +60,7 @@ def _check_cores(interval: Line, window: list[Line]) -> int:
     return len(interval["cores"])
 
 
-def test_a_cpu_goes_and_comes_in_the_stream() -> None:
+def test_a_cpu_goes_offline_and_online_in_the_stream() -> None:
     spec = "sim:hotplug,cpus=8,seed=3,speed=max"
     found = command.stat("--source", spec, "-i", "1s", "--duration", "45s")
     done = command.run("truth", spec, "--duration", "45", program="perfprobe")
@@ -132,7 +132,7 @@ def test_utilisation_agrees_with_the_kernel_and_a_job_is_no_neighbour_of_itself(
     assert [evidence for evidence in named if "pt-alone" in str(evidence)] == []
 
 
-def test_what_this_machine_cannot_tell_is_null_with_a_reason() -> None:
+def test_unmeasurable_values_are_null_with_a_reason() -> None:
     found = command.stat("--source", "os", "-n", "1", "-i", "1s")
     hello, interval = found[0], found[1]
     why = {m["what"]: m["why"] for m in hello["missing"]}
@@ -156,7 +156,7 @@ def test_output_goes_to_the_file(tmp_path: Path) -> None:
     assert kinds == ["hello", "interval", "interval", "summary"]
 
 
-def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
+def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
     done = command.here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
     assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)

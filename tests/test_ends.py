@@ -44,7 +44,7 @@ def wait_gone(pid: int) -> None:
     wait(lambda: gone(pid), "the probe ends with its reader")
 
 
-def test_interrupt_sums_up_and_says_130() -> None:
+def test_an_interrupt_prints_the_summary_and_has_status_130() -> None:
     process = start("--source", "sim")
     probe = probe_of(process)
     process.send_signal(signal.SIGINT)
@@ -56,7 +56,7 @@ def test_interrupt_sums_up_and_says_130() -> None:
 
 
 @pytest.mark.parametrize("source", ["sim", "os"])
-def test_a_killed_probe_is_told_in_one_line_after_the_summary(source: str) -> None:
+def test_a_killed_probe_is_reported_after_the_summary(source: str) -> None:
     process = start("--source", source)
     os.kill(probe_of(process), signal.SIGKILL)
     out, err = process.communicate(timeout=MOST_S)
@@ -109,7 +109,7 @@ def test_mistakes_get_one_line_and_their_status(
     assert len(done.stderr.splitlines()) == 1 or done.stderr.startswith("usage:")
 
 
-def test_a_full_disk_is_said() -> None:
+def test_a_full_disk_is_reported() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     done = command.here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
@@ -118,7 +118,7 @@ def test_a_full_disk_is_said() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["stat", "--help"], ["--version"]])
-def test_help_that_cannot_be_written_is_said(arguments: list[str]) -> None:
+def test_unwritable_help_is_reported(arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(
             command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
@@ -154,7 +154,7 @@ def test_the_status_of_a_command_outlives_a_full_disk(stream: str) -> None:
 
 
 @pytest.mark.parametrize("verb", [["stat", "--source", "sim:idle,speed=max", "-n", "1"], ["ramp"]])
-def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
+def test_an_existing_file_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out = tmp_path / "out.svg"
     out.write_text("precious", encoding="utf-8")
     done = command.here(*verb, "-o", str(out))
@@ -166,7 +166,7 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
         assert "own cost" in out.read_text(encoding="utf-8")
 
 
-def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Path) -> None:
+def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: Path) -> None:
     done = command.here("replay", str(tmp_path / "nosuch"))
     assert done.returncode == 1
     assert done.stderr.endswith("nosuch: No such file or directory\n")
@@ -177,16 +177,16 @@ def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Pat
     [
         (["stat", "--source", "sim", "--smt-method", "traced"], 3, "there are: one-thread, bounds"),
         (["stat", "--source", "sim", "--smt-method", "magic"], 2, "magic"),
-        (["stat", "-i", "250ms", "--sample", "100ms"], 2, "no multiple"),
+        (["stat", "-i", "250ms", "--sample", "100ms"], 2, "must be a multiple of --sample"),
         (["stat", "--watch", "999999999"], 3, "perftop: no process 999999999\n"),
         (["stat", "--source", "sim", "--watch=-16-bytes-of-name"], 2, "of up to 15 bytes"),
         (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
-        (["stat", "-i", "٣"], 2, "no length of time"),
-        (["stat", "-i", "100us"], 2, "less than 1 ms"),
+        (["stat", "-i", "٣"], 2, "invalid duration"),
+        (["stat", "-i", "100us"], 2, "at least 1ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
         (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
-        (["stats"], 2, "there is no verb 'stats'; did you mean stat?"),
-        (["topology", "--jsno"], 2, "not understood: --jsno"),
+        (["stats"], 2, "unknown command 'stats'; did you mean stat?"),
+        (["topology", "--jsno"], 2, "did you mean --json?"),
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
 
 
-def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:
+def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
     done = command.here("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout

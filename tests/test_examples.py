@@ -131,7 +131,7 @@ def pages(*, slow: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("wanted", pages(slow=False))
-def test_examples_do_what_is_said(
+def test_examples_do_what_the_text_claims(
     wanted: list[str],
     directory: Directory,
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +141,7 @@ def test_examples_do_what_is_said(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("wanted", pages(slow=True))
-def test_slow_examples_do_what_is_said(
+def test_slow_examples_do_what_the_text_claims(
     wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all others of their page, whose files they read."""

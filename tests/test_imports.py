@@ -36,10 +36,9 @@ MAY_IMPORT = {
     "tui/frame": f"{SHOWN} process",
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
     "tui/fleet": SHOWN,
-    "tui/pair": SHOWN,
     "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
-    "tui": "base process session recording output draw tui/shared tui/frame tui/screen tui/fleet"
-    " tui/pair wire",
+    "tui": "base model process session recording output draw tui/shared tui/frame tui/screen"
+    " tui/fleet wire",
     "verbs": "base docs draw process model session recording output tui wire"
     " perfprobe.stream_options",
     "perftop": "base docs tui verbs",
@@ -124,7 +123,7 @@ def loaded(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_the_table_is_of_the_folders_there_are() -> None:
+def test_the_table_lists_the_existing_folders() -> None:
     assert {folder(module) for module in PATHS} == MAY_IMPORT.keys()
 
 
@@ -164,7 +163,7 @@ def test_all_imports_name_the_package() -> None:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative"
 
 
-def test_what_draws_no_screen_needs_no_textual() -> None:
+def test_verbs_without_a_screen_need_no_textual() -> None:
     found = modules(HEADLESS)
     drawing = {m for m in found if m.startswith("perftop.verbs.ramp")}
     assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
@@ -198,7 +197,7 @@ def test_the_probe_is_small() -> None:
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
-def test_a_stream_begins_without_what_others_need() -> None:
+def test_a_stream_starts_without_heavy_modules() -> None:
     code = (
         "import perfprobe.__main__, perfprobe.serve, perfprobe.sources.perf.source\n"
         "perfprobe.__main__._parser()"

@@ -47,7 +47,7 @@ EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
 @pytest.mark.parametrize(
     ("verb", "watch", "where"), by_day(EVERY, [("stat", "pid", 0), ("stat", "nobody", 1)])
 )
-def test_of_a_command(
+def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     cpus: tuple[int, int], other: int, verb: str, watch: str, where: int, tmp_path: object
 ) -> None:
     options = {"nobody": [], "pid": ["--watch", str(other)], "absent": ["--watch", "pt-nobody"]}

@@ -54,7 +54,7 @@ class Fight:
 
 
 @pytest.mark.parametrize("by", by_day(["pid", "name"], ["name"]))
-def test_who_takes_the_cpu_from_a_job_is_named(by: str) -> None:
+def test_the_task_that_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):
         fight = Fight(cpu, by)

@@ -31,7 +31,7 @@ SIM = ("--source", "sim:steady,cpus=2")
         ("record", ["-o", "missing/a"], ["touch", "touched"], 1),
     ],
 )
-def test_of_a_command(
+def test_a_command_is_attributed_to_the_cpus_it_ran_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     verb: str,
@@ -51,7 +51,7 @@ def test_of_a_command(
         assert done.stderr.startswith("perftop: ")
 
 
-def test_nobody_reads_what_is_said_while_it_runs(tmp_path: Path) -> None:
+def test_a_closed_stderr_lets_the_command_run_to_its_end(tmp_path: Path) -> None:
     """The command is let run to its end, and its status is what remains."""
     script = f"sleep 1; echo > {tmp_path / 'end'}; exit 7"
     command = argv("stat", "-i", "100ms", *SIM, "--", "sh", "-c", script)

@@ -53,7 +53,7 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
         pytest_collection_modifyitems(items)
 
 
-def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> None:
+def test_marked_tests_run_last_and_alone(tmp_path: Path) -> None:
     # A copy: the lock is on the file itself, and the workers of this run hold that of the original.
     shutil.copy(ROOT / "tests/support/turns.py", tmp_path)
     (tmp_path / "conftest.py").write_text(CONFTEST)

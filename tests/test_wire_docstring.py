@@ -99,7 +99,7 @@ def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> Non
     assert asked - KEYS.keys() == set()
 
 
-def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
+def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
     literals = set()
     for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
@@ -110,7 +110,7 @@ def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
     assert KEYS.keys() - asked - literals == set()
 
 
-def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
+def test_the_app_reads_each_key_in_the_scope_of_the_table() -> None:
     told: dict[str, set[str]] = defaultdict(set)
     for key, (scope, *_) in KEYS.items():
         told[scope].add(key)
@@ -119,7 +119,7 @@ def test_the_app_looks_for_each_key_in_the_scope_of_the_table() -> None:
     }
 
 
-def test_sources_send_what_the_table_says() -> None:
+def test_sources_send_what_the_table_lists() -> None:
     sent: dict[str, set[Row]] = defaultdict(set)
     for scenario in ("steady", "license", "throttle", "hybrid"):
         for block in messages(f"sim:{scenario}", 0, 50_000_000)[0].blocks:
@@ -136,7 +136,7 @@ def test_sources_send_what_the_table_says() -> None:
     assert len(sent) > 40
 
 
-def test_what_units_and_origins_imply() -> None:
+def test_units_have_the_limits_of_the_table() -> None:
     said = {unit: float(most) for unit, most in TABLES["unit"]}
     for unit, most in said.items():
         block = wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])

@@ -68,7 +68,8 @@ def main(argv: list[str] | None = None) -> int:
         discard(sys.stdout.fileno())  # a closed stdout is a normal end
         return 0
     except OSError as error:
-        discard(sys.stdout.fileno())
+        if error.filename is None:  # it is stdout that cannot be written
+            discard(sys.stdout.fileno())
         complain(str(unhandled(error)))
         return 1
     return status
@@ -83,8 +84,8 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
-    """The arguments with the verb that is meant where none is given: the screen, or what a pipe or
-    a file can hold of it."""
+    """The arguments with the verb that is meant where none is given: the screen, or text for a pipe
+    or a file."""
     first = arguments[0].partition("=")[0] if arguments else "-"
     if not first.startswith("-") or first in GENERAL:
         return arguments
@@ -185,13 +186,16 @@ def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
 def _unexpected(
     verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]
 ) -> str:  # fmt: skip
-    """The message for words that the verb does not take; they may be meant as a command."""
+    """The message for arguments that the verb does not have; they may be meant as a command."""
     first = left[0].partition("=")[0]
     if first in verbs:
         return f"the verb comes first: perftop {first} [OPTIONS]"
     text = f"unexpected argument: {shlex.join(left)}"
     if first.startswith("-"):
-        by_verb = {name: _options_of(parser) for name, parser in verbs.items()}
+        by_verb = {
+            name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
+            for name, parser in verbs.items()
+        }
         takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
         if takers:
             return f"{text}; {first} is for {', '.join(takers[:3])}"
@@ -202,10 +206,6 @@ def _unexpected(
     if verb in RUN:
         return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     return f"{text}; see perftop {verb} --help"
-
-
-def _options_of(parser: argparse.ArgumentParser) -> list[str]:
-    return [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
 
 
 def _check_command(args: argparse.Namespace) -> None:
@@ -240,11 +240,11 @@ _SAME = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
          "--num_iterations": "--count"}  # fmt: skip
 """Options that have another name here, and a value."""
 _DEFAULT = {"-a", "--all-cpus"}
-"""What is done anyway."""
+"""Options for the default behaviour."""
 _MILLISECONDS = {"-I", "--interval-print"}
 """The interval, of which a bare number is milliseconds."""
 _LINES = {"-n", "--count", "--num_iterations"}
-"""How many lines `stat` prints; other verbs print none."""
+"""The number of lines that `stat` prints; other verbs print none."""
 _TABLE = "perftop record -o FILE, then perftop export FILE; or stat --json"
 _THREADS = "--watch takes a process, and follows its threads"
 _ENERGY = "energy of the whole run is in the summary; power: --metrics power_w"
@@ -266,7 +266,7 @@ _ANSWERS = {
     "-A": _ROWS,
     "--no-aggr": _ROWS,
 }
-"""Options that mean something else or nothing here, and what to type."""
+"""Options that mean something else or nothing here, and what to type instead."""
 
 
 def translated(arguments: Sequence[str]) -> list[str]:

@@ -37,7 +37,7 @@ HABITS = {
 
 
 @pytest.mark.parametrize("typed", HABITS)
-def test_words_of_other_tools_that_mean_the_same(typed: str) -> None:
+def test_habits_of_other_tools_are_translated(typed: str) -> None:
     assert cli.translated(typed.split()) == HABITS[typed].split()
 
 
@@ -84,7 +84,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("typed", WRONG)
-def test_what_is_wrong_is_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -237,7 +237,7 @@ def test_a_batch_is_what_the_reader_shows_at_once(
         ("why -e a,b -c 0-3", "--source auto --sample 0.1 --batch 1 --cpus 0-3 --events=a,b"),
     ],
 )  # fmt: skip
-def test_what_the_probe_is_asked_for(line: str, arguments: str, probe: list[str]) -> None:
+def test_the_command_line_of_the_probe(line: str, arguments: str, probe: list[str]) -> None:
     line = line.replace("--watch -7", "--watch=-7")
     with pytest.raises(Asked):
         cli.main(line.split())

@@ -9,6 +9,7 @@ import made
 from fakes import Does, Machine
 
 from perftop.draw import strips
+from perftop.draw.columns import Run
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -49,7 +50,7 @@ def charts(
     time = axis(interval.time_ns, window_s, page.columns)
     moment = numbers.moment(session, interval, place, page, units, time.start_ns)
     track = CoreHistory(session, place)
-    track.look(time)
+    track.move_to(time)
     return Charts(moment, time, track, Scales(), ascii_, "shapes")
 
 
@@ -61,7 +62,7 @@ def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
     return time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, min(room, samples), now_ns)
 
 
-def runs(session: Session, interval: Interval, **more: Any) -> list[list[strips.Run]]:
+def runs(session: Session, interval: Interval, **more: Any) -> list[list[Run]]:
     width = more.get("size", (120, 25))[0]
     return core_page.lines(charts(session, interval, **more), "5 s", KEYS, width)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from perftop.draw import theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 
 _SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """A step darker than the keys of a legend, so that red is the loudest."""
@@ -27,7 +27,7 @@ def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[
 
 @lru_cache(maxsize=4096)
 def _drawn(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
-    """The bar whose parts end at these cells. Kept, as there are few that differ."""
+    """The bar whose parts end at these cells. Cached, as few differ."""
     runs: list[Run] = []
     done = 0
     for end, (shape, key) in zip(ends, shapes, strict=True):
@@ -61,7 +61,7 @@ def possible(low: Sequence[float], width: int) -> list[Run]:
 
 
 def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
-    """Issue slots that retired, that had no instruction, and that were thrown away; the back end
+    """Issue slots that retired, that had no instruction, and that were discarded; the back end
     has the rest."""
     return stacked((retiring, frontend, speculation), _ACCOUNT, width)
 

@@ -4,8 +4,8 @@ column at the right.
 Colour only repeats what height, shape or the kind of line shows. A column without a known value is
 blank. Charts of stacked areas have a cell for each column, lines and areas of dots a cell for two.
 
-Values are rounded to eighths or dots of a cell as arrays. So few columns of cells differ, and most
-are found among those made before: a machine's charts have thousands of cells.
+Values are rounded to eighths or dots of a cell as arrays, so few columns of cells differ, and most
+are cached: a machine's charts have thousands of cells.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, dot_rows
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Run
+from perftop.draw.strips import joined
 from perftop.draw.theme import AREAS, GRADES
 
 Column = tuple[Run, ...]
@@ -53,7 +54,7 @@ def grade(row: int, rows: int) -> int:
 SIGNIFICANT_STEAL = 0.004
 """Share from which steal is drawn, however low the chart is."""
 QUIET, OVER, HOT = 0, 1, 2
-"""Steal of a column: outside of episodes, during one that has ended, during one that runs."""
+"""Steal of a column: outside episodes, during one that has ended, during one that runs."""
 _SIGN_ROWS = 8
 """Minimum rows of a chart whose full hot cells carry the sign of steal."""
 _HANGING = " ▁▂▃▀▅▆▔█"
@@ -65,13 +66,13 @@ _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MADE = 4096
 """Maximum columns of each kind of chart, and cells of them, that are cached."""
 Last = Literal["equal", "weak", "firm"]
-"""What happens to the last kind in a cell of three: it goes if it is the smallest, it goes before
-the second kind, or it stays."""
+"""How the last kind of three in a cell is treated: it is left out if it is the smallest, before the
+second kind, or never."""
 
 
 def two_kinds(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
     """The two kinds that are drawn in a cell, lower and upper, and the height of the lower one.
-    `parts`: eighths by kind, from the base of the cell. Of three, the smallest is left out."""
+    `parts`: eighths by kind, from the base of the cell. The smallest of three is left out."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and last == "firm":
         sizes[_STEAL] = 9
@@ -285,7 +286,7 @@ def _plain(dots: int) -> str:
 
 def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
     """An area from 0 to `high`, the top of the scale. `columns`: (columns, 2): the value, and AWAKE
-    or LOST. What is lost is red."""
+    or LOST. Columns that are LOST are red."""
     tall, wide = _dots(look)
     values = np.nan_to_num(_drawn(columns, look)[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (tall * rows) + 0.5).astype(int)
@@ -425,7 +426,7 @@ def step(span: float, most: int) -> float:
 
 
 def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple[float, float]:
-    """Ends of a scale that holds all values, as multiples of `unit`. The ends held so far stay
+    """Ends of a scale that holds all values, as multiples of `unit`. The previous ends stay
     while they span at most twice what is needed, because a scale that changes often is hard to
     read. A scale spans at least two units; the extra room is below the values, because clocks
     drop."""
@@ -440,7 +441,7 @@ def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple
 
 
 def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
-    """The end of a scale from 0: the first of `ends` that holds all values. The end held so far
+    """The end of a scale from 0: the first of `ends` that holds all values. The previous end
     stays if it is that one or the next larger one."""
     there = values[np.isfinite(values)]
     most = float(there.max()) if len(there) else 0.0

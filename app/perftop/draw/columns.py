@@ -2,9 +2,8 @@
 
 A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
 columns for a width, `Column.cell` prints a number with its meaning, `headings` and `line` put cells
-together. A cell is a run: text and the name of a style, which says what the text means, never its
-colour. Plain text is a line without the styles: `plain`.
-"""
+together. A cell is a run: text and the name of a style, which names the meaning of the text, never
+its colour. Plain text is a line without the styles: `plain`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""
 CUT = "…"
 AT_REST = "·"
-"""In place of a number per running time of a CPU that hardly ran."""
+"""Replaces a number per running time of a CPU that hardly ran."""
 UNKNOWN = MISSING, "–"
 """The sign for an unknown number; the second one in narrow cells."""
 NARROW = 4
@@ -57,7 +56,7 @@ class Column:
     """Numbers of any size, with one digit and a prefix: 12.3k."""
     unit: str = ""
     shows: Any = None
-    """What the user of the column needs to know about its values."""
+    """Free for the owner of the column: what its values are."""
 
     @property
     def room(self) -> int:
@@ -103,6 +102,13 @@ def fit(text: str, size: int) -> str:
     if len(text) > size:
         return text[: size - 1] + CUT if size > 1 else text[:size]
     return f"{text:<{size}}"
+
+
+def number(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
+    """A number outside of tables, right-aligned; `n/a` if it is NaN."""
+    if isnan(value):
+        return f"{MISSING:>{width}}", "faint"
+    return f"{value:>{width}.{digits}f}", style
 
 
 def fitted(columns: Iterable[Column], width: int) -> list[Column]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Run
+from perftop.draw.strips import joined
 
 UNKNOWN, OFF = -1, -2
 """Values used in place of a level."""

@@ -1,21 +1,18 @@
-"""Runs of text with a style key, and strips made of them. Functions only."""
+"""Lines made of runs: their text and width, cutting, joining, and fitting pieces into a line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from math import isnan
 from operator import itemgetter
 
 from rich.cells import cell_len
 
-from perftop.base.format import MISSING, prefixed
 from perftop.base.text import printable
-from perftop.draw import columns, theme
+from perftop.draw import theme
+from perftop.draw.columns import Run, fit
 
-Run = columns.Run
-fit = columns.fit
 Line = tuple[list[Run], theme.Mood]
 """A line of the screen; its mood chooses the background."""
 BLANK: Line = ([], "calm")
@@ -35,6 +32,12 @@ def text(runs: Iterable[Run]) -> str:
 
 def width(runs: Iterable[Run]) -> int:
     return sum([len(part) for part, _ in runs])
+
+
+def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
+    """The runs padded to exactly `size` cells; if they are longer, their text cut, in one style."""
+    spare = size - width(runs)
+    return [*runs, (" " * spare, "text")] if spare >= 0 else [(fit(text(runs), size), style)]
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
@@ -104,15 +107,27 @@ def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
     return [*left, (" " * max(1, gap), "text"), *right]
 
 
-def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
-    """The pieces that fit into a line, the least important (highest number) left out first."""
-    kept = [(rank, width(runs) + gap, runs) for rank, runs in pieces]
-    room = size + gap - sum([wide for _, wide, _ in kept])
-    while kept and room < 0:
-        worst = max(kept, key=itemgetter(0))
-        kept.remove(worst)
-        room += worst[1]
-    return gapped([runs for *_, runs in kept], gap)
+Piece = tuple[int, list[Run]]
+"""A part of a line, after its rank: 0 is the most important."""
+
+
+def shed(pieces: list[Piece], size: int, gap: int) -> list[Run]:
+    """The pieces that fit into a line, with gaps between them."""
+    return gapped([runs for _, runs in fitting(pieces, size + gap, gap)], gap)
+
+
+def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
+    """The pieces that fit into `room` cells if a gap follows each: the important ones first, then
+    each that still fits."""
+    cells = [width(runs) + gap for _, runs in pieces]
+    if sum(cells) <= room:  # mostly
+        return [*pieces]
+    kept = set()
+    for i in sorted(range(len(pieces)), key=lambda i: pieces[i][0]):
+        if cells[i] <= room:
+            kept.add(i)
+            room -= cells[i]
+    return [pieces[i] for i in sorted(kept)]
 
 
 def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
@@ -127,30 +142,3 @@ def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
 
 QUIET = 0.01
 """Shares below this are drawn dim, so that idle rows recede."""
-
-
-def rate(value: float, width: int, key: str = "text") -> Run:
-    """A number of any size, with a prefix such as k or M."""
-    return f"{prefixed(value):>{width}}", "faint" if isnan(value) else key
-
-
-def number(value: float, digits: int, width: int, key: str = "text") -> Run:
-    if isnan(value):
-        return f"{MISSING:>{width}}", "faint"
-    return f"{value:>{width}.{digits}f}", key
-
-
-def at_rest(width: int) -> Run:
-    """In place of a number per running time of a CPU that hardly ran."""
-    return f"{theme.NEITHER:>{width}}", "faint"
-
-
-def doubted(run: Run) -> Run:
-    """The number with the sign of doubt before it, in place of a blank at its left."""
-    value = run[0].lstrip()
-    return f"{theme.SUSPECT + value:>{len(run[0])}}", "dim"
-
-
-def estimated(run: Run) -> Run:
-    """The number with the sign of an estimate, in place of a blank at its left."""
-    return f"{theme.ESTIMATE + run[0].lstrip():>{len(run[0])}}", run[1]

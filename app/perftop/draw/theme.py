@@ -1,7 +1,7 @@
 """Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
 Colour repeats the meaning of a shape or a number, so NO_COLOR and a monochrome terminal lose
-nothing. Where the locale is not UTF-8 every shape has a plain substitute.
+nothing. Every shape has a plain substitute for locales other than UTF-8.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def _muted(color: str, ground: str) -> str:
 
 GRADES = 12
 """Number of steps of an area's colours, from its base outwards, `user-0` to `user-11`: a large area
-shows where it begins. The steps lie between the ground and the bars of the same meaning, so red
-stands out beside them."""
+shows where it begins. The steps are between the ground and the bars of the same meaning, so red
+stands out."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
@@ -352,17 +352,8 @@ STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-ESTIMATE = "≈"
-"""Before a number of an event that took turns on the counters."""
-SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▌", "─", "┴", "…"
-RISING, FALLING, TAKEN_BY = "▲", "▼", "◂"
+CHOSEN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
 CURSOR = "▸", "◂"
 """On both sides of the selected cell, where a line has several."""
-EPISODES = {
-    "turbo-drop": DROPPED, "throttle": "■", "involuntary-halt": "║", "neighbour": "◐",
-    "steal": STEAL, "license": "◊", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
-    "online": "•",
-}  # fmt: skip
-"""Signs of the kinds of episodes, the worst kind first."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"

@@ -1,5 +1,5 @@
-"""Episodes: states with a start and an end on certain CPUs. Their evidence consists of numbers,
-whose keys name their unit, and of the types below; `output.sentences` words it.
+"""Episodes: states with a start and an end on certain CPUs. Their evidence as detectors give it:
+numbers whose keys name their unit, and the types below. `output/sentences.py` words them.
 """
 
 from __future__ import annotations

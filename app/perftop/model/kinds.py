@@ -46,7 +46,7 @@ class Kind:
 
 _LOW = (
     "{cause} keeps|kept {where} at {clocks}",
-    "{cause} keeps|kept {where} {lost} below {its} ceiling",
+    "{cause} lowers|lowered the clock of {where} by {lost}",
     "{cause} keeps|kept {where} below {its} ceiling",
 )
 _STOLEN = (
@@ -69,8 +69,8 @@ KINDS: dict[str, Kind] = {
             lowers="involuntary", loss="time to heat", rows=("involuntary", "lost_ratio"),
             sentences=(
                 "{cause} stops|stopped {where} for {lost} of the time",
-                "{cause} throttles|throttled {where} {nothing}",
-                "{cause} throttles|throttled {where}",
+                "{cause} is|was active on {where} {nothing}",
+                "{cause} is|was active on {where}",
             ),
         ),
         Kind(
@@ -95,7 +95,7 @@ KINDS: dict[str, Kind] = {
             rows=("busy_hz", "below_ceiling", "lost_ratio"),
             sentences=(
                 "Wide SIMD code (level {level}) keeps|kept {where} at {clocks}",
-                "Wide SIMD code (level {level}) keeps|kept {where} {lost} below {its} ceiling",
+                "Wide SIMD code (level {level}) lowers|lowered the clock of {where} by {lost}",
                 "Wide SIMD code runs|ran on {where} at level {level}",
             ),
         ),
@@ -138,8 +138,9 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sent
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
+    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors report steal
     return Kind(
-        cause, KINDS["neighbour"].sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
+        cause, like.sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
         rows=KINDS["neighbour"].rows, sentences=sentences,
     )  # fmt: skip
 

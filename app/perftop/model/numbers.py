@@ -32,7 +32,7 @@ class Number:
     """Short name, used as a heading."""
     unit: str
     """"ratio" (shown in %), "Hz", "1", "s", "W", "J", "°C", "B", "B/s", a rate such as "1/s" or
-    "Joules/s", or "" for text."""
+    "Joules/s", "G" for counts shown in thousands of millions, or "" for text."""
     help: str
     _: KW_ONLY
     scope: Scope = "cpu"
@@ -104,7 +104,7 @@ class Number:
         """A value with its digits and without its unit; `n/a` where it is unknown."""
         if not isfinite(value):
             return MISSING
-        if self.rate and self.unit not in _SHOWN_UNITS:
+        if self.unit == "B" or (self.rate and self.unit not in _SHOWN_UNITS):
             return prefixed(value)
         factor, digits = self.scale(clock)
         if not self.grows:
@@ -143,7 +143,7 @@ class Metric(Number):
     """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
 
 
-_SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3}
+_SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
 _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
@@ -369,15 +369,16 @@ def _of(scope: Scope, *numbers: Number) -> dict[str, Number]:
     return {number.key: replace(number, scope=scope) for number in numbers}
 
 
+_TIME = "Share of the time in which"
 CORE = _of(
     "core",
-    Number("both", "both", "ratio", "Both threads of its core were active.", title="both active",
-           export="smt_both_ratio"),
-    Number("lp0", "lp0 only", "ratio", "Only the first thread of its core was active.",
+    Number("both", "both", "ratio", f"{_TIME} both threads of its core were active.",
+           title="both active", export="smt_both_ratio"),
+    Number("lp0", "lp0 only", "ratio", f"{_TIME} only the first thread of its core was active.",
            export="smt_lp0_ratio"),
-    Number("lp1", "lp1 only", "ratio", "Only the second thread of its core was active.",
+    Number("lp1", "lp1 only", "ratio", f"{_TIME} only the second thread of its core was active.",
            export="smt_lp1_ratio"),
-    Number("neither", "neither", "ratio", "No thread of its core was active.",
+    Number("neither", "neither", "ratio", f"{_TIME} no thread of its core was active.",
            export="smt_neither_ratio"),
     Number("active_threads", "threads", "1",
            "Mean number of threads of its core that were not halted.", digits=2),

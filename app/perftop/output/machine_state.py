@@ -1,5 +1,5 @@
-"""The state of a machine, which is what it is and how it is set: two measurements may differ by it
-before either has begun. Keys and values are those of JSON; the tables put them into words."""
+"""The state of a machine: its parts and settings, by which two measurements can differ from the
+start. Keys and values are those of JSON; the tables translate them into words."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def state(session: Session) -> Line:
     on = [row.cpu for row in session.topology if row.online]
     many = any(len(set(core) & set(on)) > 1 for core in session.cores)
     selected = hello.selected
-    settings = [*hello.settings.items()][:MAX_SETTINGS]  # they come from outside
-    found: Line = {
+    settings = [*hello.settings.items()][:MAX_SETTINGS]  # untrusted
+    states: Line = {
         "host": hello.host, "model": hello.identity.name or None,
         "microcode": hello.identity.microcode, "kernel": hello.kernel,
         "virtualisation": hello.virtualisation or "none", "boot_id": hello.boot_id,
@@ -93,20 +93,20 @@ def state(session: Session) -> Line:
         **{safe(key, MAX_SHOWN): safe(value, MAX_VALUE) for key, value in settings},
         **_gauges(session),
     }  # fmt: skip
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in states.items() if value is not None}
 
 
 def _gauges(session: Session) -> Line:
     """Settings that frames report."""
-    found: Line = {}
+    states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _means(session, key)
         if len(means):
             value = float(means.sum() if key.endswith("_w") else means.max())
-            found[key] = number(float(f"{value:.4g}"))
+            states[key] = number(float(f"{value:.4g}"))
     off = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
     shares = [float(means.max()) for means in off if len(means)]
-    return found | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
+    return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
 
 
 def _means(session: Session, key: str) -> Floats:

@@ -1,6 +1,5 @@
 """The measurement of a session, from its first frame to the end of its command, if it has one; and
-its summary.
-"""
+its summary."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Measurement:
         self, job: Job | None = None, start: CommandStart | None = None, rest_s: float = 0.0
     ) -> None:
         """`start`: of the job, where several machines are measured around it. `rest_s`: seconds for
-        which nobody waits for a sample while the command runs."""
+        which no sample is waited for while the command runs."""
         self.bracket = None if job is None else CommandWindow(job, start, rest_s)
         self.tally = Tally()
         self.first_ns: int | None = None
@@ -84,7 +83,7 @@ class Measurement:
 
 
 class CommandMeasurement(Measurement):
-    """The measurement of a command in a session that goes on afterwards."""
+    """The measurement of a command in a session that continues after it."""
 
     bracket: CommandWindow
 
@@ -113,13 +112,13 @@ class CommandMeasurement(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """Makes the summary now, because nothing more will be measured of the run."""
+        """Makes the summary now, because the measurement of the run is over."""
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
         for episode in session.running:
             self._count(episode, session.now_ns)
         line, counted = self.line(session), self.tally.counted
-        # Of other kinds the summary has the worst.
+        # For kinds with several episodes, the summary has the worst.
         only = [
             stat_text.episode(session, episode) for kind, episode in self._first.items()
             if sum(counted[kind].values()) == 1

@@ -21,9 +21,10 @@ from perftop.session.session import Session
 from perftop.session.summary import Distribution
 from perftop.session.task_times import JobFootprint
 
-MAX_STRANGERS = 3
+MAX_NEIGHBOURS = 3
+"""Other processes that are listed with the CPUs of a job."""
 OURS = "perftop", "perfprobe"
-"""Names of our own processes, which are no strangers: their cost is reported apart."""
+"""Names of our own processes, whose cost is reported separately."""
 
 
 # --- the command
@@ -97,9 +98,9 @@ def summary_line(
 
 
 def _losses(session: Session) -> Line:
-    """Where losses are added up: what working CPUs, or the watched job, lost, by what it cost; and
-    seconds in which all selected CPUs worked, one, several and none, with `alone`: what then ran on
-    the one, '' if nothing is known to have."""
+    """Where losses are added up: `causes`, by what they cost working CPUs or the watched job; and
+    `busy`, seconds in which all selected CPUs worked, one, several and none, with `alone`: the task
+    that ran on the only one, '' if it is unknown."""
     if not session.accounts:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
@@ -114,8 +115,8 @@ def _losses(session: Session) -> Line:
 
 
 def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
-    """CPUs that strangers used on average in the time that records of tasks cover, and who used
-    most. None: there was no command, or no record."""
+    """CPUs that other processes used on average in the time that records of tasks cover, and the
+    one that used most. None: there was no command, or no record."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
@@ -124,12 +125,12 @@ def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
         if pid not in footprint.pids and comm not in OURS:
             ran.setdefault((pid, comm), {})[cpu] = one.run_s
     line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / seen_s)}
-    most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
-    if most is None:
+    busiest = max(ran, key=lambda who: sum(ran[who].values()), default=None)
+    if busiest is None:
         return line | {"most": None}
-    pid, comm = most
-    ran_s = number(sum(ran[most].values()))
-    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[most])}}
+    pid, comm = busiest
+    ran_s = number(sum(ran[busiest].values()))
+    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[busiest])}}
 
 
 def _job(
@@ -141,23 +142,26 @@ def _job(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
-    strangers = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_STRANGERS]
+    neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     waited_s, disk_s = footprint.waited_s, footprint.disk_s
     job = _group(session, whole, extremes, rows) | {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
         "disk_s": None if disk_s is None else number(disk_s),
         "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
-                   for pid, comm in strangers],
+                   for pid, comm in neighbours],
     }  # fmt: skip
-    others = [row for row in session.shown if row not in rows and session.online[row]]
-    return {"job": job, "rest": _group(session, whole, extremes, others) if others else None}
+    other_rows = [row for row in session.shown if row not in rows and session.online[row]]
+    return {
+        "job": job,
+        "rest": _group(session, whole, extremes, other_rows) if other_rows else None,
+    }
 
 
 def _totals(session: Session, whole: Interval) -> Line:
     """Counts of all selected CPUs, and the share of their running time in which they were seen
-    below the ceiling. Left out is a count of which a part is suspect, and what is not known."""
-    found: dict[str, float] = {
+    below the ceiling. Counts of which a part is suspect are left out, and unknown ones."""
+    totals: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions")
         if key in whole.counts
@@ -169,12 +173,12 @@ def _totals(session: Session, whole: Interval) -> Line:
             one.span_s(start_ns, end_ns) * working(session, whole, one)
             for one in session.episodes(start_ns, end_ns) if kind_of(one).depth == "hz"
         )  # fmt: skip
-        found["below_ceiling"] = min(1.0, low_s / ran_s)
-    return {key: number(value) for key, value in found.items() if math.isfinite(value)}
+        totals["below_ceiling"] = min(1.0, low_s / ran_s)
+    return {key: number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
 def working(session: Session, whole: Interval, episode: Episode) -> float:
-    """How many of an episode's CPUs worked, in the mean over the run."""
+    """Mean number of an episode's CPUs that worked, over the run."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
 
@@ -188,11 +192,11 @@ def _energy_j(session: Session, key: str) -> float:
 # --- measures of CPUs and cores
 
 
-def _measure(mean: float, found: dict[str, float]) -> Line | None:
+def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
     if not math.isfinite(mean):
         return None
-    each = {"min": found["min"], "mean": mean, "max": found["max"], "p5": found["p5"]}
-    return {name: number(value) for name, value in each.items()}
+    spans = {"min": extremes["min"], "mean": mean, "max": extremes["max"], "p5": extremes["p5"]}
+    return {name: number(value) for name, value in spans.items()}
 
 
 def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line) -> dict[str, str]:

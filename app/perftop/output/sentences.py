@@ -76,20 +76,20 @@ def where_briefly(
 
 
 def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[str, str] | None:
-    """The kind and the numbers of the packages or cores that the CPUs fill; None if they fill none.
+    """Kind and numbers of the packages or cores that the CPUs fill; None if they fill none.
     `chosen`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
-    known = [package for package in packages if package is not None]
-    if len(known) < len(packages) or len(chosen) != count:
+    numbers = [package for package in packages if package is not None]
+    if len(numbers) < len(packages) or len(chosen) != count:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
     of_packages = sum(row.package in packages for row in online) == count > len(packages)
     if len(cores) > 1 and of_packages:
-        return "package", ranges(known)
-    if of_cores and len(known) == 1 and (known[0], None) not in cores:
-        several = any(row.package != known[0] for row in online)
+        return "package", ranges(numbers)
+    if of_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
+        several = any(row.package != numbers[0] for row in online)
         names = ranges(core for _, core in cores if core is not None)
-        return "core", f"{known[0]}:{names}" if several else names
+        return "core", f"{numbers[0]}:{names}" if several else names
     return None
 
 
@@ -112,7 +112,7 @@ def depth(kind: str, value: float | None) -> str:
 
 
 def lost(episode: Episode) -> str:
-    """How much was lost, with its unit; '' if that is nothing or not known."""
+    """The amount lost, with its unit; '' if it is zero or unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
         return ""
@@ -144,7 +144,7 @@ def clocks(episodes: Iterable[Episode]) -> str:
 
 
 def cause(kind: str, name: str) -> str:
-    """The name of a cause; '' where the kind says it already."""
+    """The name of a cause; '' where the kind implies it."""
     unnamed = name == "unknown" and kind in {"ramp", "smi", "online", "offline"}
     return "" if unnamed else cause_of(name).name
 
@@ -159,16 +159,16 @@ def subject(episode: Episode) -> str:
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
-    found = cause_of(episode.cause).subject or cause_of("unknown").subject
+    name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, Level):
-        return f"{found} (level {simd.number})"
-    return found
+        return f"{name} (level {simd.number})"
+    return name
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
     """The tasks that take something from others; `self`: the tasks that slow themselves."""
-    found = episode.evidence.get(key, ())
-    return [] if isinstance(found, Host) else [one for one in found if isinstance(one, TaskOnCpu)]
+    tasks = episode.evidence.get(key, ())
+    return [] if isinstance(tasks, Host) else [one for one in tasks if isinstance(one, TaskOnCpu)]
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
@@ -180,9 +180,9 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    found = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
-    found.sort(key=lambda ran: -ran.share)
-    return list(dict.fromkeys(ran.comm for ran in found if ran.share >= MIN_LOSER_SHARE))
+    running = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
+    running.sort(key=lambda ran: -ran.share)
+    return list(dict.fromkeys(ran.comm for ran in running if ran.share >= MIN_LOSER_SHARE))
 
 
 MIN_LOSER_SHARE = 0.02
@@ -199,7 +199,7 @@ class Part(NamedTuple):
 
     text: str
     role: Role = "text"
-    """lost: the number that tells the loss; name: a task or the name of a mark."""
+    """lost: the size of the loss; name: a task or the name of a mark."""
 
 
 def text(parts: Sequence[Part]) -> str:
@@ -221,7 +221,7 @@ def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     over: bool = False, when: str = "", most: int = MAX_SENTENCE,
 ) -> list[Part]:  # fmt: skip
-    """What these episodes of one kind and cause did, the deepest first. `names`: the tasks that
+    """One sentence on these episodes of one kind and cause, by the deepest. `names`: the tasks that
     lost, the most important first. `over`: in the past tense. `when`: a phrase for its time, left
     out where the sentence would be longer than `most` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
@@ -237,12 +237,12 @@ def sentence(
     tries = [*product(telling or known, by_size, ends), *product(few, by_size[:1], [""])]
     if worst.kind == "mark":
         tries = [("{label}", by_size[0], "")]
-    made: list[Part] = []
+    parts: list[Part] = []
     for phrase, values, end in tries:
-        made = _filled(phrase, values, end, over=over)
-        if len(text(made)) <= most:
+        parts = _filled(phrase, values, end, over=over)
+        if len(text(parts)) <= most:
             break
-    return made
+    return parts
 
 
 @cache
@@ -251,8 +251,8 @@ def _needs(phrase: str) -> frozenset[str]:
 
 
 def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
-    """The phrase with its fields, verbs and the phrase for its time put in; adjacent parts of one
-    role are joined."""
+    """The phrase with its fields, its verbs in their tense, and the phrase for its time; adjacent
+    parts of one role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
@@ -264,19 +264,19 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
         pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
     elif end:
         pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
-    made: list[Part] = []
+    joined: list[Part] = []
     for part in pieces:
-        if made and made[-1].role == part.role:
-            made[-1] = Part(made[-1].text + part.text, part.role)
+        if joined and joined[-1].role == part.role:
+            joined[-1] = Part(joined[-1].text + part.text, part.role)
         elif part.text:
-            made.append(part)
-    return made
+            joined.append(part)
+    return joined
 
 
 def _fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
 ) -> dict[str, Part]:
-    """What can be put into a phrase besides the names of tasks."""
+    """Fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
@@ -309,7 +309,7 @@ def _fields(
 
 
 def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
-    """Who takes and who loses; names are cut to `size` characters."""
+    """Fields for the tasks that take and that lose; names are cut to `size` characters."""
     fields: dict[str, Part] = {}
     if names:
         fields["{loser}"] = Part(_names(names, size), "name")
@@ -335,10 +335,10 @@ YOUNG_NS = 10_000_000_000
 
 
 def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """How long the episodes have lasted, or since when. If they end after `now_ns`, the moment
-    shown, the whole length follows."""
+    """A phrase for the length of the episodes, or for their start. If they end after `now_ns`, the
+    moment shown, the whole length follows."""
     start_ns = min(e.start_ns for e in episodes)
-    now_ns = max(now_ns, start_ns)  # one may have begun since
+    now_ns = max(now_ns, start_ns)  # an episode may have begun since
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
     so_far, whole = (length(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
     if so_far != whole:
@@ -352,7 +352,7 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
 # --- groups of episodes
 
 STOLEN = "steal", "hypervisor"
-"""Group of what the hypervisor takes, which two detectors report."""
+"""Group of the hypervisor's episodes, which two detectors report."""
 
 
 def group(episode: Episode) -> tuple[str, str]:
@@ -362,7 +362,7 @@ def group(episode: Episode) -> tuple[str, str]:
 
 
 def cost(episodes: Iterable[Episode]) -> float:
-    """What they cost together, in CPUs; what a CPU loses in two of them counts once."""
+    """The cost of all of them, in CPUs; a loss of one CPU in two of them counts once."""
     by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share
@@ -381,7 +381,7 @@ def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
     """These episodes without steal that is also there as a loss of the same CPUs to the hypervisor:
-    two detectors saw it, and nobody lost it twice."""
+    two detectors saw it, and it was lost only once."""
     losses: dict[int, list[Episode]] = {}
     for episode in episodes:
         if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
@@ -411,15 +411,15 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Evidence as in JSON: codes of detectors become text, numbers stay."""
-    found = {}
+    line = {}
     for key, value in evidence.items():
         name, shown = _WORDED.get(key, (key, None))
-        found[name] = value if shown is None else shown(value)
-    return found
+        line[name] = value if shown is None else shown(value)
+    return line
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
-    """The evidence in one line, without what the cause already says."""
+    """The evidence in one line, without pieces that the cause implies."""
     return " · ".join(pieces(cause, evidence))
 
 
@@ -429,7 +429,7 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     keys = [key for key in evidence if key not in limits and key != cause]
     keys.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    found = []
+    texts = []
     for key in keys:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
         if limit in evidence and key == "IPC":
@@ -437,8 +437,8 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
         elif limit in evidence:  # 150 of 150 W
             number, _, unit = piece.rpartition(" ")
             piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
-        found.append(piece)
-    return found
+        texts.append(piece)
+    return texts
 
 
 def evidence_piece(key: str, value: object) -> str:
@@ -458,8 +458,8 @@ MAX_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""
 
 
-def _polled(seen: PolledBits, name: Callable[[Bit], str]) -> str:
-    bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
+def _polled(polled: PolledBits, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {polled.polls:.0f} polls" for bit in polled.bits)
     return ", ".join(bits)
 
 
@@ -468,25 +468,25 @@ def _numbered(bit: Bit) -> str:
     return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
 
 
-def _reasons(seen: PolledBits) -> str:
-    if not seen.polls:
+def _reasons(polled: PolledBits) -> str:
+    if not polled.polls:
         return "not reported by this source"
-    return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
+    return _polled(polled, _numbered) or f"none in {polled.polls:.0f} polls"
 
 
-def _status(seen: PolledBits) -> str:
-    return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+def _status(polled: PolledBits) -> str:
+    return _polled(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _who(found: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
-    if isinstance(found, Host):
+def _who(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+    if isinstance(tasks, Host):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
         f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
         else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
-        for one in found[:MAX_NAMES]
+        for one in tasks[:MAX_NAMES]
     ]  # fmt: skip
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
     return ", ".join(names) + more
 
 
@@ -494,8 +494,8 @@ def _always(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
-def _share(of: str, before: str = "") -> Callable[[float], str]:
-    return lambda share: f"{before}{rough(share)} of {of}"
+def _share(whole: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{rough(share)} of {whole}"
 
 
 def _groups(took: Iterable[GroupTraffic]) -> str:

@@ -39,6 +39,8 @@ def number(value: float) -> float | None:
 
 def hello_line(session: Session) -> Line:
     hello = session.hello
+    origins = {key: session.evaluator.origin(key) for key in session.evaluator.metrics}
+    origins["turbo_ceiling_hz"] = session.reader.turbo.origin
     return {
         "type": "hello",
         "version": hello.perftop,
@@ -46,19 +48,26 @@ def hello_line(session: Session) -> Line:
         "host": hello.host,
         "model": hello.identity.name or None,
         "source": hello.source,
-        "origin": _origins(session),
+        "origin": {key: origin for key, origin in origins.items() if origin},
         "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
         "smt_method": smt_method(session),
-        "missing": [missing_row(m) for m in lasting(session)],
-        "topology": [topology_row(row) for row in hello.topology],
+        "missing": [
+            {"what": one.what, **({} if one.cpus is None else {"cpus": one.cpus}),
+             "why": one.why, "fix": one.fix}
+            for one in lasting(session)
+        ],
+        "topology": [
+            {name: getattr(row, name) for name in wire.Cpu.__match_args__}
+            for row in hello.topology
+        ],
         "kernel": hello.kernel,
         "virtualisation": hello.virtualisation,
         "sample_s": hello.sample_ns / 1e9,
         "start": session.unix(hello.raw_ns),
         "labels": hello.labels,
         "command": hello.command,
-    }
+    }  # fmt: skip
 
 
 def smt_method(session: Session) -> str:
@@ -68,23 +77,6 @@ def smt_method(session: Session) -> str:
     if all(len(core) < 2 for core in session.hello.cores):
         return "single"
     return (session.reader.splitter.any_counter() or "bounds").replace("_", "-")
-
-
-def _origins(session: Session) -> dict[str, str]:
-    named = {key: session.evaluator.origin(key) for key in session.evaluator.metrics}
-    named["turbo_ceiling_hz"] = session.reader.turbo.origin
-    return {key: origin for key, origin in named.items() if origin}
-
-
-def missing_row(missing: wire.Missing) -> Line:
-    row: Line = {"what": missing.what}
-    if missing.cpus is not None:
-        row["cpus"] = missing.cpus
-    return row | {"why": missing.why, "fix": missing.fix}
-
-
-def topology_row(row: wire.Cpu) -> Line:
-    return {name: getattr(row, name) for name in wire.Cpu.__match_args__}
 
 
 def interval_line(session: Session, interval: Interval) -> Line:
@@ -98,7 +90,9 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "machine": {
             name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
         },
-        "packages": [_package(session, interval, at) for at in range(len(session.hello.packages))],
+        "packages": [
+            _package(session, interval, package) for package in range(len(session.hello.packages))
+        ],
         **_caches(session, interval),
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
@@ -113,7 +107,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 
 
 def _watched(session: Session, moved: ThreadActivity) -> Line:
-    """What the watched job did in this time, by the records of its threads."""
+    """Activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
@@ -124,13 +118,15 @@ def _watched(session: Session, moved: ThreadActivity) -> Line:
     return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
 
 
-def _package(session: Session, interval: Interval, at: int) -> Line:
+def _package(session: Session, interval: Interval, index: int) -> Line:
     """Numbers of a package; hello has the reasons under the key of the machine's number."""
-    first = session.hello.packages[at][0]
+    first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in machine_totals.OF_PACKAGE:
         values = interval.packages.get(name)
-        line[name] = None if values is None or at >= len(values) else number(float(values[at]))
+        line[name] = (
+            None if values is None or index >= len(values) else number(float(values[index]))
+        )
     return line
 
 
@@ -148,8 +144,8 @@ def _caches(session: Session, interval: Interval) -> Line:
 
 def _multiplier(session: Session, key: str) -> Line:
     """The value of a tick of the counter; `before`: an earlier, wrong one."""
-    found, before = session.calibrations[key], session.factor_before(key)
-    line: Line = {"factor": number(found.factor), "state": found.state}
+    calibration, before = session.calibrations[key], session.factor_before(key)
+    line: Line = {"factor": number(calibration.factor), "state": calibration.state}
     return line if before is None else line | {"before": before}
 
 

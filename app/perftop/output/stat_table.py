@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-from perftop.base.format import GHZ, percent, prefixed, rough, when
+from perftop.base.format import GHZ, percent, rough, when
 from perftop.base.text import safe
 from perftop.draw.columns import Column, line, plain
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -63,15 +63,21 @@ def shown_unit(number: Number) -> str:
 
 def shown(number: Number, value: float | None) -> str:
     """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
-    value = nan if value is None else value
-    return prefixed(value) if number.unit == "B" else number.text(value, GHZ)
+    return number.text(nan if value is None else value, GHZ)
+
+
+def seconds_text(seconds: float) -> str:
+    """A length of time of a command or a job: "5.65 s", "3 ms", "0 s"."""
+    if not seconds:
+        return "0 s"
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
 
 
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
     """A column for the name of a line, for each number and for each state of a core."""
-    found = [Column("", "", name_width)]
-    found += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
-    return found + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
+    placed = [Column("", "", name_width)]
+    placed += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
+    return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
 
 
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
@@ -106,15 +112,15 @@ class StatTable:
 
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
-        found = {key for row in session.shown for key in estimates(interval, row)}
-        if not self._brief and found - self._estimated:
+        shared_events = {key for row in session.shown for key in estimates(interval, row)}
+        if not self._brief and shared_events - self._estimated:
             # An event takes turns now: make room for shares of time, under a new heading.
-            self._estimated |= found
+            self._estimated |= shared_events
             wider = [n.key in self._estimated for n in self.columns]
             placed = table_columns(NAME_WIDTH, self.columns, self._states)
-            for at, more in enumerate(wider, start=1):
-                width = placed[at].width + SHARE_WIDTH * more
-                placed[at] = Column(placed[at].key, placed[at].heading, width)
+            for place, is_wider in enumerate(wider, start=1):
+                width = placed[place].width + SHARE_WIDTH * is_wider
+                placed[place] = Column(placed[place].key, placed[place].heading, width)
             self._placed, self._lines_left = placed, 0
         everyone = [
             shown(number, of_machine(session, interval, number.key))
@@ -189,18 +195,18 @@ def _above(session: Session, interval: Interval) -> list[str]:
     if shares := multiplexed(interval):
         least = percent(min(shares.values()))
         time += f"  counters shared: counted {least} % of the time at least, and scaled"
-    found = ["", time]
+    lines = ["", time]
 
-    for at, cpus in enumerate(session.hello.packages):
-        values = {name: float(values[at]) for name, values in interval.packages.items()}
+    for index, cpus in enumerate(session.hello.packages):
+        values = {name: float(values[index]) for name, values in interval.packages.items()}
         power, limit, dram, share = (
             values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
         )
         parts = []
         if not isnan(power):
-            of = "" if isnan(limit) else f" of {limit:.0f}"
-            more = "" if isnan(dram) else f" and {dram:.1f} W for memory"
-            parts.append(f"{power:.1f}{of} W{more}")
+            limit_text = "" if isnan(limit) else f" of {limit:.0f}"
+            dram_text = "" if isnan(dram) else f" and {dram:.1f} W for memory"
+            parts.append(f"{power:.1f}{limit_text} W{dram_text}")
         elif not isnan(dram):
             parts.append(f"{dram:.1f} W for memory")
         read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
@@ -209,25 +215,27 @@ def _above(session: Session, interval: Interval) -> list[str]:
             parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best}")
         if parts:
             number = session.topology[session.position[cpus[0]]].package
-            found.append(f"package {number}: {' · '.join(parts)}")
+            lines.append(f"package {number}: {' · '.join(parts)}")
 
     traffic = interval.caches.get("memory_bytes_per_s")
     held = interval.caches.get("occupancy_bytes")
     if traffic is not None:
-        rows = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
-        rows.sort(key=lambda at: -float(traffic[at]))
-        for at in sorted(rows[:MAX_CACHES]):
-            used = "" if held is None or isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
-            found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+        rows = [index for index, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+        rows.sort(key=lambda index: -float(traffic[index]))
+        for index in sorted(rows[:MAX_CACHES]):
+            used = (
+                "" if held is None or isnan(held[index]) else f", {held[index] / 1e6:.1f} MB in use"
+            )
+            lines.append(f"L3 {session.topology[index].l3}: {traffic[index] / 1e9:.1f} GB/s{used}")
 
     moved, watched_job = interval.watched, session.neighbours.watched_job
     if moved is not None and watched_job.name is not None:
         job = f"job {safe(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
-            return [*found, f"{job} no running thread found"]
-        waited = "" if isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
+            return [*lines, f"{job} no running thread found"]
+        waited = "" if isnan(moved.wait_s) else f", waited {seconds_text(moved.wait_s)} for a CPU"
         count = moved.involuntary
         times = "was never preempted" if not count else (
             f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
-        found.append(f"{job} ran {moved.run_s:.2f} s{waited}, {times}")
-    return found
+        lines.append(f"{job} ran {seconds_text(moved.run_s)}{waited}, {times}")
+    return lines

@@ -1,5 +1,5 @@
-"""A session as text for people: its heading, its episodes and the lines at its end. These are what
-became of a command, and tables of minimum, mean, maximum and fifth percentile of every measure."""
+"""A session as text for people: its heading, its episodes and the lines at its end, which report on
+a command, with tables of minimum, mean, maximum and fifth percentile of every measure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
-from perftop.output.stat_table import columns, shown, shown_unit, table_columns, table_line
+from perftop.output.stat_table import (
+    columns,
+    seconds_text,
+    shown,
+    shown_unit,
+    table_columns,
+    table_line,
+)
 from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
@@ -30,7 +37,7 @@ EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
 MAX_EACH = 8
 """CPUs that the summary of a command lists one by one, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of means over some CPUs; what a CPU did was not all for the job."""
+"""Titles of means over some CPUs; not all work of a CPU was for the job."""
 
 
 def heading(session: Session) -> list[str]:
@@ -43,23 +50,23 @@ def heading(session: Session) -> list[str]:
     return lines + [f"# {missing}" for missing in missing_text(session)]
 
 
-def episode(session: Session, found: Episode) -> str:
+def episode(session: Session, one: Episode) -> str:
     """An episode in one line: the sentence of the screen, when it was, all its CPUs if the sentence
     has not named them, and the evidence."""
-    said = _sentence(session, found)
-    place = where(session.topology, found.cpus, MAX_CPU_LIST) if found.cpus else ""
-    parts = f"! {said}", place if "(+" in said else "", evidence(found.cause, found.evidence)
+    words = _sentence(session, one)
+    place = where(session.topology, one.cpus, MAX_CPU_LIST) if one.cpus else ""
+    parts = f"! {words}", place if "(+" in words else "", evidence(one.cause, one.evidence)
     return " · ".join(part for part in parts if part)
 
 
-def _sentence(session: Session, found: Episode) -> str:
-    over = found.end_ns is not None
-    names = () if over else losers(session, [found], session.tasks)
-    start, lasted_ns = when(session.unix(found.start_ns)), (found.end_ns or 0) - found.start_ns
+def _sentence(session: Session, one: Episode) -> str:
+    ended = one.end_ns is not None
+    names = () if ended else losers(session, [one], session.tasks)
+    start, lasted_ns = when(session.unix(one.start_ns)), (one.end_ns or 0) - one.start_ns
     time = f"since {start}"
-    if over:
+    if ended:
         time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    return text(sentence(session.topology, [found], names, over=over, when=time, most=MAX_SENTENCE))
+    return text(sentence(session.topology, [one], names, over=ended, when=time, most=MAX_SENTENCE))
 
 
 def ending(
@@ -84,8 +91,8 @@ def ending(
     if job is not None and run is not None:
         place = where(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
-        seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
-        lines.append(f"job on {place}: {seen}; processes shorter than a second can be missed")
+        seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
+        lines.append(f"job on {place}: {seen_text}; processes shorter than a second can be missed")
     energy_j, dram_j = line["energy_j"], line["energy_dram_j"]
     if energy_j is None or not elapsed_s:
         lines.append("energy n/a")
@@ -131,13 +138,15 @@ def _spans(number: Number, measure: Line | None) -> list[str]:
 
 def _states(line: Line) -> list[str]:
     """The mean of each SMT state over the cores for which it is known."""
-    parts, most = [], 0
+    parts, known_cores = [], 0
     for state in STATES:
         means = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
-            most = max(most, len(means))
-    return [f"SMT states, mean of {many(most, 'core')}: {' · '.join(parts)}"] if parts else []
+            known_cores = max(known_cores, len(means))
+    return (
+        [f"SMT states, mean of {many(known_cores, 'core')}: {' · '.join(parts)}"] if parts else []
+    )
 
 
 def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
@@ -152,9 +161,9 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
     lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
     for cpu in cpus:
         by_number = [_spans(number, cpu[number.key]) for number in numbers]
-        for at, span in enumerate(SPANS):
-            name = f"{cpu['cpu'] if at == 0 else ''} {span:>4}"
-            lines.append(table_line(placed, [name, *(texts[at] for texts in by_number)]))
+        for line_index, span in enumerate(SPANS):
+            name = f"{cpu['cpu'] if line_index == 0 else ''} {span:>4}"
+            lines.append(table_line(placed, [name, *(texts[line_index] for texts in by_number)]))
     if left := len(line["cpus"]) - len(cpus):
         lines.append(f"  … and {many(left, 'CPU')} more: stat --json has all")
 
@@ -166,9 +175,9 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
         if listed.isdisjoint(core) or not any(smt.values()):
             continue
         lines, titles = lines + titles, []
-        for at, span in enumerate(SPANS):
+        for line_index, span in enumerate(SPANS):
             shares = [percent(smt[s][span] if smt[s] else float("nan")) for s in STATES]
-            name = f"{ranges(core) if at == 0 else ''} {span:>4}"
+            name = f"{ranges(core) if line_index == 0 else ''} {span:>4}"
             lines.append(table_line(placed, [name, *shares]))
     return [*lines, ""]
 
@@ -177,53 +186,50 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
 
 MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
-"""Up to so many busy CPUs it is said where a command ran, not how many it kept busy."""
+"""Up to this number of busy CPUs the sentence names them instead of counting them."""
 MIN_WAIT = 0.01
 """Share of the elapsed time from which waiting is reported."""
 MIN_ALONE = 0.1
 """Share of the elapsed time with one CPU at work from which that is reported."""
 MIN_SEEN = 0.9
-"""Share of its running time that must have been seen; with less, it waited longer than is known."""
+"""Share of its running time that must be covered by records of tasks; with less, it waited longer
+than is known."""
 BLOCK_LABEL = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """Where the command's time went. `line`: the summary, with a run. Times are of the whole tree
-    of the command."""
+    """One sentence on the time of the command. `line`: the summary, with a run. Times are of the
+    whole tree of the command."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MAX_NAME)
-    took = f"{name} took {'at most ' if run.get('late_s') else ''}{_span(wall_s)}"
+    took = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{took}."
     waited = ""
     waited_s = 0.0 if job is None else job["waited_s"] or 0.0
     if job is not None and waited_s > 0 and waited_s >= MIN_WAIT * wall_s:
         least = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
-        waited = f"{least} {_span(waited_s)} for a CPU"
+        waited = f"{least} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
             waited += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= ALONE_CPUS * wall_s:
         place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
         waited = f" and waited{waited}" if waited else ""
-        return f"{took}: it ran {_span(used_s)}{place}{waited}."
+        return f"{took}: it ran {seconds_text(used_s)}{place}{waited}."
     waited = f"; its tasks waited{waited}" if waited else ""
     busy = line.get("busy")
     alone = ""
     if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE * wall_s:
         alone = f" One CPU alone worked for {busy['one_s']:.1f} s."
-    kept = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
-    return f"{took} and {kept}{waited}.{alone}"
-
-
-def _span(seconds: float) -> str:
-    return f"{1e3 * seconds:.0f} ms" if 0 < seconds < 0.1 else f"{seconds:.2f} s"
+    busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
+    return f"{took} and {busy_cpus}{waited}.{alone}"
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """A line each: the command's times, what the CPUs did, what it waited for, and who else ran.
-    What is not known is left out. `line`: the summary, with a run."""
+    """Lines on the command's times, the CPUs, its waits and the other tasks, without those that are
+    unknown. `line`: the summary, with a run."""
     run, job, others, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
@@ -239,15 +245,19 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
-        waits = " and ".join(f"{s:.2f} s for {what}" for what, s in times.items() if s is not None)
+        waits = " and ".join(
+            f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
+        )
         unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
         waits = f"{'at least ' if unseen else ''}{waits}, all tasks together" if waits else ""
     ran = ""
     if others is not None:
-        ran = f"at least {others['cpus']:.1f} CPUs on average"  # what is short-lived is not seen
-        if (most := others["most"]) is not None:
-            name = f"{safe(most['comm'], MAX_NAME)}[{most['pid']}]"
-            ran += f"; most: {name}, {most['ran_s']:.1f} s on CPU {ranges(most['cpus'])}"
+        ran = (
+            f"at least {others['cpus']:.1f} CPUs on average"  # short-lived processes can be missed
+        )
+        if (busiest := others["most"]) is not None:
+            name = f"{safe(busiest['comm'], MAX_NAME)}[{busiest['pid']}]"
+            ran += f"; most: {name}, {busiest['ran_s']:.1f} s on CPU {ranges(busiest['cpus'])}"
     texts = {
         "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
@@ -272,7 +282,7 @@ def _busy(busy: Line | None) -> str:
     )  # fmt: skip
     least_s = MIN_WAIT * sum(busy[key] for _, key, _ in spans)
     return ", ".join(
-        f"{name} {busy[key]:.1f} s{more}" for name, key, more in spans if busy[key] > least_s
+        f"{name} {busy[key]:.1f} s{task}" for name, key, task in spans if busy[key] > least_s
     )
 
 
@@ -282,31 +292,33 @@ def _clock(session: Session, line: Line) -> str:
         return ""
     ceilings = session.whole().ceiling_hz[session.shown_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
-    of = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
+    ceiling_text = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0
     if below < MIN_WAIT:
-        return f"{clock_ghz(measure['mean'])}{of} GHz"
+        return f"{clock_ghz(measure['mean'])}{ceiling_text} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
     unknown = cause_of("unknown").subject
     why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return f"{clock_ghz(measure['mean'])}{of} GHz, below it {rough(below)} of the time{why}"
+    return (
+        f"{clock_ghz(measure['mean'])}{ceiling_text} GHz, below it {rough(below)} of the time{why}"
+    )
 
 
 def _used(line: Line) -> list[str]:
-    """What was used: the machine's cycles; the rest is the command's own."""
-    run, totals, found = line["run"], line["totals"], []
+    """Resources used: cycles are the machine's, the rest is the command's own."""
+    run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"
-        found.append(f"{counts} on all CPUs")
+        parts.append(f"{counts} on all CPUs")
     if run["switches"] is not None:
-        found.append(f"{_si(run['switches'])} switches")
+        parts.append(f"{_si(run['switches'])} switches")
     if run["page_faults"] is not None:
         disk = f" ({run['disk_faults']} from disk)" if run["disk_faults"] else ""
-        found.append(f"{_si(run['page_faults'])} page faults{disk}")
+        parts.append(f"{_si(run['page_faults'])} page faults{disk}")
     if run["peak_bytes"] is not None:
-        found.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
-    return found
+        parts.append(f"{run['peak_bytes'] / 1e6:.1f} MB in its largest process")
+    return parts
 
 
 def _si(value: float) -> str:

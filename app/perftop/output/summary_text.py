@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
+from perfprobe import wire
 from perftop.base.format import GHZ, length, many, percent, time_of_day
 from perftop.base.text import safe
 from perftop.draw.columns import Column
@@ -18,7 +19,8 @@ from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
 from perftop.output.why_text import answer
-from perftop.session.episodes import Tally
+from perftop.session.episodes import Tally, mark_label
+from perftop.session.follow import Follower
 from perftop.session.session import Session
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -32,6 +34,9 @@ MAX_SIDE_BY_SIDE = 3
 MAX_ROW_NUMBERS = 6
 """Numbers in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
+WHOLE = "whole"
+"""Label of the phase that is all of a recording."""
+MAX_PHASES = 1000
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Phase:
     answer: str
     findings: list[Finding]
     worst: list[tuple[Finding, Episode | None]]
-    """What cost most, with the costliest episode of each cause; None: no episode of it."""
+    """The costliest causes, each with its costliest episode; None: it has no episode."""
 
     def value(self, key: str, name: str = "mean") -> float:
         """A number of the phase, or a percentile of it; NaN where unknown."""
@@ -65,21 +70,21 @@ class Phase:
         if key in totals:
             return totals[key]
         measure = self.line["machine"].get(key)
-        found = None if measure is None else {**self.percentiles[key], **measure}[name]
-        return nan if found is None else float(found)
+        number = None if measure is None else {**self.percentiles[key], **measure}[name]
+        return nan if number is None else float(number)
 
 
 def phase(session: Session, label: str) -> Phase:
-    """What the session has summed up since it began anew."""
+    """The sums of the session since they were last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
     elapsed_s = (now_ns - first_ns) / 1e9
     episodes, tally = session.episodes(first_ns, now_ns), Tally()
     for episode in episodes:
         tally.add(episode, now_ns)
-    found, extremes = report(session, first_ns, past=True), session.distribution.finish()
+    why, extremes = report(session, first_ns, past=True), session.distribution.finish()
     line = summary_line(session, tally.counted, elapsed_s)
     worst = []
-    for one in found.named[:MAX_CAUSES]:
+    for one in why.named[:MAX_CAUSES]:
         alike = [e for e in episodes if (e.kind, e.cause) == one.cause]
         alike.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
         worst.append((one, alike[0] if alike else None))
@@ -90,24 +95,67 @@ def phase(session: Session, label: str) -> Phase:
     return Phase(
         label, session.unix(first_ns), elapsed_s, max(0, session.frames - 1),
         session.suspect_samples, line, percentiles, session.whole().split.mean("both"),
-        found.sums.lost_ratio, answer(session, found), found.findings, worst,
+        why.sums.lost_ratio, answer(session, why), why.findings, worst,
     )  # fmt: skip
 
 
-def phase_json(made: Phase) -> Line:
+class Phases(Follower):
+    """Sums up the phases of a recording: from a mark to the next, or to the end. Samples before the
+    first mark are in none."""
+
+    def __init__(self, *, by_mark: bool, since_ns: int = 0) -> None:
+        """`since_ns`: raw time before which no phase begins. `by_mark`: else everything after it is
+        one phase."""
+        super().__init__()
+        self._by_mark, self._since_ns = by_mark, since_ns
+        self._label = "" if by_mark else WHOLE
+        """Name of the current phase; '': there is none."""
+        self.reached = False
+        """Whether the time of `since_ns` was reached."""
+        self.phases: list[Phase] = []
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = Session(hello)
+        session.account()
+        self.reached = session.now_ns >= self._since_ns
+        return session
+
+    def on_message(self, message: wire.Message) -> bool:
+        if not self.reached and self.session.now_ns >= self._since_ns:
+            self.reached = True
+            if not self._by_mark:
+                self.session.reset_sums()
+        label = None
+        if self._by_mark and isinstance(message, wire.Note):
+            label = mark_label(message)
+        if label is not None:
+            self.on_end()
+            self.session.reset_sums()
+            self._label = (label or "no name") if self.reached else ""
+        return False
+
+    def on_end(self) -> None:
+        complete = self._label and self.reached and self.session.frames > 1
+        if complete and len(self.phases) < MAX_PHASES:
+            self.phases.append(phase(self.session, self._label))
+
+
+def phase_json(phase: Phase) -> Line:
     """A phase: the summary of `stat --json` with `label`, `start`, `answer`, `lost_ratio`, `causes`
     by what they cost, and p50, p95 and p99 of the machine's measures."""
     machine = {
         key: None if measure is None else measure | {
-            name: number(value) for name, value in made.percentiles[key].items()
+            name: number(value) for name, value in phase.percentiles[key].items()
             if name not in measure and isfinite(value)
         }
-        for key, measure in made.line["machine"].items()
+        for key, measure in phase.line["machine"].items()
     }  # fmt: skip
-    rest = {key: value for key, value in made.line.items() if key not in {"type", "run", "machine"}}
+    rest = {
+        key: value for key, value in phase.line.items() if key not in {"type", "run", "machine"}
+    }
     return {
-        "type": "phase", "label": made.label, "start": made.start, "answer": made.answer, **rest,
-        "machine": machine, "lost_ratio": number(made.lost_ratio), "samples": made.samples,
+        "type": "phase", "label": phase.label, "start": phase.start, "answer": phase.answer, **rest,
+        "machine": machine, "lost_ratio": number(phase.lost_ratio), "samples": phase.samples,
     }  # fmt: skip
 
 
@@ -118,12 +166,12 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     """`phases`: empty where the recording was not divided."""
     events = session.evaluator.registry.events
     numbers = [*map(NUMBERS.__getitem__, ROWS), *events.values()]
-    every = [*phases, whole]
-    numbers = [one for one in numbers if any(isfinite(each.value(one.key)) for each in every)]
+    all_phases = [*phases, whole]
+    numbers = [one for one in numbers if any(isfinite(each.value(one.key)) for each in all_phases)]
     if len(phases) > MAX_SIDE_BY_SIDE:
-        table = _phases_as_rows(every, numbers[:MAX_ROW_NUMBERS])
+        table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
-        table = _phases_as_columns(every, numbers)
+        table = _phases_as_columns(all_phases, numbers)
     else:
         names = ("mean", *PERCENTILES, "min", "max")
         placed = _placed(CELL_WIDTH, *names)
@@ -132,7 +180,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         for one in numbers:
             cells = [shown(one, whole.value(one.key, name)) for name in names]
             table.append(table_line(placed, [_label(one), *cells]))
-        table += _totals(every, 1)
+        table += _totals(all_phases, 1)
     samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
     return [
         _sentence(phases) if phases else whole.answer, "", *table, "",
@@ -141,7 +189,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 
 def _sentence(phases: Sequence[Phase]) -> str:
-    """What each phase loses most to."""
+    """The costliest cause of each phase, in one sentence."""
     parts = []
     for one in phases:
         first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
@@ -168,7 +216,7 @@ def _label(one: Number) -> str:
 def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
     wide = _placed(2 * CELL_WIDTH, *[""] * len(phases))
     placed = _placed(CELL_WIDTH, *["mean", "p5"] * len(phases))
-    found = [
+    lines = [
         table_line(wide, ["", *(safe(one.label, MAX_NAME) for one in phases)]),
         table_line(placed, ["", *["mean", "p5"] * len(phases)]),
         table_line(wide, ["from", *(time_of_day(one.start) for one in phases)]),
@@ -177,20 +225,20 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
         cells = [
             shown(one, each.value(one.key, name)) for each in phases for name in ("mean", "p5")
         ]
-        found.append(table_line(placed, [_label(one), *cells]))
-    return found + _totals(phases, 2)
+        lines.append(table_line(placed, [_label(one), *cells]))
+    return lines + _totals(phases, 2)
 
 
 def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
-    """Rows of what has no percentiles; each phase has so many columns."""
-    placed, found = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
+    """Rows of numbers without percentiles. `columns`: those of each phase."""
+    placed, lines = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
     for one in map(NUMBERS.__getitem__, TOTALS):
         values = [each.value(one.key) for each in phases]
         if any(map(isfinite, values)):
             cells = [cell for value in values
                      for cell in (shown(one, value), *[""] * (columns - 1))]  # fmt: skip
-            found.append(table_line(placed, [_label(one), *cells]))
-    return found
+            lines.append(table_line(placed, [_label(one), *cells]))
+    return lines
 
 
 def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
@@ -199,17 +247,17 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
              for one in numbers]  # fmt: skip
     placed = [Column("", "phase", LABEL_WIDTH - 3, left=True, gap=0), Column("", "s", CELL_WIDTH)]
     placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
-    found = [table_line(placed, ["phase", "s", *heads])]
+    lines = [table_line(placed, ["phase", "s", *heads])]
     for one in phases:
         cells = [shown(each, one.value(each.key)) for each in numbers]
-        found.append(
+        lines.append(
             table_line(placed, [safe(one.label, MAX_NAME), f"{one.elapsed_s:.1f}", *cells])
         )
-    return found
+    return lines
 
 
 def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
-    found = []
+    lines = []
     for one in phases:
         for i, (cause, worst) in enumerate(one.worst):
             parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
@@ -222,5 +270,5 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
             while len(text := head + ", ".join(parts)) > WIDTH:
                 parts.pop()
-            found.append(text)
-    return found
+            lines.append(text)
+    return lines

@@ -1,5 +1,5 @@
-"""What `perftop why` finds in a session: what cost most, whom tasks waited for, what was ruled out
-and what could not be seen. Nothing is detected here."""
+"""The report of `perftop why`: the causes that cost most, the tasks that others waited for, causes
+that were ruled out, and causes that cannot be measured here. Nothing is detected in this module."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Finding:
     confidence: str
     evidence: list[str]
     hint: str
-    """What to try; '' where we know nothing better."""
+    """A remedy; '' where none is known."""
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence as in an episode's line of JSON."""
 
@@ -72,12 +72,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked for."""
+    """A possible loss that was measured."""
 
     key: str
     looked_for: str
-    """'': it is only named where it was ruled out."""
+    """Name of the loss in a table; '': it is only named where it was ruled out."""
     found: str
+    """The result."""
     share: float
     """Share of the time that was lost to it."""
     brief: str
@@ -93,9 +94,9 @@ class Report:
     """All causes, the costliest first."""
     checks: list[Check]
     not_seen: list[tuple[str, str, str | None]]
-    """What, why, and what helps."""
+    """Name, reason and fix of each loss that cannot be measured here."""
     hides: str
-    """What would look like something else for that; '' if nothing would."""
+    """A sentence on losses that look like others because of that; '' if there are none."""
     elapsed_s: float
     samples: int
     suspect: int
@@ -114,17 +115,17 @@ def report(
     sums, job = session.lost_time(), name or _job(session)
     episodes = session.episodes(first_ns, session.now_ns)
     span_ns = session.now_ns - first_ns
-    found = []
+    findings = []
     for cause, share in sums.shares().items():
         if share > 0:
-            found.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
+            findings.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     if not session.run_times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
     return Report(
-        job, sums, found, checks(session, sums, episodes), unseen or [OWN_WAITS], _hides(session),
-        span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+        job, sums, findings, checks(session, sums, episodes), unseen or [OWN_WAITS],
+        _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
     )  # fmt: skip
 
 
@@ -132,9 +133,9 @@ _NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
 }  # fmt: skip
-"""What a cause could hide behind if it is missing, by key."""
+"""Names of numbers without which a cause can stay hidden, by key."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
-"""What no counter shows; named where all else was seen."""
+"""Losses that no counter shows; named where everything else was measured."""
 
 
 def _hides(session: Session) -> str:
@@ -174,29 +175,29 @@ def _finding(
         not alike or any(e.end_ns is None or e.end_ns > now_ns - STILL_NS for e in alike)
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
-    told = text(sentence(session.topology, known, [job] if job else [], over=not running))
+    words = text(sentence(session.topology, known, [job] if job else [], over=not running))
     # The clocks are in the sentence already.
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
-    found = Finding(
-        cause, sums.share(cause), float(lost_s.sum()), told, _by(cause, worst), cpus,
+    finding = Finding(
+        cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
         _acted_s(alike, now_ns, span_ns), running,
         "measured" if worst is None else worst.confidence, pieces(cause[1], shown),
         _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
-        return replace(found, confidence="unknown", evidence=["no limit was seen to act"])
+        return replace(finding, confidence="unknown", evidence=["no limit was seen to act"])
     if cause == STEAL:
         return replace(
-            found, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
+            finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
         )
     if cause == WAIT and (waits := queue(session, job)) is not None:
-        for_s = found.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
+        for_s = finding.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
         return replace(
-            found, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
+            finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
             cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
         )  # fmt: skip
-    return found
+    return finding
 
 
 def _by(cause: Cause, worst: Episode | None) -> str:
@@ -229,8 +230,8 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
 
 def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int) -> str:
     if len(cpus) <= MAX_STEAL_CPUS:
-        each = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
-        return f"steal {' and '.join(each)}, in {length(span_ns)}"
+        parts = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
+        return f"steal {' and '.join(parts)}, in {length(span_ns)}"
     return f"steal {lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}, in {length(span_ns)}"
 
 
@@ -251,13 +252,14 @@ def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | 
 MIN_WAIT = 0.05
 """Share of its time that a task must have waited to count as one that waits."""
 MIN_BLAME = 0.1
-"""What a stranger must have run where others waited, as a share of their waiting, to be named."""
+"""Time that another task must have run on the CPUs of those that waited, as a share of their
+waiting, to be named."""
 CROWDED = 1.05
-"""CPUs' worth of work that tasks of one group must want of one CPU to be in each other's way for
-certain; with less, one may have come after the other."""
+"""Busy CPUs that tasks of one group must need on a single CPU to compete for certain; with less,
+one may have run after the other."""
 ROOM = 0.5
 """A CPU that was busy for less than this share of the time had room for one more task."""
-NOBODY = "what ran there is not known"
+UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class Queue:
     hint: str
     cpus: list[int]
     known: bool
-    """Whether it is known whom they waited for."""
+    """Whether the tasks that they waited for are known."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
@@ -301,7 +303,7 @@ def queue(session: Session, job: str | None) -> Queue | None:
     whole = _sum(members.values())
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting})
     ran_s = run_beside(tasks, cpus, pids)
-    strangers = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
+    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME * whole.wait_s]  # fmt: skip
     span_s = (session.now_ns - session.run.start_ns) / 1e9
     mutual = len(members) > 1 and any(whole.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
@@ -309,11 +311,11 @@ def queue(session: Session, job: str | None) -> Queue | None:
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         by = "others on its CPU"
-    if strangers and not (mutual and whole.run_s > sum(ran_s.values())):
-        by = safe(strangers[0][1], MAX_NAME)
+    if neighbours and not (mutual and whole.run_s > sum(ran_s.values())):
+        by = safe(neighbours[0][1], MAX_NAME)
     for_whom = ["each other"] if mutual else []
-    for pid, comm in strangers[:1]:
-        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+    for pid, comm in neighbours[:1]:
+        more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
     who = f"{many(len(members), what)} of {name}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
@@ -333,8 +335,8 @@ def queue(session: Session, job: str | None) -> Queue | None:
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",
         by if job is not None else name,
-        evidence + ([] if for_whom else [NOBODY]),
-        _queue_hint(session, pids, strangers, cpus, mutual=mutual), cpus, known=bool(for_whom),
+        evidence + ([] if for_whom else [UNKNOWN_NEIGHBOUR]),
+        _queue_hint(session, pids, neighbours, cpus, mutual=mutual), cpus, known=bool(for_whom),
     )  # fmt: skip
 
 
@@ -360,20 +362,20 @@ def run_beside(
 
 
 def _queue_hint(
-    session: Session, pids: Iterable[int], strangers: Sequence[tuple[int, str]],
+    session: Session, pids: Iterable[int], neighbours: Sequence[tuple[int, str]],
     cpus: Sequence[int], *, mutual: bool,
 ) -> str:  # fmt: skip
-    """One command or sentence; '' where we know nothing better."""
+    """A command or sentence that may help; '' where none is known."""
     util = session.whole().values["util"]
-    spare = [session.topology[at].cpu for at in session.shown
-             if session.online[at] and util[at] < ROOM]  # fmt: skip
+    spare = [session.topology[row].cpu for row in session.shown
+             if session.online[row] and util[row] < ROOM]  # fmt: skip
     for pid in sorted(pids):
         affinity = session.details.get(str(pid), {}).get("affinity")
         if isinstance(affinity, str) and spare and _excludes(affinity, spare):
             allowed = safe(affinity, MAX_NAME)
             return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {allowed})"
-    if strangers:
-        return f"chrt --idle --all-tasks --pid 0 {strangers[0][0]}"
+    if neighbours:
+        return f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
     if mutual and not spare:
         return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
     return ""
@@ -390,23 +392,23 @@ def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
     return True
 
 
-# --- what was looked for
+# --- possible losses
 
 
 def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
-    """What could be seen here, the costliest first."""
+    """The losses that can be measured here, the costliest first."""
     whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
-    found: list[Check] = []
+    results: list[Check] = []
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
         share = sum(s for (kind, _), s in shares.items() if kind in KINDS and KINDS[kind].of_cycles)
-        found.append(
+        results.append(
             Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
         )
     if session.run_times.has_waits:
         share = shares.get(WAIT, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
-        found.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
+        results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
     if chosen["involuntary"]:
         small = _small(whole.values.mean("involuntary", session.shown))
         smi = whole.counts.get("smi")
@@ -416,27 +418,27 @@ def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> lis
         share = sum(
             s for (kind, _), s in shares.items() if kind in {"involuntary-halt", "throttle"}
         )
-        found.append(
+        results.append(
             Check("halts", "involuntary halts", seen, share, f"involuntary halts ({small})")
         )
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
         share = shares.get(("neighbour", "sibling"), 0.0)
         seen = "none ran slower than it ran alone"
-        found.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
+        results.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
     if OF_BEST in whole.machine and chosen["ipc"]:
         share = shares.get(("neighbour", "memory"), 0.0)
         moved = sum(whole.machine[name] for name in MEMORY) / 1e9
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
-        found.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
+        results.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
     if chosen["steal"]:
         small = _small(whole.values.mean("steal", session.shown))
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
-        found.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
+        results.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
     heat = whole.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
-        found.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
-    return sorted(found, key=lambda check: -check.share)
+        results.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
+    return sorted(results, key=lambda check: -check.share)
 
 
 def _small(share: float) -> str:
@@ -450,10 +452,12 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
         return ""
     ceiling = cores.by_cpu(whole.ceilings.low_hz)
     busy, util = whole.values["busy_hz"], whole.values["util"]
-    rows = [at for at in session.shown
-            if util[at] >= 0.1 and np.isfinite(busy[at]) and np.isfinite(ceiling[at])]  # fmt: skip
+    known = np.isfinite(busy) & np.isfinite(ceiling)
+    rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
     if not rows:
         return ""
-    clock, most = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
-    active = len({int(cores.of_cpu[at]) for at in rows})
-    return f"{clock / 1e9:.2f} of {most / 1e9:.2f} GHz, {many(active, 'core')} active"
+    clock, ceiling_hz = (
+        float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling)
+    )
+    active = len({int(cores.of_cpu[row]) for row in rows})
+    return f"{clock / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz, {many(active, 'core')} active"

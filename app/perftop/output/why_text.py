@@ -1,4 +1,5 @@
-"""What `perftop why` prints: the answer in one sentence, then a table of 80 columns; or JSON."""
+"""The report of `perftop why` as text, the answer in one sentence and a table of 80 columns; and as
+JSON."""
 
 from __future__ import annotations
 
@@ -57,13 +58,13 @@ def answer(session: Session, report: Report) -> str:
         return _fitting([text + blind, text])
     if first.cause == WAIT and report.job is None:
         text = f"Tasks on {machine} spend {_much(share)} of their time waiting for a CPU"
-        most = f"{text}; {first.by} waits most."
-        return _fitting([most + blind, most, text + "."])
+        with_name = f"{text}; {first.by} waits most."
+        return _fitting([with_name + blind, with_name, text + "."])
     text = f"{_capital(who)} loses {_much(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}.{blind}", f"{text}."]
     if second is not None:
-        of = "" if second.unit == first.unit else f" of its {second.unit}"
-        tries = [f"{text} and {_much(second.share)}{of} to {second.by}.", *tries]
+        of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
+        tries = [f"{text} and {_much(second.share)}{of_unit} to {second.by}.", *tries]
     return _fitting(tries)
 
 
@@ -97,28 +98,28 @@ TextLine = list[Part]
 
 def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
     """`colour`: with sequences for a terminal. `unicode`: signs may be drawn."""
-    found: list[TextLine] = [[Part(answer(session, report), "answer")], []]
+    rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named:
-        found.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
+        rows.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
         for one in report.named[:MAX_CAUSES]:
-            found += _finding(one, report.elapsed_s)
+            rows += _finding(one, report.elapsed_s)
         if more := report.named[MAX_CAUSES:]:
-            found.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
+            rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         least = report.named[-1].share
         ruled_out = ", ".join(check.brief for check in report.checks if check.share < least)
-        found += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
+        rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
     else:
-        found += [*_healthy(session, report), []]
+        rows += [*_healthy(session, report), []]
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
-        found += _labelled("not seen" if i == 0 else "", text)
+        rows += _labelled("not seen" if i == 0 else "", text)
     if report.hides:
-        found += _labelled("", report.hides)
-    found += _labelled("seen", _seen(session, report), "dim")
+        rows += _labelled("", report.hides)
+    rows += _labelled("seen", _seen(session, report), "dim")
     drawn = []
-    for why_json in found:
+    for row in rows:
         text = ""
-        for part in why_json:
+        for part in row:
             shown = printable(part.text)
             shown = shown if unicode else in_ascii(shown)
             text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
@@ -143,32 +144,33 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
         ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    found = [head, *([Part(" " * INDENT + why_json)] for why_json in rest)]
-    found += [[Part(why_json, "dim")] for why_json in evidence]
+    rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
+    rows += [[Part(line, "dim")] for line in evidence]
     if one.hint:
-        found.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
-    return found
+        rows.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
+    return rows
 
 
 def _healthy(session: Session, report: Report) -> list[TextLine]:
-    """What was looked for on a machine where nothing costs much, and how the machine works."""
-    found: list[TextLine] = []
+    """The losses that were measured on a machine where none costs much, and how the machine
+    works."""
+    rows: list[TextLine] = []
     if report.checks:
-        found.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
+        rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
         if check.looked_for:
             share = f"{percent(check.share):>5} %"
-            found.append([Part(f"{share}  {check.looked_for:<28}{check.found}")])
+            rows.append([Part(f"{share}  {check.looked_for:<28}{check.found}")])
     if works := _works(session, report):
-        found += [[], [Part(works)]]
+        rows += [[], [Part(works)]]
     if isfinite(report.sums.lost_ratio):
-        found.append([Part("If a program is still slow, the cause is in its own code: "),
+        rows.append([Part("If a program is still slow, the cause is in its own code: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
-    return found
+    return rows
 
 
 def _works(session: Session, report: Report) -> str:
-    """What the machine did; '' if nothing is known of it."""
+    """How busy the machine was; '' if that is unknown."""
     whole = session.whole()
     util, ipc, kernel = (
         whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
@@ -211,10 +213,8 @@ def _seen(session: Session, report: Report) -> str:
 
 def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
     return [
-        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(why_json, role)]
-        for i, why_json in enumerate(
-            folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
-        )
+        [Part(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), Part(line, role)]
+        for i, line in enumerate(folded(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""])
     ]
 
 
@@ -229,10 +229,10 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     `lost_ratio` is the share of `wanted_s` that all `causes` took, which are ordered by it. A cause
     has `kind` and `cause` as an episode's line has them (`cause` is "other" where no episode
     explains it), `lost_ratio`, `lost_s`, `for_s` (null: not known), `running`, `cpus`, `text`,
-    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: we know nothing
-    better). `looked_for` has what was looked for, whether or not it is a cause; `not_seen` what
-    could not be seen, with `why` and `fix`; `seen` what all of it rests on. `run`: of the command,
-    as in the summary of `stat`.
+    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
+    known). `looked_for` lists the losses that were measured, whether or not they are causes;
+    `not_seen` those that could not be, with `why` and `fix`; `seen` the basis of the report.
+    `run`: of the command, as in the summary of `stat`.
     """
     hello, end = session.hello, session.unix(session.now_ns)
     causes = [

@@ -1,4 +1,4 @@
-"""The app of the main screen: what it shows comes from a source, live, from a file or around a
+"""The app of the main screen: it shows a source: live, from a file, or around a
 command. The app owns the screen, the shown moment and the messages to the user."""
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
-from perftop.process import launch
-from perftop.process.launch import Feed
+from perftop.process.launch import Feed, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
 from perftop.recording.player import END_NS
 from perftop.recording.writer import ScreenRecorder
-from perftop.session import episodes as marks
-from perftop.session import navigation as episode_navigation
+from perftop.session.episodes import next_mark_label, shorten_label
 from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
+from perftop.session.navigation import nearest_moment, reachable
 from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.config import Config
@@ -48,14 +47,15 @@ INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 50
 NOTICE_S = 10.0
 """How long a message is shown if no key is pressed."""
 MIN_WATCH_S = 0.9
-"""Least seconds between two looks at what no message reports, while messages come."""
+"""Minimum seconds between two checks of what no message reports, while messages arrive."""
 MIN_SILENCE_S = 3.0
-"""Seconds without a message, plus two samples, after which the screen says that no data comes."""
+"""Seconds without a message, plus two samples, after which the screen reports that no data
+arrives."""
 
 
 class Playhead:
-    """The shown moment: the newest, or one in the history to which the user has gone back. Sampling
-    continues meanwhile."""
+    """The shown moment: the newest, or an earlier one that the user has chosen. Sampling continues
+    meanwhile."""
 
     def __init__(self) -> None:
         self.shown: Interval | None = None
@@ -63,10 +63,10 @@ class Playhead:
         self.paused = False
         self.newest: Interval | None = None
         self.session: Session | None = None
-        """Where moments are taken from."""
+        """The session whose history has the moments."""
 
     def arrived(self, session: Session, interval: Interval) -> None:
-        """Takes up a newer interval, and shows it unless paused."""
+        """Stores a newer interval, and shows it unless paused."""
         self.session, self.newest = session, interval
         if not self.paused:
             self.shown = interval
@@ -85,7 +85,7 @@ class Playhead:
             self.shown, self.paused = interval, True
 
     def step(self, by: int, span_ns: int) -> None:
-        """Goes this many samples on, or back if negative, and pauses there."""
+        """Moves by this many samples, back if negative, and pauses there."""
         times = self._times()
         if self.shown is not None and times is not None and len(times):
             at = int(times.searchsorted(self.shown.time_ns)) + by
@@ -98,8 +98,8 @@ class Playhead:
 
 
 class Source(Follower, ABC):
-    """A stream, and what can be done with it: going to other moments, marking, recording. Times
-    are raw ns."""
+    """A stream and the actions on it: going to other moments, marking, recording. Times are raw
+    ns."""
 
     app: PerfTopApp
     LACKS: ClassVar[frozenset[str]]
@@ -108,17 +108,17 @@ class Source(Follower, ABC):
 
     @abstractmethod
     async def feed(self) -> None:
-        """Takes messages until the stream ends, then ends the app or leaves it with its last
+        """Reads messages until the stream ends, then ends the app or leaves it with its last
         numbers."""
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes all that has come. However many intervals it completes, one is drawn."""
+        """Applies these messages. However many intervals they complete, one is drawn."""
         over = super().take(messages)
         self.app.taken()
         return over
 
     def add(self, message: wire.Message) -> None:
-        """Takes a message that does not come from the stream; nothing is drawn."""
+        """Applies a message that is not from the stream; draws nothing."""
         super().take([message])
 
     def on_interval(self, interval: Interval) -> None:
@@ -127,11 +127,11 @@ class Source(Follower, ABC):
     # --- the status
 
     def read(self, status: Status) -> Status:
-        """The status with what this source knows, and perhaps with a notice if it has none."""
+        """Adds the state of this source to the status, and a notice if the status has none."""
         return status
 
     def watch(self) -> None:
-        """Called about once a second, also while no messages come."""
+        """Called about once a second, also while no messages arrive."""
 
     def notice_read(self) -> None:
         """Called when the user has pressed a key, and so has read the notice."""
@@ -144,14 +144,14 @@ class Source(Follower, ABC):
 
     @abstractmethod
     def step(self, by: int) -> None:
-        """Shows the moment so many samples on."""
+        """Shows the moment `by` samples later."""
 
     @abstractmethod
     def head_for(self, time_ns: int) -> None:
-        """Shows this moment, or the nearest one that there is."""
+        """Shows this moment, or the nearest one available."""
 
     def go(self, time_ns: int) -> None:
-        """The same, and stops there."""
+        """Shows this moment, or the nearest one available, and stops there."""
         self.head_for(time_ns)
 
     @abstractmethod
@@ -166,7 +166,7 @@ class Source(Follower, ABC):
     def say(self, notice: str) -> None:
         self.app.say(notice)
 
-    # --- what only some sources have
+    # --- actions of some sources only
 
     def pace(self) -> None:
         """Called when the interval has changed."""
@@ -184,7 +184,7 @@ class Source(Follower, ABC):
     # --- the end
 
     def handles(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
-        """Handles a signal, or Ctrl-C; False: it ends the app."""
+        """Handles a signal, or Ctrl-C; returns False if it is to end the app."""
         return False
 
     def leave(self) -> None:
@@ -192,7 +192,7 @@ class Source(Follower, ABC):
 
 
 class Live(Source):
-    """A stream as it comes from a probe; other moments are those in the history."""
+    """A live stream from a probe; other moments are those in the history."""
 
     LACKS = frozenset({"speed", "begin", "finish"})
 
@@ -200,13 +200,12 @@ class Live(Source):
         self, opener: Opener, *, pace: Callable[[int], None] = lambda _: None,
         link: Callable[[], Link | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`pace`: tells the probe how often to write from now on, in ns. `link`: the way to a probe
-        that is far away."""
+        """`pace`: sets how often the probe writes, in ns. `link`: the link to a remote probe."""
         super().__init__(early=True)
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
         self._last_s = 0.0
-        """When messages came last, by the app's clock."""
+        """When messages last arrived, by the app's clock."""
 
     async def feed(self) -> None:
         try:
@@ -217,7 +216,7 @@ class Live(Source):
             self.app.end(failed)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        """A second hello is of a machine that was restarted behind a broken link."""
+        """A second hello is that of a machine which restarted while the link was down."""
         if self.started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its past before that is gone"
@@ -241,7 +240,7 @@ class Live(Source):
         return super().take(messages)
 
     def read(self, status: Status) -> Status:
-        """With whether the probe hangs, the state of a recording and of the link."""
+        """Adds whether the probe hangs, and the state of the recording and of the link."""
         if not self.started:
             return status
         now_s = self.app.clock()
@@ -252,7 +251,7 @@ class Live(Source):
         link = self._link()
         return replace(
             status, silent_s=silent_s if hangs else None, recording=recording,
-            notice=status.notice or news, way=None if link is None else link.state(),
+            notice=status.notice or news, link=None if link is None else link.state(),
         )  # fmt: skip
 
     def notice_read(self) -> None:
@@ -275,24 +274,24 @@ class Live(Source):
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         interval = self.app.interval
         if self.started and interval is not None:
-            episodes = episode_navigation.reachable(self.session, cpus)
-            time_ns = episode_navigation.nearest_moment(self.session, interval, episodes, by)
+            episodes = reachable(self.session, cpus)
+            time_ns = nearest_moment(self.session, interval, episodes, by)
             if time_ns is None:
                 self.say(f"no {'later' if by > 0 else 'earlier'} episode")
             else:
                 self.head_for(time_ns)
 
     def mark(self, time_ns: int, label: str) -> None:
-        label = label or marks.next_mark_label(self.session.marks)
+        label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
-        self.say(f'marked "{marks.shorten_label(label)}" at {when(self.session.unix(time_ns))}')
+        self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
         if self.app.playhead.paused:  # else it appears with the next numbers
             self.step(0)
 
     def pace(self) -> None:
         if self.started:
             self._set_pace(
-                launch.longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
+                longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
             )
 
     def record(self) -> None:
@@ -313,8 +312,8 @@ class PerfTopApp(TerminalApp):
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`source`: an opener alone is that of a live stream. `interval_ns`: what the numbers
-        cover. `greeting`: a message for the first numbers."""
+        """`source`: an opener alone is that of a live stream. `interval_ns`: the span of the
+        numbers. `greeting`: a message shown with the first numbers."""
         self._config, self._ascii = config or Config(), ascii_
         super().__init__(self._config)
         self.source = source if isinstance(source, Source) else Live(source)
@@ -335,7 +334,7 @@ class PerfTopApp(TerminalApp):
         self.choice = Choice(
             units=self._config.units, columns=self._config.columns, ascii=self._ascii
         )
-        """What the user has chosen to see."""
+        """The user's choices."""
 
     def get_default_screen(self) -> Screen[Any]:
         return Monitor(self.choice, self._config.keys, self.source)
@@ -351,7 +350,7 @@ class PerfTopApp(TerminalApp):
 
     @property
     def monitor(self) -> Monitor | None:
-        """The lowest screen, which others may cover; None while it is not there."""
+        """The lowest screen, which others may cover; None while it is not mounted."""
         screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
         return screen if isinstance(screen, Monitor) and screen.is_mounted else None
 
@@ -371,7 +370,7 @@ class PerfTopApp(TerminalApp):
     # --- for the source to call
 
     def taken(self) -> None:
-        """Draws what the last messages have brought."""
+        """Draws the changes made by the last messages."""
         newest = self.playhead.newest
         news = newest is not None and newest is not self._drawn and not self.playhead.paused
         self._drawn = newest
@@ -413,7 +412,7 @@ class PerfTopApp(TerminalApp):
         of a refresh. Until the screen is there, `on_ready` waits."""
         self.status = self._read()
         if (monitor := self.monitor) is not None:
-            monitor.tell(State(self._session, self.interval, self.status))
+            monitor.show_state(State(self._session, self.interval, self.status))
 
     def restart(self, notice: str) -> None:
         """Begins with the stream of a machine that was restarted."""

@@ -30,7 +30,7 @@ from perftop.tui.config import Config
 from perftop.tui.frame.status import Status
 from perftop.tui.terminal_app import drawing_on_stdout
 
-if TYPE_CHECKING:  # numpy comes with it
+if TYPE_CHECKING:  # it imports numpy
     from perfprobe import wire
     from perftop.output.measurement import CommandMeasurement
     from perftop.process.command_window import RunNotes
@@ -39,9 +39,9 @@ if TYPE_CHECKING:  # numpy comes with it
 PRINT_S = 0.1
 """Seconds between two updates of the output; nobody reads faster."""
 NEWS_NS = 10_000_000_000
-"""How long the end of the command is shown as news, in ns."""
+"""How long the end of the command is reported, in ns."""
 MAX_UNSEEN = 1 << 16
-"""Bytes from between two updates that are still printed if the screen closes meanwhile."""
+"""Maximum bytes since the last update that are printed if the screen closes meanwhile."""
 MAX_NAME = 16
 """Characters of the command's name that are shown."""
 TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
@@ -66,9 +66,9 @@ class Around(Live):
         self._printout = Printout()
         self._unseen = b""
         self._rest: Callable[[float], None] = lambda _: None
-        """Tells the stream how many seconds may pass between two reads."""
+        """Sets how many seconds may pass between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
-        """The next update of the output; None: nothing is to be shown."""
+        """The next update of the output; None: there is nothing to show."""
         argv = tty.job.argv
         self._name = PurePath(argv[0]).name[:MAX_NAME] or argv[0][:MAX_NAME]
 
@@ -137,8 +137,8 @@ class Around(Live):
 
     @property
     def _patient(self) -> bool:
-        """Whether nothing waits for a sample: the command runs, or all of its run was measured. Its
-        run begins and ends with samples."""
+        """Whether samples may arrive late: the command runs, or all of its run was measured. The
+        start and the end of a run need samples at once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 
@@ -167,7 +167,7 @@ class Around(Live):
     async def _show_output(self) -> None:
         self._print_timer = None
         monitor = self.app.monitor
-        if monitor is None:  # it is not there yet
+        if monitor is None:  # not mounted yet
             self._print_later()
         elif self._unseen:
             self._unseen = b""
@@ -228,8 +228,7 @@ class Around(Live):
     # --- after the screen
 
     async def see_out(self) -> None:
-        """Called after the screen has closed. Lets the command run to its end, even if the app
-        failed."""
+        """Lets the command run to its end after the screen has closed, even if the app failed."""
         self._left = True
         reading = self._reading
         if reading is None:

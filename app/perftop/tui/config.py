@@ -1,6 +1,6 @@
 """The config file: its entries, their defaults, and the errors in a file.
 
-All errors are reported together, each with its line and with what would be right.
+All errors are reported together, each with its line and a correction.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a num
 _MISSING_KEY = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _Error = tuple[tuple[str, ...], str]
-"""Path of an entry, as the names of the tables around it and its own; and what is wrong."""
+"""Path of an entry: the names of the tables around it and its own; and what is wrong."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Config:
     theme: str = "perftop-dark"
     units: Units = "GHz"
@@ -76,7 +76,7 @@ def default() -> str:
     config = Config()
     lines = [
         "# Settings of perftop. These are the defaults; every line may be left out.",
-        "# Their place: ~/.config/perftop/config.toml, or wherever --config says.",
+        "# Their place: ~/.config/perftop/config.toml, or the file given with --config.",
         "",
         f"# {', '.join(THEMES)}: the last two are for colour-blind eyes,",
         "# and of the 16 colours that the terminal has",

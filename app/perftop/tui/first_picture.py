@@ -1,8 +1,8 @@
-"""What a user sees first: a line that perftop is starting, while it is still being imported, and
-once a hint to the most important keys.
+"""The first picture: a line that perftop is starting, while it is still being imported, and once a
+hint to the most important keys.
 
-The line is drawn by plain escape sequences, because the library that draws the screen takes longer
-to import than a person waits without a sign.
+Plain escape sequences draw the line, because the library that draws the screen takes too long to
+import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Picture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Called when something else draws from now on, and leaves the second screen at its end."""
+        """Called when something else takes over the second screen, and leaves it at its end."""
         self.on_screen = False
 
 

@@ -20,8 +20,8 @@ from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet.machine import FIELDS, TRACED
 from perftop.tui.config import Config
 from perftop.tui.fleet import table
-from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
+from perftop.tui.fleet.words import Look
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
@@ -31,7 +31,7 @@ REFRESH_S = 1.0
 MAX_PROBLEM = 200
 """Characters of the problem of a source."""
 PAGE = 20
-"""Machines that PgUp and PgDn go past."""
+"""Machines that PgUp and PgDn move by."""
 MAX_FILTER = 60
 """Characters of a filter."""
 CROWDED = 4
@@ -39,14 +39,14 @@ CROWDED = 4
 
 
 class Source(Protocol):
-    """Where the fleet's numbers come from."""
+    """The source of the fleet's numbers."""
 
     fleet: Fleet
     what: str
     """For the first line: over ssh, from this server."""
     every_s: float
     problem: str
-    """Why there is nothing new; '' if there is."""
+    """Why there are no new numbers; '' if there are."""
 
     @property
     def now(self) -> float:
@@ -54,28 +54,28 @@ class Source(Protocol):
 
     @property
     def moment(self) -> str:
-        """Where in the past that is; '' at its newest."""
+        """The moment as text; '' if it is the newest."""
 
     def facts(self) -> Sequence[str]:
-        """What it costs, piece by piece."""
+        """The cost of the source, piece by piece."""
 
     async def run(self) -> None:
-        """Feed the fleet until cancelled. Raises Failed if there can be nothing to show."""
+        """Feeds the fleet until cancelled. Raises Failed if there can be nothing to show."""
 
     def travel(self, by: int, /) -> bool:
-        """Go so many steps on in time. False: it has no past."""
+        """Moves by this many steps in time; returns False if the source has no past."""
 
     def pause(self) -> None:
-        """Stand still, or go on."""
+        """Pauses or resumes."""
 
 
 class FleetScreen(PageWidget, can_focus=True):
-    """A key has its action here, or else in the app."""
+    """The fleet's page. Keys have their actions here or in the app."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
-        """`fill`: puts what is newest into the look before it is drawn."""
+        """`fill`: updates the look before it is drawn."""
         super().__init__(id="fleet", ascii_=look.ascii)
         self.look = look
         self._fill = fill
@@ -99,11 +99,11 @@ class FleetScreen(PageWidget, can_focus=True):
         look.mouse.clear()
         return page(look)
 
-    # --- what keys do
+    # --- actions of keys
 
     def action_view(self, name: str) -> None:
         self.look.view = name
-        self.anew()
+        self.redraw()
 
     def action_help(self) -> None:
         self.action_view("rows" if self.look.view == "help" else "help")
@@ -114,9 +114,9 @@ class FleetScreen(PageWidget, can_focus=True):
         if look.view == "heat":
             step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
             for _ in range(abs(aside) + abs(down)):
-                look.chosen = grid_of(look).beside(look.chosen, *step)
+                look.chosen = grid_of(look).neighbour(look.chosen, *step)
         else:
-            self._choose(self._at() + down)
+            self._choose(self._chosen_index() + down)
         self.update()
 
     def action_page(self, by: int) -> None:
@@ -125,7 +125,7 @@ class FleetScreen(PageWidget, can_focus=True):
     def action_end(self, by: int) -> None:
         self._choose(len(self.look.rows) if by > 0 else 0)
 
-    def _at(self) -> int:
+    def _chosen_index(self) -> int:
         names = [machine.name for machine in self.look.rows]
         return names.index(self.look.chosen) if self.look.chosen in names else 0
 
@@ -137,8 +137,8 @@ class FleetScreen(PageWidget, can_focus=True):
         self.update()
 
     def action_episode(self, by: int) -> None:
-        """Select the next machine on which an episode runs."""
-        look, at = self.look, self._at()
+        """Selects the next machine on which an episode runs."""
+        look, at = self.look, self._chosen_index()
         count = len(look.rows)
         for step in range(1, count + 1):
             i = (at + by * step) % count
@@ -153,7 +153,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self._order(self.look.choice.order)
 
     def _order(self, name: str) -> None:
-        """Sort by this; by the same again: the other way round."""
+        """Sorts by this column, or reverses the order if it is the same column."""
         choice = self.look.choice
         reverse = not choice.reverse if name == choice.order else False
         self.look.choice = RowChoice(name, reverse, choice.filter)
@@ -168,7 +168,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def action_filter(self) -> None:
         self.look.typing = self.look.choice.filter
-        self.anew()
+        self.redraw()
 
     def action_back(self) -> None:
         if self.look.view == "help":
@@ -201,7 +201,7 @@ class FleetScreen(PageWidget, can_focus=True):
             self._narrow(look.typing)
         else:
             return False
-        self.anew()
+        self.redraw()
         return True
 
     # --- the mouse
@@ -318,13 +318,13 @@ class FleetApp(PageApp):
         machine = self.page.look.selected
         if machine is not None and machine.opens:
             await self._opener((verb or machine.opens[0], *machine.opens[1:]))
-            self.page.anew()
+            self.page.redraw()
 
     def action_why(self) -> None:
         self.action_open("why")
 
     async def _run_here(self, arguments: Sequence[str]) -> None:
-        """Run another perftop on this terminal. The fleet keeps reading meanwhile."""
+        """Runs another perftop on this terminal. The fleet keeps reading meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.suspend():
             if arguments[0] == "why":

@@ -1,37 +1,404 @@
-"""`perftop replay A B`: two recordings stacked on one time axis."""
+"""`perftop replay A B`: two recordings on one time axis, for each number A above B, with one scale.
+
+A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
+from which its time is counted. `Look` is the state of the screen, `page` draws it, `PairApp` reads
+both recordings and handles keys."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from math import isfinite, nan
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from textual import work
 from textual.binding import BindingType
 
 from perfprobe import wire
+from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
+from perftop.base.format import GHZ, place, when
 from perftop.base.text import utf8
+from perftop.draw import charts, theme
+from perftop.draw.charts import rows_of
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, spread
+from perftop.model.episode import Episode
+from perftop.model.numbers import NUMBERS, Number
+from perftop.output.compare.readings import Course
+from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.recording.file import Recording
-from perftop.session.session import MAX_BATCH
+from perftop.session.session import MAX_BATCH, Session
+from perftop.session.summary import UNREAD_BYTES
 from perftop.tui.config import Config
-from perftop.tui.pair.page import Alignment, Look, PairPage, Track, cells
-from perftop.tui.shared import keys
+from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.keys import PAIR, bound, captions
+from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
-"""Longest time for which reading keeps keys waiting, and time between two pictures meanwhile."""
-ZOOM, MOST_ZOOM = 2.0, 4096.0
+"""Maximum time for which reading delays keys, and time between two pictures meanwhile."""
+ZOOM, MAX_ZOOM = 2.0, 4096.0
+MIN_AXIS_S = 1.0
+"""Minimum time on the axis."""
+ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
+"""Numbers, the most important first; as many are drawn as fit."""
+AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
+"""Styles of the areas of some numbers."""
+LEFT, RIGHT = 20, 8
+"""Cells left of the axis, and right of it."""
+MIN_LINES, MAX_LINES = 5, 8
+"""Lines that each number needs, and maximum lines of one recording in it."""
+MIN_TOP = 0.02
+"""Minimum end of the scale of shares; smaller shares are noise."""
+HEADROOM = 1.12
+"""Room above the highest value, which sets B apart from A."""
+STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+MIN_TICK_GAP = 12
+"""Minimum cells between two ticks."""
+MAX_NAME, MAX_MARK = 28, 20
+"""Cells of the name of a recording, and of a mark."""
+HELP = (
+    (("step_back", "step_on"), "back and on by a cell"),
+    (("leap_back", "leap_on"), "back and on by ten cells"),
+    (("begin", "finish"), "to the start, to the end"),
+    (("next_episode", "previous_episode"), "to the next episode or mark of either, to the last"),
+    (("narrower", "wider"), "less time on the axis, more"),
+    (("theme",), "next theme"),
+    (("help",), "these lines"),
+    (("quit",), "quit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The moment of a recording from which its time is counted."""
+
+    what: str = "start"
+    """start, command or mark."""
+    label: str = ""
+    """Name of the mark; '' without one."""
+
+    @property
+    def words(self) -> str:
+        names = {"start": "the start", "command": "the start of the command"}
+        return names.get(self.what) or f"mark {self.label}"
+
+
+class Track:
+    def __init__(self, name: str, hello: wire.Hello) -> None:
+        self.name = name
+        self.session = Session(hello, summary_bytes=UNREAD_BYTES)
+        self.course = Course(self.session)
+        self.command_ns: int | None = None
+        self.read = False
+        """Whether all of it was read."""
+        self.damage: str | None = None
+        self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+
+    def play(self, messages: Sequence[wire.Message]) -> None:
+        for message in self.session.play(messages):
+            if isinstance(message, wire.Frame):
+                self.course.take()
+            elif isinstance(message, wire.Note) and message.kind == "run-start":
+                self.command_ns = self.command_ns or message.time_ns
+
+    def origin_ns(self, alignment: Alignment) -> int | None:
+        """The moment in raw ns; None: it was not read, or there is none."""
+        if alignment.what == "start":
+            return self.session.hello.raw_ns
+        if alignment.what == "command":
+            return self.command_ns
+        labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
+        return next((at_ns for label, at_ns in labels if label == alignment.label), None)
+
+    @property
+    def ends_ns(self) -> tuple[int, int]:
+        return self.session.hello.raw_ns, self.session.now_ns
+
+    def events(self) -> list[Episode]:
+        """Episodes and marks, by their starts."""
+        first_ns, last_ns = self.ends_ns
+        found = [*self.session.episodes(first_ns, last_ns), *self.session.marks]
+        return sorted(found, key=lambda one: one.start_ns)
+
+    def values(self, key: str, edges_ns: Floats) -> Floats:
+        """Means of a number between each two edges, raw ns; NaN where it is not known. A span
+        shorter than a slice has the value of its slice."""
+        sums = self._sums()
+        if key not in sums:
+            return np.full(len(edges_ns) - 1, nan)
+        ends_ns, amounts, sizes = sums[key]
+        first = np.searchsorted(ends_ns[1:], edges_ns[:-1], "right")
+        last = np.maximum(np.searchsorted(ends_ns[1:], edges_ns[1:], "right"), first + 1)
+        there = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
+        first, last = (np.minimum(at, len(ends_ns) - 1) for at in (first, last))
+        size = sizes[last] - sizes[first]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Floats = (amounts[last] - amounts[first]) / size
+        return np.where(there & (size > 0), found, nan)
+
+    def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """By key: ends of the slices with the start before them, and sums up to each."""
+        if self._cut[0] != self.session.frames:
+            self._cut = self.session.frames, self.course.sums()
+        return self._cut[1]
+
+    @property
+    def keys(self) -> set[str]:
+        """Numbers that are known and not 0 throughout."""
+        sums = self._sums().items()
+        return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
+
+
+@dataclass(slots=True)
+class Look:
+    tracks: tuple[Track, Track]
+    alignment: Alignment
+    width: int = 80
+    height: int = 24
+    cursor_s: float = 0.0
+    """The moment shown, relative to that at which they are aligned."""
+    zoom: float = 1.0
+    """The length of both recordings, in lengths of the axis."""
+    ascii: bool = False
+    helping: bool = False
+    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+
+    @property
+    def origins_ns(self) -> tuple[int, int]:
+        """The moments at which both are aligned; the start of a recording in which it was not read
+        yet, or is none."""
+        found = [track.origin_ns(self.alignment) for track in self.tracks]
+        a, b = (track.ends_ns[0] if at is None else at
+                for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
+        return a, b
+
+    @property
+    def aligned(self) -> bool:
+        return all(track.origin_ns(self.alignment) is not None for track in self.tracks)
+
+    @property
+    def reach_s(self) -> tuple[float, float]:
+        """From the start of the one that begins first to the end of the one that ends last."""
+        pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
+        first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
+        last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
+        return first_ns / 1e9, max(last_ns / 1e9, first_ns / 1e9 + MIN_AXIS_S)
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """The times at both ends of the axis, around the cursor."""
+        first, last = self.reach_s
+        span = max(MIN_AXIS_S, (last - first) / self.zoom)
+        start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
+        return start, start + span
+
+    def edges_ns(self, track: int, cells: int) -> Floats:
+        """Raw ns of the edges of the axis' cells in this recording."""
+        first, last = self.window_s
+        return np.linspace(first, last, cells + 1) * 1e9 + self.origins_ns[track]
+
+    def cell(self, at_s: float, cells: int) -> int:
+        """The cell of a moment; below 0 or beyond the last if it is off the axis."""
+        first, last = self.window_s
+        return int(np.floor((at_s - first) / (last - first) * cells))
+
+    def cursor_cell(self, cells: int) -> int:
+        """The cell of the cursor; the end of the axis belongs to the last one."""
+        return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
+
+    def move(self, by_s: float) -> None:
+        first, last = self.reach_s
+        self.cursor_s = min(max(first, self.cursor_s + by_s), last)
+
+
+class PairPage(PageWidget, can_focus=True):
+    def __init__(self, look: Look) -> None:
+        super().__init__(id="pair", ascii_=look.ascii)
+        self.look = look
+
+    def page(self, width: int, height: int) -> list[Line]:
+        self.look.width, self.look.height = width, height
+        return page(self.look)
+
+
+def page(look: Look) -> list[Line]:
+    """Exactly `look.height` lines."""
+    lines = [_header(look), _differing(look), _moment(look)]
+    room = look.height - len(lines) - 5
+    body = _help(look) if look.helping else _charts(look, room)
+    body = [*body[:room], *[BLANK] * (room - len(body))]
+    return [*lines, *body, *_events(look), _axis(look), _clock(look), _keys(look)][: look.height]
+
+
+def cells(look: Look) -> int:
+    return max(10, look.width - LEFT - RIGHT)
+
+
+def _header(look: Look) -> Line:
+    left: list[Run] = []
+    for badge, track in zip((" A ", " B "), look.tracks, strict=True):
+        left += [(badge, "badge"), (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright")]
+    status = f"aligned at {foreign(look.alignment.words)}"
+    if not all(track.read for track in look.tracks):
+        status = "reading …"
+    elif not look.aligned:
+        status = "not aligned: one has no such moment"
+    elif any(track.damage for track in look.tracks):
+        status = "damaged, shown as far as it can be read"
+    return spread(left, [(f"{status} ", "dim")], look.width), "calm"
+
+
+def _differing(look: Look) -> Line:
+    """The settings in which the machines differ, the most important first; cut where it is too
+    long."""
+    a, b = (state(track.session) for track in look.tracks)
+    keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
+    texts = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
+            for key in dict.fromkeys(keys)]  # fmt: skip
+    text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
+    return [(f" {fit(text, look.width - 2)}", "warn" if texts else "dim")], "calm"
+
+
+def _moment(look: Look) -> Line:
+    times = [when(track.session.unix(round(look.cursor_s * 1e9) + origin))
+             for track, origin in zip(look.tracks, look.origins_ns, strict=True)]  # fmt: skip
+    moment: Run = (f" {look.cursor_s:+.1f} s", "bright")
+    return [moment, (f"   A {times[0]}   B {times[1]}", "text")], "calm"
+
+
+def _charts(look: Look, room: int) -> list[Line]:
+    known = set[str]().union(*(track.keys for track in look.tracks))
+    keys = [key for key in ROWS if key in known][: max(2, room // MIN_LINES)]
+    if not keys:
+        return [([(" nothing was read yet", "dim")], "calm")]
+    tall = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
+    gap = [BLANK] if room >= len(keys) * (2 * tall + 1) else []
+    lines: list[Line] = []
+    for key in keys:
+        lines += [*_band(look, NUMBERS[key], tall), *gap]
+    return lines
+
+
+def _band(look: Look, number: Number, tall: int) -> list[Line]:
+    """A number: A above B."""
+    wide = cells(look)
+    values = [track.values(number.key, look.edges_ns(at, wide))
+              for at, track in enumerate(look.tracks)]  # fmt: skip
+    top, at = _top(number, values), look.cursor_cell(wide)
+    now = [float(each[at]) for each in values]
+    rule = {at: ""}
+    lines: list[Line] = []
+    for side, each in enumerate(values):
+        area = charts.area(each / top, tall, AREAS.get(number.key, "user"), ascii_=look.ascii)
+        drawn = rows_of(charts.ruled(area.columns(), rule))
+        for low, runs in enumerate(drawn):
+            title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
+            name = "AB"[side] if low == 0 else ""
+            value = number.text(now[side], GHZ) if low == 0 else ""
+            key = "faint" if low == 0 and not isfinite(now[side]) else "text"
+            lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{name:<3}", "bright"), *runs,
+                           (f"{value:>{RIGHT - 1}} ", key)], "calm"))  # fmt: skip
+    return lines
+
+
+def _top(number: Number, values: list[Floats]) -> float:
+    """The end of the scale of both, in base units."""
+    known = np.concatenate([each[np.isfinite(each)] for each in values])
+    highest = float(known.max()) if len(known) else 1.0
+    if number.unit == "ratio" and highest > 0.1:
+        return 1.0
+    return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
+
+
+def _events(look: Look) -> list[Line]:
+    """A line each: signs where episodes begin, strokes while they last, names of marks."""
+    wide, lines = cells(look), list[Line]()
+    for at, (track, origin) in enumerate(zip(look.tracks, look.origins_ns, strict=True)):
+        line: list[Run] = [(" ", "text")] * wide
+        for one in mildest_first(track.events()):
+            end_ns = track.ends_ns[1] if one.end_ns is None else one.end_ns
+            first, last = (look.cell((ns - origin) / 1e9, wide) for ns in (one.start_ns, end_ns))
+            if last < 0 or first >= wide:
+                continue
+            sign, key = mark(one)
+            for cell in range(max(0, first), min(last, wide - 1) + 1):
+                line[cell] = (theme.CLOCK, key)
+            if first >= 0:
+                name = foreign(one.evidence.get("label", ""))[: min(MAX_MARK, wide - first - 1)]
+                line[first : first + 1 + len(name)] = [(sign, key), *((c, "dim") for c in name)]
+        title = "episodes" if at == 0 else ""
+        lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
+                      "calm"))  # fmt: skip
+    return lines
+
+
+def _ticks(look: Look) -> list[tuple[int, str]]:
+    """Round times on the axis: the cell of each, and its text."""
+    wide, (first, last) = cells(look), look.window_s
+    step = next((s for s in STEPS_S if s / (last - first) * wide >= MIN_TICK_GAP), STEPS_S[-1])
+    count = range(int(np.ceil(first / step)), int(last / step) + 1)
+    return [(look.cell(at * step, wide), _time(at * step, step)) for at in count]
+
+
+def _time(at_s: float, step_s: float) -> str:
+    """A time on the axis, which may lie before the moment of alignment: 0.5 s, 20 s, 1:30:00."""
+    if step_s < 60:
+        return f"{at_s:.{0 if step_s >= 1 else 1}f} s"
+    return f"{'-' if at_s < 0 else ''}{place(round(abs(at_s) * 1e9))}"
+
+
+def _axis(look: Look) -> Line:
+    wide = cells(look)
+    line: list[Run] = [(theme.RULE, "rule")] * wide
+    for cell, _ in _ticks(look):
+        if 0 <= cell < wide:
+            line[cell] = (TICK, "faint")
+    line[look.cursor_cell(wide)] = ("▲", "bright")
+    return [(" " * LEFT, "text"), *line], "calm"
+
+
+def _clock(look: Look) -> Line:
+    wide, text = cells(look), ""
+    for cell, name in _ticks(look):
+        start = max(0, cell - len(name) // 2)
+        if start >= len(text) + (1 if text else 0) and start + len(name) <= wide:
+            text = f"{text:<{start}}{name}"
+    return [(" " * LEFT + text, "dim")], "calm"
+
+
+def _help(look: Look) -> list[Line]:
+    lines: list[Line] = [BLANK]
+    for ids, text in HELP:
+        keys = " ".join(look.captions[name] for name in ids)
+        lines.append(([(f" {keys:<18}", "key"), (text, "text")], "calm"))
+    return lines
+
+
+def _keys(look: Look) -> Line:
+    runs: list[Run] = []
+    for name, text in (("step_on", "move"), ("next_episode", "next episode"),
+                       ("narrower", "less time"), ("wider", "more"), ("help", "help"),
+                       ("quit", "quit")):  # fmt: skip
+        runs += [(f" {look.captions[name]}", "key"), (f" {text} ", "dim")]
+    return runs, "calm"
+
+
+# --- the app
 
 
 class PairApp(PageApp):
     TITLE = "perftop replay"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.PAIR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bound(PAIR)]
     page: PairPage
 
     def __init__(
@@ -42,7 +409,7 @@ class PairApp(PageApp):
         super().__init__(config)
         self._recordings = recordings
         a, b = (Track(each.path.name, each.hello) for each in recordings)
-        look = Look((a, b), alignment, ascii=ascii_, captions=keys.captions(config.keys))
+        look = Look((a, b), alignment, ascii=ascii_, captions=captions(config.keys))
         self.page = PairPage(look)
 
     def on_ready(self) -> None:
@@ -52,7 +419,7 @@ class PairApp(PageApp):
 
     @work(exclusive=True)
     async def _read(self) -> None:
-        """Reads both by turns, so that both are there from the beginning."""
+        """Reads both alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, each, each.messages())
             for track, each in zip(self.page.look.tracks, self._recordings, strict=True)
@@ -79,11 +446,11 @@ class PairApp(PageApp):
 
     def action_help(self) -> None:
         self.page.look.helping = not self.page.look.helping
-        self.page.anew()
+        self.page.redraw()
 
     async def action_back(self) -> None:
         self.page.look.helping = False
-        self.page.anew()
+        self.page.redraw()
 
     def action_step(self, by: int) -> None:
         look = self.page.look
@@ -103,7 +470,7 @@ class PairApp(PageApp):
 
     def action_window(self, by: int) -> None:
         look = self.page.look
-        look.zoom = min(MOST_ZOOM, max(1.0, look.zoom * ZOOM**-by))
+        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM**-by))
         self.page.update()
 
     def action_episode(self, by: int) -> None:

@@ -1,7 +1,7 @@
 """`perftop replay`: a recording as the source of the app.
 
-What was read of the file is kept in a history, as in a live session. Reading follows the shown
-moment, and begins elsewhere when the user goes to a moment that is not in the history.
+Samples read from the file are stored in a history, as in a live session. Reading follows the shown
+moment, and restarts elsewhere when the user goes to a moment outside the history.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from perftop.recording.player import (
     Seeker,
     frame_range,
 )
-from perftop.session import episodes as marks
-from perftop.session.episodes import RecordingEpisodes
+from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, Source
 from perftop.tui.config import Config
@@ -67,11 +66,11 @@ class Recorded(Source):
         self.indexing = True
         """Whether the pass over the file, which finds its episodes, is under way."""
         self._deepened: tuple[Playback, int] | None = None
-        """The passage whose past was last read, and the moment that was reached."""
+        """The passage whose past was read last, and how far back."""
         self._marked = 0
         """Number of marks that the user has set; they are not written to the file."""
         self._remarks = [] if recording.checked else [UNCHECKED]
-        """What is still to be reported of the recording."""
+        """Remarks about the recording that have not been reported yet."""
         self._remarks += [GROWING] if recording.growing else []
         self._damage: str | None = None
         """The damage that was last reported."""
@@ -101,7 +100,7 @@ class Recorded(Source):
         self.app.moved()
 
     def watch(self) -> None:
-        """Reports damage to the file once. Reads more of the past if the user wants to see it."""
+        """Reports damage to the file once. Reads more of the past if time axes show it."""
         self._deepen()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
@@ -120,7 +119,7 @@ class Recorded(Source):
             speed=self._pace.speed,
             reach_ns=self.reach_ns,
             seeking_ns=None if self.seek is None else self._seek_ns,
-            over=self._over,
+            over=self._at_end,
             damage=self._recording.damage,
             indexed=max(0.0, min(1.0, indexed)) if self.indexing else None,
         )
@@ -132,7 +131,7 @@ class Recorded(Source):
         return None if self._passage is None else self._passage.ends_ns
 
     @property
-    def _over(self) -> bool:
+    def _at_end(self) -> bool:
         """Whether the last moment of the recording is shown."""
         passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
         last = ends_ns is not None and shown is not None and shown.time_ns >= ends_ns[1]
@@ -141,7 +140,7 @@ class Recorded(Source):
     # --- playing
 
     def _play(self) -> bool:
-        """Plays up to the moment that is due: first what was read before, then the file. Returns
+        """Plays up to the moment that is due: first from the history, then from the file. Returns
         True if this machine cannot keep up with the speed."""
         app, passage, shown = self.app, self._passage, self.app.interval
         now_ns = self._pace.now_ns(app.clock())
@@ -170,13 +169,13 @@ class Recorded(Source):
             self._playing.clear()
             self._cancel_seek()
             self.app.playhead.paused = True
-        elif self._over:
+        elif self._at_end:
             self.say("end of recording")
         elif (shown := self.app.interval) is not None:
             self._playing.set()
             self._pace.begin(shown.time_ns, self.app.clock())
             if (ends_ns := self.ends_ns) is not None and shown.time_ns < ends_ns[0]:
-                self.head_for(shown.time_ns)  # a search has read on and dropped it
+                self.head_for(shown.time_ns)  # a search has dropped it from the history
         self.app.moved()
 
     def speed(self, by: int) -> None:
@@ -220,18 +219,18 @@ class Recorded(Source):
 
     def mark(self, time_ns: int, label: str) -> None:
         self._marked += 1
-        label = marks.shorten_label(label or f"mark {self._marked}")
-        self._episodes.add_mark(marks.new_mark(time_ns, label))
+        label = shorten_label(label or f"mark {self._marked}")
+        self._episodes.add_mark(new_mark(time_ns, label))
         at = when(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.app.playhead.paused:
             self.app.step(0)
 
-    def start_seek(self, way: Callable[[], Coroutine[None, None, None]]) -> None:
+    def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
         """Starts a seek; it replaces one that is under way."""
 
         async def seek() -> None:
-            await way()
+            await search()
             self.seek = None
             self.app.show()
 
@@ -250,20 +249,20 @@ class Recorded(Source):
         self._enter(await self._search().go(self._passage, time_ns), time_ns)
 
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Goes to the next episode or mark of the file, or the one before. Waits for the pass over
-        the file where it has not arrived yet."""
+        """Goes to the next episode or mark of the file, or the one before. Waits while
+        the pass over the file has not reached it."""
         shown, episodes = self.app.interval, self._episodes
         if shown is None or self._passage is None:
             return
         while True:
             complete = not self.indexing or (by < 0 and episodes.until_ns >= shown.time_ns)
-            way = await self._search().next_episode(self._passage, shown, by, cpus)
-            if complete or (way is not None and by > 0):
+            place = await self._search().next_episode(self._passage, shown, by, cpus)
+            if complete or (place is not None and by > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
-        if way is not None:
-            self._enter(*way)
+        if place is not None:
+            self._enter(*place)
         else:
             self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
@@ -301,7 +300,7 @@ class Recorded(Source):
         self._deepen()
 
     def _deepen(self) -> None:
-        """Reads, in the background, what the time axes show of the time before the history."""
+        """Reads, in the background, the time before the history that time axes show."""
         passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
         if passage is None or ends_ns is None or shown is None or self.seek is not None:
             return
@@ -316,14 +315,14 @@ class Recorded(Source):
         search = Seeker(self._recording, self._episodes, self.app.clock, lambda _: None)
         await search.deepen(passage, since_ns)
         if passage is self._passage and (monitor := self.app.monitor) is not None:
-            monitor.again()
+            monitor.refresh_view()
 
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with opened(path) as recording:
         app = PerfTopApp(Recorded(recording), interval_ns, config, ascii_=not utf8())
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # after what the file lacks
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # after errors in the file
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
         return show(app, mouse=mouse)

@@ -1,14 +1,13 @@
 """The driver of the terminal, which may vanish or block at any moment.
 
 Textual's driver would read a vanished terminal in a loop without a pause. Its writing thread would
-die, and the app would wait for that thread forever as soon as the queue between them is full. Here
-such text is dropped, and perftop gets SIGHUP, as the kernel would send it to the first process on
+die, and the app would wait for that thread forever as soon as the queue between them is full. This
+driver drops such text, and perftop gets SIGHUP, as the kernel would send it to the first process on
 that terminal.
 
 Textual's reading thread wakes up ten times a second, which costs more than a tenth of a refresh
-each time. Here it sleeps until a key is pressed. Waking the writing thread costs a twentieth of a
-refresh, so it only gets what the terminal does not accept immediately.
-"""
+each time. This driver's thread sleeps until a key is pressed. Waking the writing thread costs a
+twentieth of a refresh, so it only gets what the terminal does not accept immediately."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class Terminal(LinuxDriver):
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
 
     def hurry(self) -> None:
-        """Called when perftop is told to end, from a signal's handler."""
+        """Called by a signal's handler when perftop is to end."""
         self._until_s = min(self._until_s, time.monotonic() + MAX_END_S)
 
     def start_application_mode(self) -> None:
@@ -144,7 +143,7 @@ class _Output:
     def __init__(self, fd: int, encoding: str, vanished: Any) -> None:
         self._fd, self._encoding, self._report_loss = fd, encoding, vanished
         self._nonblocking = _opened_again(fd)
-        """The same terminal, opened without blocking; -1: it cannot be opened."""
+        """The terminal opened again, without blocking; -1: it cannot be opened."""
         if self._nonblocking >= 0:
             weakref.finalize(self, os.close, self._nonblocking)
         self._waiting = self._written = 0

@@ -87,7 +87,7 @@ class TerminalApp(App[None]):
             self.exit(return_code=status)
 
     def _hurry(self) -> None:
-        """Called when a signal comes, even while the loop waits for the terminal."""
+        """Called when a signal arrives, even while the loop waits for the terminal."""
         if isinstance(self._driver, Terminal):
             self._driver.hurry()
 
@@ -141,8 +141,8 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
     show."""
     with drawing_on_stdout():
         app.run(mouse=mouse)
-    if said := app.ended_recording():
-        errors.complain(said)
+    if message := app.ended_recording():
+        errors.complain(message)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json
         from perftop.output.compare import text
-        from perftop.output.compare import text as json_line
         from perftop.output.compare.comparison import compare
         from perftop.output.compare.readings import NUMBERS, of_event
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
-        lines = [stat_json.text(json_line.diff_json(compared, files))]
+        lines = [stat_json.text(text.diff_json(compared, files))]
     else:
         titles = [side[0].name if len(side) == 1 else f"{len(side)} files" for side in paths]
         lines = text.lines(
@@ -119,13 +119,13 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
         return _recorded(path, damages, by_mark=by_mark)
     try:
-        found, why = from_lines(content.decode("utf-8", "replace").splitlines())
+        readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except Foreign as foreign:
-        made = "stat --json, stat -r N --json or summary --json"
-        text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {made}"
+        writers = "stat --json, stat -r N --json or summary --json"
+        text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {writers}"
         raise Failed(text, DAMAGED) from None
     damages += [] if why is None else [f"{path}: {why}"]
-    return found
+    return readings
 
 
 def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
@@ -133,8 +133,11 @@ def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]
     from perftop.recording.file import GROWING, open_source
 
     with open_source(path) as source:
-        found = Recorded(source.hello, by_mark=by_mark).readings(source.messages())
-    if not found:
+        recorded = Recorded(by_mark=by_mark)
+        recorded.take(chain([source.hello], source.messages()))
+        recorded.on_end()
+    readings = recorded.readings
+    if not readings:
         what = "mark with a sample after it" if by_mark else "two samples"
         why = f": {source.damage}" if source.damage else ""
         text = f"{path} has no {what}{why}; nothing was compared"
@@ -142,4 +145,4 @@ def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]
     if source.growing:
         complain(f"{path}: {GROWING}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]
-    return found
+    return readings

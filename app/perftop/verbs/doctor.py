@@ -1,5 +1,5 @@
-"""`perftop doctor`: what can be read here, what not, why, and the fix; at its end the best next
-step, and what to type."""
+"""`perftop doctor`: the sources that can be read here, those that cannot, why, and the fix; at its
+end the best next step, and the command for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ GIVES = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""What a source gives, by the name of its check; the one that all others need comes first."""
+"""Numbers that a source provides, by the name of its check; the one that all others need is
+first."""
 BY_ROOT = "perftop --sudo"
 """Part of each fix that is more rights."""
 SUDO = "sudo "
@@ -76,8 +77,8 @@ class Asked(NamedTuple):
         screen = self.command(sudo=not self.root)
         if not first:
             return screen
-        there = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
-        return f"{there}{'' if self.root else SUDO}{first} && {screen}"
+        remotely = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
+        return f"{remotely}{'' if self.root else SUDO}{first} && {screen}"
 
 
 HERE = Asked()
@@ -86,26 +87,26 @@ HERE = Asked()
 def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
-    def described(item: Answer, now: str, more: Sequence[tuple[str, str | None]]) -> list[str]:
+    def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """A check: its sign, its name and its state; below them what is lost and the fix."""
         sign = text.mark(item["state"], unicode=unicode)
         lines = fact(f"{sign} {item['what']}", now, width)
-        for label, what in more:
+        for label, what in details:
             lines += fact("", f"{label}{what}", width) if what else []
         return lines
 
     lines = [" · ".join(text.machine(answer)), ""]
     for check in answer["checks"]:
-        more = ("without it: ", check["lost"]), ("fix: ", check["fix"])
-        lines += described(check, check["why"], more)
+        details = ("without it: ", check["lost"]), ("fix: ", check["fix"])
+        lines += described(check, check["why"], details)
     lines.append("")
     for key, what in _verdict(answer):
         lines += fact(f"  {key}", what, width)
     if items := answer.get("readiness"):
         lines += ["", "Benchmarks here:"]
         for item in items:
-            more = ("", item["effect"]), ("to change: ", item["change"])
-            lines += described(item, item["now"], more)
+            details = ("", item["effect"]), ("to change: ", item["change"])
+            lines += described(item, item["now"], details)
     lines.append("")
     for sentence in sentences(answer, asked):
         lines += text.wrapped(sentence, width, 0)
@@ -113,7 +114,7 @@ def draw(
 
 
 def _verdict(answer: Answer) -> list[tuple[str, str]]:
-    """What perftop uses, and what it cannot measure here."""
+    """The sources that perftop uses, and the numbers that it cannot measure here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -136,7 +137,7 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 
 
 def sentences(answer: Answer, asked: Asked) -> list[str]:
-    """What perftop can read, the best next step, and what to type for it."""
+    """Sentences on what perftop can read, the best next step, and the command for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
     usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
@@ -151,10 +152,11 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
 
 
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
-    """What gives most of what is lacking, and the command for it. `writable`: MSRs are."""
-    look = asked.command("why")
+    """The step that adds most of the missing numbers, and the command for it. `writable`: whether
+    MSRs are."""
+    command = asked.command("why")
     if not lacking:
-        return "Look at what costs most", look
+        return "Look at what costs most", command
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
     rights = [GIVES[check["what"]] for check, fix in fixes if BY_ROOT in fix]
     if rights:
@@ -168,5 +170,5 @@ def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str
         return step, asked.command("--source", "msr")
     if fixes:
         check, fix = fixes[0]
-        return f"For {GIVES[check['what']]}: {fix}", look
-    return "Nothing more is available here", look
+        return f"For {GIVES[check['what']]}: {fix}", command
+    return "Nothing more is available here", command

@@ -23,9 +23,9 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    more = [] if args.source == "auto" else [f"--source={args.source}"]
-    more += [] if args.word is None else [f"--word={args.word}"]
-    return machine.answer(args, draw, "events", *more)
+    arguments = [] if args.source == "auto" else [f"--source={args.source}"]
+    arguments += [] if args.word is None else [f"--word={args.word}"]
+    return machine.answer(args, draw, "events", *arguments)
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
@@ -47,12 +47,12 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     return lines
 
 
-def _heading(pmu: str, known: Answer | None) -> str:
-    if known is None:
+def _heading(pmu: str, facts: Answer | None) -> str:
+    if facts is None:
         return "software: of every CPU"
-    kind = "" if known["type"] is None else f"{known['type']} cores, "
-    where = f"{kind}CPUs {known['cpus']}" if known["cpus"] else "every CPU"
+    kind = "" if facts["type"] is None else f"{facts['type']} cores, "
+    where = f"{kind}CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
     left = ""
-    if "left" in known:  # with --source msr
-        left = f"; {known['left']} of {known['general']} general counters are left"
+    if "left" in facts:  # with --source msr
+        left = f"; {facts['left']} of {facts['general']} general counters are left"
     return f"{pmu}: {where}{left}"

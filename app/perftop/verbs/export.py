@@ -112,9 +112,9 @@ class Export(Follower):
         progress, messages = Progress(_progress_line(out), source.size), source.messages()
         together = 1 if source.size is None else MAX_BATCH  # a pipe may be a live stream
         try:
-            while some := list(islice(messages, together)):
+            while batch := list(islice(messages, together)):
                 intervals = self.intervals
-                self.take(some)
+                self.take(batch)
                 if self.intervals > intervals:
                     out.flush()  # a reader of a pipe gets each line at once
                 progress.show(source.offset)
@@ -190,7 +190,7 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
 def _target(
     source: Path | None, output: Path | None, form: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
-    from perftop.base import files as new_file
+    from perftop.base import files
     from perftop.recording.file import is_same_file
 
     if output is None:
@@ -199,7 +199,7 @@ def _target(
         return contextlib.nullcontext(sys.stdout.buffer)
     if is_same_file(source, output):
         raise Failed(f"{output} is the input: it cannot be the output as well", USAGE)
-    return new_file.create(output, force=force)
+    return files.create(output, force=force)
 
 
 # --- which CPUs, by the text of -c/--cpus
@@ -213,7 +213,7 @@ def selected_cpus(session: Session, text: str) -> list[int]:
     Each term is read in the syntax of the screen's filter. Raises Failed."""
     from perftop.session import filter as filters
 
-    shown, found = set(session.shown), set[int]()
+    shown, chosen = set(session.shown), set[int]()
     for term in map(str.strip, text.split(",")):
         place = _PLACE.fullmatch(term.lower())
         if term and place:
@@ -232,8 +232,8 @@ def selected_cpus(session: Session, text: str) -> list[int]:
         positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
         if not positions:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
-        found |= positions
-    return sorted(session.topology[position].cpu for position in found)
+        chosen |= positions
+    return sorted(session.topology[position].cpu for position in chosen)
 
 
 # --- progress
@@ -245,7 +245,7 @@ BAR_WIDTH = 30
 
 
 def _progress_line(out: BinaryIO) -> TextIO | None:
-    """Where progress is shown: on stderr, if that is a terminal and `out` is none."""
+    """The stream for progress: stderr, if that is a terminal and `out` is none."""
     alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
     return sys.stderr if alone else None
 

@@ -1,4 +1,4 @@
-"""`perftop exporter`: what the machine counts, for Prometheus to fetch."""
+"""`perftop exporter`: the counters of this machine, for Prometheus to fetch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 SAMPLE_NS = 1_000_000_000
 """Length of a sample: the exporter runs for ever, with nobody watching."""
 DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
-"""Where it listens unless another address is given, and how the path of a socket begins."""
+"""Address that it listens on unless another is given, and the prefix of the path of a socket."""
 FILE_S, FILE_MODE = 10.0, 0o644
 """Seconds between two versions of the text file; the collector of node_exporter that reads it runs
 as another user, and nothing in it is a secret."""
 STALE_S, STALE_SAMPLES = 10.0, 5
-"""After the longer of both without a sample the page is not handed out: counters that stand still
-would look like a machine at rest."""
+"""After the longer of both without a sample the page is not served: counters that do not
+move would look like a machine at rest."""
 SHIPPED = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
@@ -51,13 +51,13 @@ def add(verbs: Any) -> None:
     text = "counters of this machine for Prometheus"
     parser = options.add_verb(verbs, "exporter", run, text, machine=True, epilog=EPILOG)
     stream_options.add(parser, options.span_ns, events=False)
-    text = "where to listen (default: what systemd hands over, else 127.0.0.1:9917)"
+    text = "where to listen (default: the sockets of systemd, else 127.0.0.1:9917)"
     parser.add_argument("--listen", metavar="HOST:PORT|unix:PATH", help=text)
     text = "series for each package (default), SMT states for each core, all for each CPU"
     parser.add_argument(
         "--detail", choices=("package", "core", "cpu"), default="package", help=text
     )
-    text = "write it for node_exporter; does not listen then, unless --listen says where"
+    text = "write this file for node_exporter; it listens only if --listen is given, too"
     parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
     printed = parser.add_mutually_exclusive_group()
     for name, text in (
@@ -127,7 +127,7 @@ class Exporter(Follower):
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._sampled = False
-        """Whether there was a sample in the batch that is taken."""
+        """Whether there was a sample in the current batch."""
         self._sampled_s = self._written_s = -FILE_S
         """Times of the loop: of the newest sample, and of the newest text file."""
         self._serves = False
@@ -170,14 +170,14 @@ class Exporter(Follower):
         return False
 
     def on_end(self) -> None:
-        from perftop.base import files as own_directory
+        from perftop.base import files
 
         self._server.close()
         if self._file is not None and self._made is not None:
-            own_directory.remove(self._file, self._made)
+            files.remove(self._file, self._made)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
-        """What is handed out; None while the probe is silent."""
+        """The page to serve; None while the probe is silent."""
         import asyncio
 
         stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
@@ -200,24 +200,24 @@ class Exporter(Follower):
             complain(f"{address(one)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
-        from perftop.base import files as new_file
+        from perftop.base import files
 
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
                 text = self._page.text(openmetrics=False)
-                self._made = new_file.replace(self._file, text, FILE_MODE)
+                self._made = files.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise cannot_write(str(self._file), error) from None
             self._written_s = now_s
 
 
-# --- sockets: given by the service manager, or opened as asked for
+# --- sockets: of the service manager, or opened at an address
 
 
 @contextlib.contextmanager
 def listening(asked: str | None) -> Iterator[list[socket.socket]]:
-    """Sockets that listen, those that are handed over if nothing was asked for. Connections wait in
-    them until they are accepted. A unix socket is removed at the end."""
+    """Listening sockets: those of the service manager if no address was asked for. Connections wait
+    in them until they are accepted. A unix socket is removed at the end."""
     from perftop.process.sockets import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
@@ -232,7 +232,7 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
 
 
 def address(one: socket.socket) -> str:
-    """How a reader reaches it."""
+    """The address to read it from."""
     name = one.getsockname()
     if isinstance(name, str):
         return f"{UNIX}{name}"

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    """Where the machines are read from. Raises Failed for options that contradict each other."""
+    """The source of the machines. Raises Failed for options that contradict each other."""
     from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
@@ -83,7 +83,7 @@ def _source(args: argparse.Namespace) -> Source:
 def names(hosts: Sequence[str], file: Path | None) -> list[str]:
     """The hosts of the command line and of a file: a name a line, after # a comment. Raises
     Failed."""
-    found = list(hosts)
+    names = list(hosts)
     if file is not None:
         try:
             with file.open("rb") as lines:
@@ -94,10 +94,10 @@ def names(hosts: Sequence[str], file: Path | None) -> list[str]:
             text = f"{file} is not a file of hosts: it is larger than {MAX_FILE_BYTES >> 20} MB"
             raise Failed(text, USAGE)
         for line in content.decode("utf-8", "replace").splitlines():
-            found += filter(None, [line.partition("#")[0].strip()])
-    if not found:
+            names += filter(None, [line.partition("#")[0].strip()])
+    if not names:
         raise Failed("no machine was named: perftop fleet HOST… | --hosts FILE", USAGE)
-    return found
+    return names
 
 
 # --- lines for programs

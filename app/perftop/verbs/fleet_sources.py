@@ -1,4 +1,4 @@
-"""Where a fleet's numbers come from: a probe on each machine over ssh, a Prometheus server, or
+"""Sources of a fleet's numbers: a probe on each machine over ssh, a Prometheus server, or
 recordings of several machines. Each fills a `Fleet` while its `run` runs."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
 
 MAX_HOSTS = 64
-"""More are Prometheus's business."""
+"""Machines over ssh; more need Prometheus."""
 RATE_S = 10.0
 """Span of the mean of bytes a second."""
 SIMULATED = "sim:"
@@ -122,11 +122,11 @@ class _HostFeed:
 # --- a Prometheus server
 
 SCRAPE_S = 15.0
-"""How often the server is asked by default: as often as it usually scrapes."""
+"""Seconds between two queries by default: the usual scrape interval."""
 WINDOW = 4
 """Intervals that numbers cover; a rate needs two scrapes in it."""
 MAX_BACK_S = 30 * 86400.0
-"""How far one can go back."""
+"""Longest way back into the past, in seconds."""
 
 
 class PrometheusSource:
@@ -138,14 +138,14 @@ class PrometheusSource:
         self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Raises Failed for what is no URL."""
+        """Raises Failed if `url` is none."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = scraped.Questions(match, WINDOW * every_s)
         self.fleet = Fleet([])
         self.what = f"prometheus {safe(url, 60)}"
         self.problem = ""
         self._back_s = 0.0
-        """How long ago the moment is that is shown; 0: now."""
+        """Age of the moment shown, in seconds; 0: now."""
         self._shown = clock()
         self._wake = asyncio.Event()
         self._rate = 0.0
@@ -162,7 +162,7 @@ class PrometheusSource:
         return [f"{self._rate / 1e3:.0f} kB/s"]
 
     async def run(self) -> None:
-        """Asks again and again. A first question that is refused ends it: Failed."""
+        """Queries the server repeatedly. Raises Failed if the first query is refused."""
         while True:
             self._wake.clear()
             began, before = self._clock(), self._server.bytes
@@ -180,34 +180,34 @@ class PrometheusSource:
                     await self._wake.wait()
 
     def _ask(self, back_s: float) -> None:
-        """Three questions for one moment. Runs in a thread; what the screen reads is changed at
-        the end, at once."""
+        """Makes three queries for one moment. Runs in a thread; the fleet that the screen reads is
+        replaced at the end, at once."""
         server, questions = self._server, self._questions
-        at = None
+        moment = None
         if back_s:
-            at = scraped.newest_time(server.query("vector(time())")) - back_s
-        numbers = server.query(questions.now(), at)
-        end = scraped.newest_time(numbers) if at is None else at
+            moment = scraped.newest_time(server.query("vector(time())")) - back_s
+        numbers = server.query(questions.now(), moment)
+        end = scraped.newest_time(numbers) if moment is None else moment
         if not isfinite(end):
-            if at is None:
+            if moment is None:
                 raise Failed("the server has no series of perftop exporter that match")
-            end = at
+            end = moment
         now = self._clock() - back_s
         shift_s = now - end
-        made = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
-        step = scraped.past_step(len(made.machines), self.every_s)
+        fleet = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
+        step = scraped.past_step(len(fleet.machines), self.every_s)
         past = server.query_range(questions.past(), end - PAST_S, end, step)
-        scraped.fill_past(made, past, shift_s)
+        scraped.fill_past(fleet, past, shift_s)
         step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
         start = end - scraped.EPISODES_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
-        scraped.fill_episodes(made, episodes, max(last, end - step), step, shift_s)
+        scraped.fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
         self._shown = now
-        self.fleet.machines = made.machines
+        self.fleet.machines = fleet.machines
 
     def travel(self, by: int) -> bool:
-        """Back and on in steps of the source; after the newest it is live again."""
+        """Moves back or forward in steps of the source; after the newest one it is live again."""
         self._back_s = min(max(0.0, self._back_s - by * self.every_s), MAX_BACK_S)
         self._wake.set()
         return True
@@ -225,7 +225,7 @@ MAX_FILES = 256
 WARM_S = SPAN_S + 5.0
 """Time read before a moment that is entered, so that its numbers cover their whole span."""
 TICK_S = 0.5
-"""How often it plays on."""
+"""Seconds between two steps of playing."""
 TOGETHER = 64
 """Messages read at once."""
 
@@ -291,7 +291,7 @@ class RecordingsSource:
         return ["times by each machine's own clock"]
 
     async def run(self) -> None:
-        """Plays on, or goes where the viewer wants, until cancelled."""
+        """Plays on, or jumps to the chosen moment, until cancelled."""
         with self._open:
             while True:
                 began, target = time.monotonic(), self._target
@@ -323,8 +323,8 @@ class RecordingsSource:
 
     def travel(self, by: int) -> bool:
         """A second back or on for each step; it pauses there."""
-        at = self._now if self._target is None else self._target
-        self._target, self._playing = at + by, False
+        moment = self._now if self._target is None else self._target
+        self._target, self._playing = moment + by, False
         return True
 
     def pause(self) -> None:
@@ -358,14 +358,14 @@ class _Track:
 
     def go(self, moment: float) -> None:
         """Reads on up to this moment."""
-        machine, some = self.live.machine, list[Timed]()
+        machine, messages = self.live.machine, list[Timed]()
         while self._next is not None and self._unix(self._next.time_ns) <= moment:
-            some.append(self._next)
+            messages.append(self._next)
             self._next = next(self._ahead, None)
-            if len(some) == TOGETHER:
-                self.live.take(some)
-                some.clear()
-        self.live.take(some)
+            if len(messages) == TOGETHER:
+                self.live.take(messages)
+                messages.clear()
+        self.live.take(messages)
         if self._next is None and moment > self.last:
             machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
         elif moment < self.first:

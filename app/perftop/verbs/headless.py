@@ -1,5 +1,5 @@
-"""How verbs without a screen run: until their stream ends, a signal comes or their command has
-ended, on one machine or on several side by side; and where they write to."""
+"""Runs verbs without a screen until their stream ends, a signal arrives or their command has ended,
+on one machine or on several side by side; and opens their output."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
 async def attend_all(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """The same for works side by side, each on a stream of its own; none stops another. Returns a
-    status as `attend` does, and what failed, in the same order."""
+    """Runs works side by side, each on a stream of its own; none stops another. Returns a status as
+    `attend` does, and the failures, in the order of the works."""
     failed, caught = await _attended(works, max_s)
     return _status(works[0][0]) or caught, failed
 
@@ -131,8 +131,8 @@ async def _attended(
     numbers = HANDLED_SIGNALS if bracket else ENDS
     caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
     try:
-        each = [_one(work, argv, max_s, tasks) for work, argv in works]
-        results = await asyncio.gather(*each, return_exceptions=True)
+        running = [_one(work, argv, max_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*running, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []
@@ -227,7 +227,7 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
     return statuses.pop() if len(lines) == len(failed) and len(statuses) == 1 else 1
 
 
-# --- where to
+# --- output
 
 
 def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
@@ -241,29 +241,29 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     except OSError as error:
         text = f"-o {directory}: several machines need a directory: {error.strerror or error}"
         raise Failed(text) from None
-    found: list[Path] = []
+    paths: list[Path] = []
     for host in hosts:
         name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME].lstrip(".-") or "host"
         path, number = directory / f"{name}{ENDING}", 2
-        while path in found:
+        while path in paths:
             path, number = directory / f"{name}-{number}{ENDING}", number + 1
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 @contextlib.contextmanager
 def destination(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
-    """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr beside a
-    command, which has stdout for itself. The block ends if the reader of a pipe is gone. Raises
-    Failed, with the command's `status` unless that is 0."""
-    from perftop.base import files as new_file
+    """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr if there
+    is a command, which has stdout for itself. The block ends if the reader of a pipe is gone.
+    Raises Failed, with the command's `status` unless that is 0."""
+    from perftop.base import files
 
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
-        out: TextIO = io.TextIOWrapper(new_file.create(path, force=args.force), encoding="utf-8")
+        out: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
     elif standard is None:  # it was closed; the command must run nevertheless
         out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:

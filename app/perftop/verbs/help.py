@@ -28,7 +28,6 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Shows a page, the options of a verb without a page of its name, or the list of pages."""
     from perftop.docs import page
-    from perftop.docs import page as terminal
 
     topic: str | None = args.topic
     verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
@@ -41,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
         colour = colours(sys.stdout)
-        lines = terminal.lines(page.read(topic), width, colour=colour, unicode=utf8())
+        lines = page.lines(page.read(topic), width, colour=colour, unicode=utf8())
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()
     else:

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         argv = options.stream_command(
             args, sample_ns, launch.longest_batch_ns(sample_ns, interval_ns)
         )
-        # The app takes longer to import than the probe to start, so both happen side by side.
+        # The app takes longer to import than the probe to start, so both run in parallel.
         with first_picture.shown() as picture, launch.launched(argv) as probe:
             with lean():
                 from perftop.tui import app
@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
         launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():
-            from perftop.tui import around as command_app
+            from perftop.tui import around
 
-        return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
+        return around.run(probe, console, interval_ns, settings, mouse=mouse)
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -128,13 +128,12 @@ def run_replay(args: argparse.Namespace) -> int:
         raise Failed("--align needs two recordings: perftop replay A B", USAGE)
     if len(files) == 1:
         with lean():
-            from perftop.tui import config
-            from perftop.tui import replay as replay_app
+            from perftop.tui import config, replay
 
-        return replay_app.run(files[0], args.interval, config.load(args.config), mouse=mouse)
+        return replay.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with lean():
         from perftop.tui import config, pair_app
-        from perftop.tui.pair.page import Alignment
+        from perftop.tui.pair_app import Alignment
 
     moment = Alignment(*(args.align or ("start", "")))
     return pair_app.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

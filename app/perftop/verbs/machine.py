@@ -1,6 +1,6 @@
-"""What verbs share that ask about the machine itself: doctor, topology, events, timers, selftest,
-ramp. The probe runs as a child and answers with JSON, which is drawn here: so only the probe needs
-rights."""
+"""Shared by the verbs that ask about the machine itself: doctor, topology, events, timers,
+selftest, ramp. The probe runs as a child and answers with JSON, which is drawn here, so only the
+probe needs rights."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> opti
     return parser
 
 
-def ask(args: argparse.Namespace, verb: str, *more: str) -> Answer:
+def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
     from perftop.process import launch
 
-    return launch.ask(options.probe_command(args, verb, "--json", *more))
+    return launch.ask(options.probe_command(args, verb, "--json", *arguments))
 
 
-def answer(args: argparse.Namespace, draw: Draw, verb: str, *more: str) -> int:
+def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Asks the probe, and prints what it answers."""
-    show(ask(args, verb, *more), draw, as_json=args.json)
+    show(ask(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 
@@ -56,5 +56,5 @@ def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True)
 
 
 def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    """Lines of a table: a name in the first column, and text beside it."""
+    """Lines of a table: a name in the first column, then text."""
     return wrapped(f"{name:<{indent}}{text}", width, indent)

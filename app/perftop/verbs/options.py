@@ -1,4 +1,4 @@
-"""What verbs share on the command line, and the probe's command line that follows from it.
+"""Options that verbs share, and the probe's command line that follows from them.
 
 A verb is a module with `add(verbs)`, which adds its parser, and a function that runs it on the
 parsed options and returns the exit status. `perftop --help` loads all of them, so what needs numpy,
@@ -118,7 +118,7 @@ def add_verb(
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for which machine the probe runs on, and with what rights."""
+    """Adds the options for the machine that the probe runs on, and for its rights."""
     text = "run the probe, and only it, as root; with --host there"
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "run the probe on that machine: ssh HOST perfprobe …"
@@ -152,7 +152,7 @@ def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this l
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for what a run is called, and for a stream that is served."""
+    """Adds the options for the name of a run, and for a stream that is served."""
     parser.add_argument(
         "--label", action="append", type=label, metavar="KEY=VALUE",
         help="name of this run, kept in recordings and all output; may be repeated",
@@ -168,7 +168,7 @@ def add_terminal(parser: argparse.ArgumentParser) -> None:
 
 
 def at_terminal() -> bool:
-    """Whether a screen can be shown, and keys can be read."""
+    """Whether a screen can be shown and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
 
 
@@ -177,7 +177,7 @@ def names(text: str | None) -> list[str] | None:
     return None if text is None else text.split(",")
 
 
-# --- what follows for the probe
+# --- the probe's command line
 
 
 def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
@@ -248,8 +248,8 @@ def stream_commands(
     """The name and the probe's command line of each machine; the name of the only one is None."""
     if len(args.hosts) < 2:
         return [(None, stream_command(args, sample_ns, batch_ns, job))]
-    each = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
-    return [(host, stream_command(one, sample_ns, batch_ns, job)) for host, one in each]
+    by_host = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
+    return [(host, stream_command(options, sample_ns, batch_ns, job)) for host, options in by_host]
 
 
 # --- the command that is measured

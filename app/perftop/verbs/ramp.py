@@ -1,5 +1,5 @@
-"""`perftop ramp`: the probe goes from idle to load; how long the clock takes is printed in words,
-as a chart, an SVG or JSON."""
+"""`perftop ramp`: the probe goes from idle to load, and the time that the clock takes is printed in
+words, as a chart, an SVG or JSON."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         import json
 
         results = [_json(*each) for each in measured]
-        every = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
-        print(json.dumps(every if args.cpu == "all" else results[0]))
+        all_results = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
+        print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
         if args.cpu == "all":
@@ -82,14 +82,14 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
 
 def _check_output(args: argparse.Namespace) -> None:
     """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
-    from perftop.base import files as new_file
+    from perftop.base import files
 
     path: Path | None = args.output
     if path is None:
         return
     if path.suffix != ".svg":
         raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
-    new_file.refuse(path, force=args.force)
+    files.refuse(path, force=args.force)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
         raise Failed(f"cannot write {path}: no such directory, or no permission")
 
@@ -116,9 +116,9 @@ def _measured(
     for i, cpu in enumerate(cpus, 1):
         which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
         _show_progress(f"{which}{args.seconds:g} s …")
-        more = [] if cpu is None else ["--cpu", cpu]
+        cpu_option = [] if cpu is None else ["--cpu", cpu]
         try:
-            answer = ask("ramp", *more, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
+            answer = ask("ramp", *cpu_option, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
         except Failed as error:
             if error.status == USAGE or cpu is None:
                 raise
@@ -170,7 +170,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
 
 
 def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
-    from perftop.base import files as new_file
+    from perftop.base import files
     from perftop.verbs import ramp_pictures
     from perftop.verbs.ramp_runs import middle, traces
 
@@ -180,7 +180,7 @@ def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None
         middle(ramp),
     )  # fmt: skip
     try:
-        with new_file.create(args.output, force=args.force) as file:
+        with files.create(args.output, force=args.force) as file:
             file.write(text.encode())
     except OSError as error:
         raise cannot_write(str(args.output), error) from None
@@ -199,9 +199,9 @@ def _json(answer: Answer, ramp: Ramp) -> Answer:
     for climb, run in zip(line["climbs"], answer["runs"], strict=True):
         climb["around"] = run["around"]
         climb["points"] = [
-            [round(at, 7), round(hz)]
+            [round(at_s, 7), round(hz)]
             for part in traces(answer, run)
-            for at, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
+            for at_s, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
         ]
     return line
 
@@ -230,7 +230,7 @@ def title(answer: Answer) -> str:
 
 
 def sentence(answer: Answer, ramp: Ramp) -> str:
-    """How long to warm up, and the confidence in it."""
+    """The time to warm up, and the confidence in it."""
     cpu, runs = f"CPU {answer['cpu']}", many(len(ramp.climbs), "run")
     if ramp.steady_s is None or ramp.steady_hz is None:
         load = rounded(answer["phases"][0]["seconds"])
@@ -263,8 +263,8 @@ def _steady(answer: Answer, ramp: Ramp) -> str:
 
 
 def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
-    """Rows of a name and what was found: how the clock was measured, when it rose, its level, what
-    interrupted it, and what disturbed the runs."""
+    """Rows of a name and its value: how the clock was measured, when it rose, its level, its
+    interruptions, and the disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
     first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
     steady = _by(ramp.steady_s)
@@ -289,8 +289,8 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
         rows.append(("TSC", text))
     if answer["virtualisation"]:
-        text = "only idle time of this guest is seen; the host's CPU may have run others"
-        rows.append(("guest", text))
+        text = "only idle time of this VM is visible; the host's CPU may have run others"
+        rows.append(("VM", text))
     return [line for name, text in rows for line in fact(name, text, width, INDENT)]
 
 
@@ -302,7 +302,7 @@ def _by(times: Spread | None) -> str:
 
 
 def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """How the clock was measured, and why it may be wrong."""
+    """The method by which the clock was measured, and why it may be wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
     if not counted(answer):
         unknown = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
@@ -330,7 +330,7 @@ def _percent(share: float) -> str:
 
 
 def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Wide code beside scalar code, and what changing between them costs."""
+    """The clock of wide code next to that of scalar code, and the cost of changing between them."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
@@ -382,7 +382,7 @@ _DISTURBED: dict[str, tuple[str, Callable[[float], str]]] = {
     "preempted": ("preempted {} times", "{:.0f}".format),
     "sibling": ("its sibling was busy for {}", rough),
 }
-"""What disturbs a run, and how its amount is printed, by the keys of `Climb.disturbed`."""
+"""Text of a disturbance and format of its amount, by the keys of `Climb.disturbed`."""
 
 
 def _disturbed(ramp: Ramp) -> str:

@@ -132,8 +132,8 @@ class _Scale:
 
 
 def _text(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
-    look = f'font-size="{size}" fill="{_INK}" text-anchor="{anchor}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(text)}</text>'
+    attributes = f'font-size="{size}" fill="{_INK}" text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
 
 
 def _rule(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str = "") -> str:
@@ -144,48 +144,48 @@ def _rule(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str =
 
 def _grid(scale: _Scale) -> list[str]:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    found = []
+    elements = []
     for at in DECADES:
         if scale.first_s <= at <= scale.last_s:
             x, name = scale.x(at), rounded(at).replace(".0", "")
-            found += [_rule(x, TOP, x, bottom, _GRID),
+            elements += [_rule(x, TOP, x, bottom, _GRID),
                       _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
     apart = charts.step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / apart - 1e-9), math.floor(scale.high / apart + 1e-9) + 1):
         y = scale.y(i * apart)
-        found += [_rule(LEFT, y, right, y, _GRID),
+        elements += [_rule(LEFT, y, right, y, _GRID),
                   _text(LEFT - 6, y + 4, f"{i * apart / 1e9:.2f}", 11, "end")]  # fmt: skip
-    return found
+    return elements
 
 
 def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
     """The elements for the steady clock, the moments and the gaps."""
     bottom = HEIGHT - BOTTOM
-    found = []
+    elements = []
     if ramp.steady_hz is not None:
         y = scale.y(ramp.steady_hz)
-        found.append(_rule(LEFT, y, WIDTH - RIGHT, y, _LINE, "2 4"))
+        elements.append(_rule(LEFT, y, WIDTH - RIGHT, y, _LINE, "2 4"))
     for line, (name, at_s) in enumerate(climb.moments):
         x = scale.x(at_s)
-        found.append(_rule(x, TOP, x, bottom, _INK, "4 4"))
-        found.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
+        elements.append(_rule(x, TOP, x, bottom, _INK, "4 4"))
+        elements.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
     for gap in climb.gaps:
         x = scale.x(gap.at_s)
-        found.append(_rule(x, bottom + 22, x, bottom + 30, _GAP))
+        elements.append(_rule(x, bottom + 22, x, bottom + 30, _GAP))
     if climb.gaps:
-        found.append(_text(LEFT - 6, bottom + 30, "gaps", 11, "end"))
-    return found
+        elements.append(_text(LEFT - 6, bottom + 30, "gaps", 11, "end"))
+    return elements
 
 
 def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
     """The line of one run, through the middle of each chunk. Steps would be exact, but look the
     same at this size."""
-    at = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
+    middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
-    apart = max(1, len(at) // MAX_POINTS)
+    apart = max(1, len(middle_s) // MAX_POINTS)
     points = " ".join(
         f"{scale.x(t):.1f},{scale.y(v):.1f}"
-        for t, v in zip(at[::apart].tolist(), hz[::apart].tolist(), strict=True)
+        for t, v in zip(middle_s[::apart].tolist(), hz[::apart].tolist(), strict=True)
     )
     colour, width = (_LINE, 2) if thick else (_THIN, 1)
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'

@@ -2,11 +2,11 @@
 disturbed the runs, and what they have in common.
 
 A chunk consists of neighbouring pieces of a chain of known length, and has the time of its slowest
-piece, which tells one halt in the chunk apart from a low clock.
+piece, which distinguishes one halt in the chunk from a low clock.
 
 Where cycles were counted, in all rings, the clock is cycles over the time between the same two
 stamps. Interrupts and other tasks do not falsify it, because the CPU runs on. A halt does, because
-it has no cycles. So pieces that stood still are left out of it, and of the chain's clock too.
+it has no cycles. So halted pieces are left out of it, and of the chain's clock too.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ class Trace:
     start_s: Floats
     end_s: Floats
     spent_s: Floats
-    """Time in the chain, at work or standing still, without the stamps."""
+    """Time in the chain, at work or halted, without the stamps."""
     work_s: Floats
-    """Time that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are unknown."""
+    """Seconds that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are
+    unknown."""
     chain_hz: Floats
     """Clock by the chain; equal to `hz` where no cycles were counted."""
     hz: Floats
-    """Clock of each chunk without its slowest piece; a chunk of one piece that stood still has the
-    clock of its neighbours."""
+    """Clock of each chunk without its slowest piece; a chunk of one halted piece has the clock of
+    its neighbours."""
     smooth: Floats
     gap_s: Floats
-    """How much longer the slowest piece took than the others; `gap_at_s`: when it began."""
+    """Seconds by which the slowest piece took longer than the others; `gap_at_s`: when it began."""
     gap_at_s: Floats
     stopped_s: Floats | None
     """Time without cycles in the slowest piece; None if cycles were not counted."""
@@ -55,7 +56,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which the chain stood still."""
+    """A time in which the chain was halted."""
 
     at_s: float
     length_s: float
@@ -80,10 +81,10 @@ def _trace(
     answer: Mapping[str, Any], run: Mapping[str, Any], chunks: Mapping[str, Ints], chosen: Bools
 ) -> Trace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
-    at = {key: values[chosen] for key, values in chunks.items()}
-    pieces, longest = at["pieces"], at["longest"]
+    columns = {key: values[chosen] for key, values in chunks.items()}
+    pieces, longest = columns["pieces"], columns["longest"]
     several = pieces > 1
-    spent = at["end"] - at["begin"] - at["aside"]
+    spent = columns["end"] - columns["begin"] - columns["aside"]
     rest = spent - np.where(several, longest, 0)
     chained = np.maximum(1, rest - stamp * (pieces - several))
     piece_s = run["steps"] * (answer["step_cycles"] or 1)
@@ -95,38 +96,39 @@ def _trace(
     work_s = piece_s * pieces.astype(float)
     hz, smooth, stopped_s = chain_hz, chain, None
     if answer["cycles_why"] is None:  # cycles were counted
-        cycles = at["cycles"] - np.where(several, at["longest_cycles"], 0)
+        cycles = columns["cycles"] - np.where(several, columns["longest_cycles"], 0)
         hz = cycles / np.maximum(1, rest) * tsc_hz
         smooth = running_median(hz)
         hz = np.where(alone, smooth, hz)
-        stopped_s = longest / tsc_hz - at["longest_cycles"] / np.maximum(1, smooth)
+        stopped_s = longest / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
         work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the cycles that hz counts
     return Trace(
-        at["begin"] / tsc_hz, at["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz, work_s,
-        chain_hz, hz, smooth, gap_s, at["longest_at"] / tsc_hz, stopped_s, at["switches"],
+        columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz,
+        work_s, chain_hz, hz, smooth, gap_s, columns["longest_at"] / tsc_hz, stopped_s,
+        columns["switches"],
     )  # fmt: skip
 
 
 def running_median(values: Floats) -> Floats:
     """Median of SMOOTH neighbours; at the ends, of fewer, equally many on both sides."""
-    found = values.copy()
+    medians = values.copy()
     for reach in range(1, SMOOTH // 2 + 1):  # wider ones leave the ends as they are
         if len(values) > 2 * reach:
             around = sliding_window_view(values, 2 * reach + 1)
-            found[reach:-reach] = np.median(around, axis=1)
-    return found
+            medians[reach:-reach] = np.median(around, axis=1)
+    return medians
 
 
 def gaps(parts: Sequence[Trace]) -> list[Gap]:
-    found = []
+    gaps_of_run = []
     for part in parts:
         for i in np.flatnonzero(part.gap_s >= GAP_S).tolist():
             length = float(part.gap_s[i])
             kind = "short" if length <= LONGEST_HALT_S else "long"
             kind = "preempted" if part.switches[i] else kind
             halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
-            found.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
-    return found
+            gaps_of_run.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
+    return gaps_of_run
 
 
 # --- one run: when the clock rose, how steady it is, what disturbed the run
@@ -149,7 +151,7 @@ SWITCH_S = 1e-3
 IDLE = 0.9
 """Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
 LOST = 0.03
-"""Maximum share of the load in which the chain may stand still. A guest's timer interrupts alone
+"""Maximum share of the load in which the chain may be halted. A guest's timer interrupts alone
 take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
 
@@ -182,15 +184,15 @@ class Climb:
     levels: list[Level]
     gaps: list[Gap]
     drops: int
-    """How often the clock left the band after it had been steady."""
+    """Number of times the clock left the band after it had been steady."""
     lost: float
-    """Share of the time in which the chain stood still."""
+    """Share of the time in which the chain was halted."""
     lost_at_switch_s: list[float]
     """Seconds lost at each change of code."""
     disturbed: dict[str, float | None]
-    """What disturbed the run, empty if nothing: `idle`, the idle share of the sleep before, if too
-    small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count; `sibling`, its busy
-    share of time."""
+    """Disturbances of the run, empty if there were none: `idle`, the idle share of the sleep
+    before, if too small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count;
+    `sibling`, its busy share of time."""
 
     @property
     def usable(self) -> bool:
@@ -224,11 +226,11 @@ def level(part: Trace, isa: str) -> Level | None:
 
 
 def weighted(values: Floats, weights: Floats, share: float) -> float:
-    """The value below which this share of the weight lies."""
+    """The value below which this share of the weight is."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
-    at = int(np.searchsorted(reached, share * reached[-1]))
-    return float(values[order][min(at, len(values) - 1)])
+    index = int(np.searchsorted(reached, share * reached[-1]))
+    return float(values[order][min(index, len(values) - 1)])
 
 
 def reached_s(part: Trace, hz: float) -> float | None:
@@ -277,36 +279,36 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
 
 def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
     """Seconds lost right after each change of code, against running at the new level at once."""
-    found = []
+    lost_s = []
     for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
         if reached is None:
             return []
         soon = part.end_s <= part.start_s[0] + SWITCH_S
         spent = float(part.spent_s[soon].sum())
-        found.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
-    return found
+        lost_s.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
+    return lost_s
 
 
 def disturbed(
     run: Mapping[str, Any], lost: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
-    """What disturbed the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
+    """Disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
     around = run["around"]
-    found: dict[str, float | None] = {}
+    disturbances: dict[str, float | None] = {}
     idle = around["idle_s"]
     share = None if idle is None else max(0.0, idle / run["idle_s"])
     if share is None or share < IDLE:
-        found["idle"] = share
+        disturbances["idle"] = share
     if around["steal_s"]:
-        found["steal_s"] = around["steal_s"]
+        disturbances["steal_s"] = around["steal_s"]
     if lost > LOST:
-        found |= {"lost": lost, "preempted": around["switches"]}
+        disturbances |= {"lost": lost, "preempted": around["switches"]}
     idle = around["siblings_idle_s"]
     if siblings and idle is not None:
         busy = 1 - idle / (len(siblings) * (run["idle_s"] + run["load_s"]))
         if busy > SIBLING:
-            found["sibling"] = busy
-    return found
+            disturbances["sibling"] = busy
+    return disturbances
 
 
 # --- all runs of one CPU
@@ -314,7 +316,7 @@ def disturbed(
 MIN_CLEAN = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before SOON_S and lie within NEAR_S plus
+"""Gaps of several runs belong to the ramp if they begin before SOON_S and are within NEAR_S plus
 NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
 
 
@@ -404,18 +406,18 @@ def recurring(climbs: Sequence[Climb]) -> list[Halt]:
         for gap in each.gaps
         if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
     )
-    found: list[Halt] = []
+    halts: list[Halt] = []
     while early:
         first = early[0][0]
         near = [gap for gap in early if gap[0] <= first + NEAR_S + NEAR * first]
         runs = len({run for _, _, run in near})
         if runs > max(1, len(climbs) / 2):
-            at, length, _ = np.median(near, axis=0).tolist()
-            found.append(Halt(at, length, runs))
+            at_s, length, _ = np.median(near, axis=0).tolist()
+            halts.append(Halt(at_s, length, runs))
             early = early[len(near) :]
         else:
             early = early[1:]
-    return found
+    return halts
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
@@ -423,8 +425,8 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(float(np.median(known)), min(known), max(known)) if known else None
 
 
-def middle(found: Ramp) -> int:
+def middle(ramp: Ramp) -> int:
     """Index of the run to show: the middle one of those that count, by the time to be steady."""
-    among = found.used or range(len(found.climbs))
-    order = sorted(among, key=lambda i: found.climbs[i].steady_s or 0.0)
+    among = ramp.used or range(len(ramp.climbs))
+    order = sorted(among, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

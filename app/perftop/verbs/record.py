@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 BATCH_NS = 200_000_000
-"""What a recording may lack at its end if perftop or the probe is killed."""
+"""Time that a recording can lack at its end if perftop or the probe is killed."""
 RING_NS = 600_000_000_000
 """Length of a ring where only --on is given."""
 MAX_BYTES = 1_000_000_000
-"""Limit of a ring with all that is kept of it, unless --max-size sets another."""
+"""Limit of a ring and everything that is kept of it, unless --max-size sets another."""
 PROGRESS_S = 1.0
 """Seconds between two lines that show the progress."""
 REST_S = 0.2
@@ -97,35 +97,35 @@ def run(args: argparse.Namespace) -> int:
         raise Failed("-o FILE is needed, such as perftop record -o run.perftop", USAGE)
     _, sample_ns = options.times(args)
     with options.held_job(args) as job:
-        each = options.stream_commands(args, sample_ns, BATCH_NS, job)
+        commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with lean():
             import asyncio
 
             from perftop.recording import ring, writer
         args.on = kinds(args.on)
         paths = [args.output]
-        if len(each) > 1:
+        if len(commands) > 1:
             paths = headless.paths(args.output, args.hosts)
         for path in paths:
             if _is_ring(args):
                 ring.refuse(path)
             else:
                 writer.refuse(path, force=args.force)
-        start = options.shared_start(job, len(each))
+        start = options.shared_start(job, len(commands))
         records = [
             Record(args, path, job, start, name)
-            for (name, _), path in zip(each, paths, strict=True)
+            for (name, _), path in zip(commands, paths, strict=True)
         ]
         for record in records:
             record.side_by_side = records
-        works = [(record, argv) for record, (_, argv) in zip(records, each, strict=True)]
+        works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = asyncio.run(headless.attend_all(works, max_s))
     if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
         status = 0  # a signal is a usual end
-    return headless.report_failures(status or max(each.status for each in records), failed)
+    return headless.report_failures(status or max(commands.status for commands in records), failed)
 
 
 def _is_ring(args: argparse.Namespace) -> bool:
@@ -279,7 +279,7 @@ class Record(Follower):
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
         from perfprobe import wire
-        from perftop.session import episodes as marks
+        from perftop.session import episodes
 
         assert self._tape is not None
         try:
@@ -292,7 +292,7 @@ class Record(Follower):
             self.status = failed.status
             self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
-            self._print(f"perftop: {marks.warning_text(message)}\n")
+            self._print(f"perftop: {episodes.warning_text(message)}\n")
 
     def _print(self, text: str) -> None:
         """Prints on stderr, over the progress line if there is one. Errors are ignored: recording
@@ -357,8 +357,8 @@ class Command(Follower):
 
     def measure(self, message: wire.Message) -> None:
         """Takes a message of the recording. Some are measured together while the command runs, as
-        only its end is reported: that costs less beside it. A machine far away is asked for an echo
-        at each after the end, so there none waits."""
+        only its end is reported: that costs the command less. A remote machine is asked for an echo
+        after each message once the command has ended, so none waits there."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting.append(message)

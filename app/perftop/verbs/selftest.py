@@ -22,7 +22,7 @@ MEANS = {
 NAME, VERDICT = 22, 11
 """Cells of the columns of names and verdicts."""
 MAX_VALUES = 4
-"""Values of a counter that are shown: those of cores would fill the screen."""
+"""Maximum number of values shown of a counter: those of all cores would fill the screen."""
 INDENT = 2 + NAME
 
 
@@ -38,8 +38,8 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from perftop.process import launch
 
-    more = ["--source", args.source, *(["--all"] if args.all else [])]
-    answer = launch.ask(options.probe_command(args, "selftest", *more))
+    arguments = ["--source", args.source, *(["--all"] if args.all else [])]
+    answer = launch.ask(options.probe_command(args, "selftest", *arguments))
     try:
         if args.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
-    there = [check for check in answer["checks"] if check["verdict"] != "not there"]
-    for check in there:
+    done = [check for check in answer["checks"] if check["verdict"] != "not there"]
+    for check in done:
         lines += _check(check, mark(check["verdict"], unicode=unicode), width)
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for check in answer["checks"]:
@@ -74,10 +74,10 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
             sign, verdict = mark(row["verdict"], unicode=unicode), row["verdict"]
             name = f"{sign} {row['instrument']:<{NAME}}{verdict:<{VERDICT}}"
             lines += fact(name, "; ".join(parts), width, INDENT + VERDICT)
-    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in VERDICTS]
+    counts = [(verdict, sum(c["verdict"] == verdict for c in done)) for verdict in VERDICTS]
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
-    text = f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
+    text = f"{len(done)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
     return [*lines, "", *wrapped(text, width, 0)]
 
 

@@ -35,11 +35,11 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import asyncio
 
-    from perftop.process import sockets as unix_socket
+    from perftop.process import sockets
 
     _, sample_ns = options.times(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
-    group = None if args.group is None else unix_socket.group_id(args.group)
+    group = None if args.group is None else sockets.group_id(args.group)
     with listening(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             complain(f"to read it: perftop attach unix:{listener.getsockname()}")
@@ -59,8 +59,8 @@ def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     elif path is None:
         raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
     else:
-        with listening_socket(path, group) as made:
-            yield made
+        with listening_socket(path, group) as opened:
+            yield opened
 
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:

@@ -62,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
         from perftop.process import launch
 
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
-        each = options.stream_commands(args, sample_ns, batch_ns, job)
-        start = options.shared_start(job, len(each))
+        commands = options.stream_commands(args, sample_ns, batch_ns, job)
+        start = options.shared_start(job, len(commands))
         with lean():
             import asyncio
 
-            stats = [Stat(args, job, start, name) for name, _ in each]
+            stats = [Stat(args, job, start, name) for name, _ in commands]
         max_s = inf if args.duration is None else args.duration / 1e9
         if args.count is not None:
             max_s = args.count * interval_ns / 1e9
@@ -75,10 +75,10 @@ def run(args: argparse.Namespace) -> int:
         with destination(args, lambda: stats[0].status) as out:
             for stat in stats:
                 stat.out = out
-            if len(each) == 1:
-                status = asyncio.run(attend(stats[0], each[0][1], max_s))
+            if len(commands) == 1:
+                status = asyncio.run(attend(stats[0], commands[0][1], max_s))
             else:
-                works = [(stat, argv) for stat, (_, argv) in zip(stats, each, strict=True)]
+                works = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
                 status = report_failures(*asyncio.run(attend_all(works, max_s)))
         return status or stats[0].status
 
@@ -208,12 +208,12 @@ class Stat(Measured):
 def _columns(metrics: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE
-    from perftop.output import stat_table as stat_columns
+    from perftop.output import stat_table
     from perftop.output.export.fields import chosen
 
     keys = [field.key for field in chosen(metrics)]
     for key in keys:
-        if not stat_columns.known(key):
+        if not stat_table.known(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
     return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE]
 
@@ -243,9 +243,9 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
     status = 0
     with destination(args, lambda: status) as out:
-        every, hello, stopped = _measured_runs(args, sample_ns)
-        status = first_failed(every) or stopped
-        runs = Runs(every)
+        repeats, hello, stopped = _measured_runs(args, sample_ns)
+        status = first_failed(repeats) or stopped
+        runs = Runs(repeats)
         if not runs.runs:
             return status
         if args.json:
@@ -277,8 +277,8 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
-    every: list[Repeat] = []
-    for at in range(args.warmup + args.repeat):
+    repeats: list[Repeat] = []
+    for index in range(args.warmup + args.repeat):
         for number, handler in handlers.items():
             signal.signal(number, handler)  # at its end the run before ignores them
         with Job(args.command, apart=args.output == STDOUT) as job:
@@ -288,13 +288,13 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             status = asyncio.run(attend(stat, argv))
         printed = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
-            return every, hello, status
+            return repeats, hello, status
         ended = status - 128 in HANDLED_SIGNALS  # by a signal: no other run follows
-        if ended and every:
-            complain(f"run {at + 1} was ended by signal {status - 128} and is not counted")
-            return every, hello, status
+        if ended and repeats:
+            complain(f"run {index + 1} was ended by signal {status - 128} and is not counted")
+            return repeats, hello, status
         hello = hello or printed[0]
-        every.append(repeat(json.loads(printed[-1]), warmup=at < args.warmup))
+        repeats.append(repeat(json.loads(printed[-1]), warmup=index < args.warmup))
         if ended:
-            return every, hello, status
-    return every, hello, 0
+            return repeats, hello, status
+    return repeats, hello, 0

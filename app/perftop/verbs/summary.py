@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.session.follow import Follower
 from perftop.verbs import options
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.output.summary_text import Phase
-    from perftop.session.session import Session
 
 Moment = int | str | None
 """ns after the start, or a time of day; None: not asked for."""
-WHOLE = "whole"
-MAX_PHASES = 1000
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 DAY_S = 86_400
 
@@ -47,9 +42,8 @@ def place(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     with lean():
-        from perftop.output import stat_json
-        from perftop.output import summary_text as text
-        from perftop.output.summary_text import phase, phase_json
+        from perftop.output import stat_json, summary_text
+        from perftop.output.summary_text import Phases, phase_json
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import MAX_BATCH
 
@@ -57,94 +51,35 @@ def run(args: argparse.Namespace) -> int:
     by_mark = args.by is not None
     with open_source(file) as source:
         since_ns, until_ns = _span(args.since, args.until, source.hello)
-        whole, phases = Whole(since_ns), Phases(since_ns)
-        followers: list[Follower] = [whole, phases] if by_mark else [whole]
-        for follower in followers:
-            follower.take([source.hello])
+        whole = Phases(by_mark=False, since_ns=since_ns)
+        marked = Phases(by_mark=True, since_ns=since_ns)
+        readers = [whole, marked] if by_mark else [whole]
+        for reader in readers:
+            reader.take([source.hello])
         messages = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns,
                              source.messages())  # fmt: skip
-        while some := list(islice(messages, MAX_BATCH if whole.reached else 1)):
-            for follower in followers:
-                follower.take(some)
-        if by_mark:
-            phases.on_end()
-    if not whole.reached or whole.session.frames < 2:
+        while batch := list(islice(messages, MAX_BATCH if whole.reached else 1)):
+            for reader in readers:
+                reader.take(batch)
+        for reader in readers:
+            reader.on_end()
+    if not whole.phases:
         if args.since is not None or args.until is not None:
             raise Failed(f"{file} has no sample in that time", USAGE)
         why = f": {source.damage}" if source.damage else ""
         raise Failed(f"{file} has fewer than two samples{why}", DAMAGED if why else 1)
-    if by_mark and not phases.found:
+    if by_mark and not marked.phases:
         raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
-    total = phase(whole.session, WHOLE)
+    (total,) = whole.phases
     if args.json:
-        lines = [stat_json.text(phase_json(one)) for one in (*phases.found, total)]
+        lines = [stat_json.text(phase_json(one)) for one in (*marked.phases, total)]
     else:
-        lines = [printable(line) for line in text.lines(whole.session, phases.found, total)]
+        lines = [
+            printable(line) for line in summary_text.lines(whole.session, marked.phases, total)
+        ]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
-
-
-class Whole(Follower):
-    """Sums up a recording from a moment on."""
-
-    def __init__(self, since_ns: int) -> None:
-        super().__init__()
-        self._since_ns = since_ns
-        self.reached = False
-        """Whether the moment has come."""
-
-    def on_hello(self, hello: wire.Hello) -> Session:
-        session = _accounting(hello)
-        self.reached = self._since_ns <= session.now_ns
-        return session
-
-    def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002
-        if not self.reached and self.session.now_ns >= self._since_ns:
-            self.reached = True
-            self.session.reset_sums()
-        return False
-
-
-class Phases(Follower):
-    """Sums up each phase: from a mark to the next, or to the end. What is before the first mark is
-    in none."""
-
-    def __init__(self, since_ns: int) -> None:
-        super().__init__()
-        self._since_ns = since_ns
-        self._label = ""
-        """Name of the phase that runs; '': none does."""
-        self.found: list[Phase] = []
-
-    def on_hello(self, hello: wire.Hello) -> Session:
-        return _accounting(hello)
-
-    def on_message(self, message: wire.Message) -> bool:
-        from perfprobe import wire
-        from perftop.session import episodes as marks
-
-        label = marks.mark_label(message) if isinstance(message, wire.Note) else None
-        if label is not None:
-            self.on_end()
-            self.session.reset_sums()
-            within = self.session.now_ns >= self._since_ns
-            self._label = (label or "no name") if within else ""
-        return False
-
-    def on_end(self) -> None:
-        from perftop.output.summary_text import phase
-
-        if self._label and self.session.frames > 1 and len(self.found) < MAX_PHASES:
-            self.found.append(phase(self.session, self._label))
-
-
-def _accounting(hello: wire.Hello) -> Session:
-    from perftop.session.session import Session
-
-    session = Session(hello)
-    session.account()
-    return session
 
 
 # --- moments
@@ -163,13 +98,13 @@ def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | N
     return since_ns, until_ns
 
 
-def _raw_ns(at: int | str, hello: wire.Hello) -> int:
+def _raw_ns(moment: int | str, hello: wire.Hello) -> int:
     """A time of day is the first one after the start."""
-    if isinstance(at, int):
-        return hello.raw_ns + at
-    match = _CLOCK.fullmatch(at)
+    if isinstance(moment, int):
+        return hello.raw_ns + moment
+    match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-        raise Failed(f"invalid time of day {at!r} (try 12:03:05)", USAGE)
+        raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)

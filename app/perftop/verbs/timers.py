@@ -34,8 +34,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    more = [] if args.cpu is None else [f"--cpu={args.cpu}"]
-    return machine.answer(args, draw, "timers", *more)
+    cpu_option = [] if args.cpu is None else [f"--cpu={args.cpu}"]
+    return machine.answer(args, draw, "timers", *cpu_option)
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -48,8 +48,10 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         lines += fact(method["name"], method["guarantees"] or "not stated", width)
     lines += ["", *_tsc(answer["tsc"], width), "", *_offsets(answer, width), ""]
     lines.append("what disturbed" if answer["disturbances"] else "no disturbance was seen")
-    for seen in answer["disturbances"]:
-        lines += fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
+    for disturbance in answer["disturbances"]:
+        lines += fact(
+            f"  {disturbance['what']}", f"{disturbance['found']}: {disturbance['matters']}", width
+        )
     return lines
 
 

@@ -70,8 +70,8 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Cores with an online CPU, ordered by their first CPU. Siblings tell cores apart, too, as some
-    kernels repeat core ids."""
+    """Cores with an online CPU, ordered by their first CPU. Siblings distinguish cores, too, as
+    some kernels repeat core ids."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -116,7 +116,7 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
 
 
 def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
-    """Cores grouped and ordered by an id; those without one come last."""
+    """Cores grouped and ordered by an id; those without one are last."""
     groups: dict[int | None, list[_Core]] = {}
     for core in cores:
         groups.setdefault(key(core), []).append(core)
@@ -215,8 +215,8 @@ def _pattern(cores: list[_Core]) -> str:
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
-        each = f" ({threads} a core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {_listed(flat)}{each}"
+        threads_text = f" ({threads} a core)" if 1 < threads < len(flat) else ""
+        return f"cpu{plural} {_listed(flat)}{threads_text}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 USUAL_NS = 10_000_000_000
-"""How long a machine is watched without a command."""
+"""Length of the measurement of a machine without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
     "command's. Without a command it is 0, also if nothing was found."
@@ -73,13 +73,13 @@ def _run_on_file(args: argparse.Namespace) -> int:
                 why.take([source.hello])
                 why.take(source.messages())
         except Failed as failed:
-            raise Failed(f"{failed}{_meant(path)}", failed.status) from None
+            raise Failed(f"{failed}{_hint(path)}", failed.status) from None
         why.on_end()
     return report_damage(path, source) or (0 if why.reported else USAGE)
 
 
-def _meant(path: Path) -> str:
-    """What may have been meant by a file that is no recording."""
+def _hint(path: Path) -> str:
+    """A hint where an argument that is no recording can be a command or a duration."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
@@ -114,9 +114,7 @@ class Why(Measured):
         return session
 
     def on_end(self) -> None:
-        from perftop.output import stat_json
-        from perftop.output import why_text as json_line
-        from perftop.output import why_text as text
+        from perftop.output import stat_json, why_text
         from perftop.output.run_summary import run_line
         from perftop.output.why_report import report
 
@@ -131,11 +129,11 @@ class Why(Measured):
         self.reported = True
         ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not ours else Path(job.argv[0]).name
-        found = report(session, first_ns, name, past=self._args.file is not None)
+        findings = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)
-            lines = [stat_json.text(json_line.why_json(session, found, run))]
+            lines = [stat_json.text(why_text.why_json(session, findings, run))]
         else:
-            lines = text.lines(session, found, colour=colours(self.out), unicode=utf8())
+            lines = why_text.lines(session, findings, colour=colours(self.out), unicode=utf8())
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

@@ -295,7 +295,7 @@ def test_a_session_tells_it_with_its_evidence() -> None:
     told = evidence_json(episode.evidence)
     assert json.loads(json.dumps(told)) == told
     assert told == {
-        "limit reason": "not told by this source",
+        "limit reason": "not reported by this source",
         "busy_hz": 3_000_000_000, "ceiling_hz": 3_620_000_000, "active_cores": 4,
     }  # fmt: skip
     session.ended.clear()

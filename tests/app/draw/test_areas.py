@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.draw import charts, strips, theme
+from perftop.draw import charts, theme
 from perftop.draw.charts import HOT, OVER, QUIET, Look, rows_of, two_kinds
+from perftop.draw.columns import Run
 
 LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
@@ -26,7 +27,7 @@ def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") ->
     return spelled(rows_of(charts.states(np.array(columns), rows, look)))
 
 
-def spelled(lines: Sequence[list[strips.Run]]) -> list[list[str]]:
+def spelled(lines: Sequence[list[Run]]) -> list[list[str]]:
     return [[f"{sign} {key}" for text, key in line for sign in text] for line in lines]
 
 

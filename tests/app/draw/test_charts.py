@@ -71,7 +71,7 @@ def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) ->
 # --- lines
 
 
-def test_a_line_stands_where_its_value_is() -> None:
+def test_a_line_is_where_its_value_is() -> None:
     assert text(line_of([1.0, 1.0], 2)) == ["⠉⠉", "  "]
     assert text(line_of([0.0, 0.0], 2)) == ["  ", "⣀⣀"]
 

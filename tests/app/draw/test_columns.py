@@ -65,13 +65,13 @@ def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
         (BUSY, nan, {"resting": True, "online": False}, ("off", "dim")),
     ],
 )
-def test_a_cell_says_what_its_number_is(
+def test_a_cell_shows_what_its_number_is(
     column: Column, value: float, signs: dict[str, Any], cell: tuple[str, str]
 ) -> None:
     assert column.cell(value, **signs) == cell
 
 
-def test_lines_stand_below_their_headings() -> None:
+def test_lines_are_below_their_headings() -> None:
     columns = [by_content(replace(NAME, gap=1), ["sh", "stream[40]"]), BUSY, BAR]
     heading = headings(columns, "busy")
     assert [text for text, _ in heading] == [" task      ", " ▼busy %", "          "]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from perftop.draw import charts, strips, theme
 from perftop.draw.charts import ASLEEP, AWAKE, LOST, Look, rows_of
+from perftop.draw.columns import Run
 
 LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
 NAN = float("nan")
@@ -18,14 +19,14 @@ NAN = float("nan")
 def clock(
     hz: list[float], ceiling: list[float], how: list[int] | None = None, look: Look = "colour",
     rows: int = 3, ends: tuple[float, float] = (0.0, 7.0),
-) -> Sequence[list[strips.Run]]:  # fmt: skip
+) -> Sequence[list[Run]]:  # fmt: skip
     columns = [*zip(hz, ceiling, how or [AWAKE] * len(hz), strict=True)]
     return rows_of(charts.clock(np.array(columns), ends, rows, look))
 
 
 def rate(
     values: list[float], how: list[int], high: float, rows: int, look: Look = "colour"
-) -> Sequence[list[strips.Run]]:
+) -> Sequence[list[Run]]:
     columns = np.array([values, how]).T
     return rows_of(charts.rate(columns, high, rows, look))
 

@@ -15,8 +15,10 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
-from perftop.draw import theme
+from perftop.draw import columns, theme
+from perftop.model.kinds import KINDS
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
@@ -74,7 +76,7 @@ def test_every_theme_has_what_stylesheets_name() -> None:
 
 
 @pytest.mark.parametrize("eyes", EYES)
-def test_the_safe_theme_is_told_apart_by_all_eyes(eyes: str) -> None:
+def test_the_safe_theme_is_distinguishable_for_all_eyes(eyes: str) -> None:
     palette = theme.PALETTES["perftop-safe"]
     colors = palette.colors
     near = {(a, b): distance(colors[a], colors[b], eyes) for a, b in TOLD_APART}
@@ -84,7 +86,7 @@ def test_the_safe_theme_is_told_apart_by_all_eyes(eyes: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_meanings_are_told_apart(name: str) -> None:
+def test_meanings_are_distinguishable(name: str) -> None:
     colors = theme.PALETTES[name].colors
     near = {(a, b): distance(colors[a], colors[b]) for a, b in TOLD_APART}
     assert min(near.values()) >= APART, near
@@ -187,7 +189,7 @@ def test_what_is_quiet_is_dimmed_and_the_selected_line_is_bold() -> None:
         ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
     ],
 )
-def test_this_test_can_tell_distances(
+def test_this_test_can_measure_distances(
     one: tuple[float, float, float], other: tuple[float, float, float], far: float
 ) -> None:
     """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
@@ -217,7 +219,7 @@ def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_areas_that_touch_are_told_apart(name: str) -> None:
+def test_areas_that_touch_are_distinguishable(name: str) -> None:
     """The user's and the kernel's share, what is lost, and the three states of a core."""
     colors = theme.area_colours(name)
     for step in range(theme.GRADES):
@@ -251,7 +253,7 @@ def test_fixed_colours_are_those_of_every_terminal() -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_in_256_colours_fields_are_ordered_and_meanings_told_apart(name: str) -> None:
+def test_in_256_colours_fields_are_ordered_and_meanings_distinguishable(name: str) -> None:
     styles, dark = theme.styles(name), theme.PALETTES[name].dark
     for field in ("heat", "field"):
         levels = [luminance(seen(styles[f"{field}{i}"])[0]) for i in range(theme.HEAT)]
@@ -262,7 +264,7 @@ def test_in_256_colours_fields_are_ordered_and_meanings_told_apart(name: str) ->
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_in_256_colours_lines_of_all_moods_are_told_apart_and_read(name: str) -> None:
+def test_in_256_colours_lines_of_all_moods_are_distinguishable_and_readable(name: str) -> None:
     grounds = set()
     for mood in ("calm", "chosen", "victim", "chosen victim"):
         styles = theme.styles(name, mood)
@@ -280,10 +282,10 @@ WIDER = set("◆◇●‖")
 
 
 def test_signs_are_one_cell_wide_everywhere() -> None:
-    named = vars(theme).items()
+    named = [*vars(theme).items(), *vars(columns).items()]
     shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
-    for text in (*shapes, *theme.EPISODES.values()):
-        if text in {theme.MISSING, theme.LEVELS}:
+    for text in (*shapes, *(kind.sign for kind in KINDS.values())):
+        if text in {MISSING, theme.LEVELS}:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
         assert not WIDER & set(text)
@@ -294,6 +296,6 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
 
 
 def test_every_kind_of_episode_has_its_own_sign() -> None:
-    signs = theme.EPISODES.values()
-    assert len(set(signs)) == len(theme.EPISODES)
-    assert len({plain(sign) for sign in signs}) == len(theme.EPISODES)
+    signs = [kind.sign for kind in KINDS.values()]
+    assert len(set(signs)) == len(signs)
+    assert len({plain(sign) for sign in signs}) == len(signs)

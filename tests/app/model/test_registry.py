@@ -13,7 +13,7 @@ from simulated import messages
 
 from perfprobe.wire import Frame
 from perftop.base.text import in_ascii
-from perftop.draw import strips, theme
+from perftop.draw.columns import ESTIMATED, Column
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import METRICS
@@ -121,9 +121,8 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
 
 
 def test_a_screen_marks_estimates() -> None:
-    told = strips.number(12.3, 1, 8)
-    assert strips.estimated(told) == (f"   {theme.ESTIMATE}12.3", "text")
-    assert in_ascii(theme.ESTIMATE) == "~"
+    assert Column("", "", 8, digits=1).cell(12.3, estimated=True) == (f"{ESTIMATED}12.3", "text")
+    assert in_ascii(ESTIMATED) == "~"
 
 
 @pytest.mark.parametrize("cpus", [2, 64, 1024])

@@ -26,7 +26,7 @@ def test_limits_of_all_packages_are_added_up() -> None:
     assert two["packages"] == 2
 
 
-def test_settings_are_told_and_bounded() -> None:
+def test_settings_are_printed_and_bounded() -> None:
     settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
     found = told("sim:steady,cpus=2", settings=settings)
     assert found["governor"] == "powersave"

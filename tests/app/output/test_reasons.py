@@ -117,11 +117,11 @@ def test_on_every_simulated_machine(spec: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["platinum-8160", "export/recording", "recording-1"])
-def test_of_every_recording(name: str) -> None:
+def test_unknown_values_of_every_recording_have_a_reason(name: str) -> None:
     assert unexplained(recorded(name)) == {}
 
 
-def test_where_counters_were_taken_before_the_start() -> None:
+def test_counters_taken_by_others_have_a_reason() -> None:
     """No instructions are known in any interval, and no factor suits the taken any-thread count."""
     greeting, *rest = recorded("platinum-8160")
     frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
@@ -135,7 +135,7 @@ def test_where_counters_were_taken_before_the_start() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"stamp": "raw", "tsc_hz": None}])
-def test_where_hardly_anything_is_counted(more: Line) -> None:
+def test_a_source_with_few_counters_has_reasons(more: Line) -> None:
     greeting = made.hello([made.REF], **more)
     ticks = [{"ref": [seq * 10**8] * len(greeting.topology)} for seq in range(22)]
     frames = [made.frame(greeting, seq, values) for seq, values in enumerate(ticks)]
@@ -145,7 +145,7 @@ def test_where_hardly_anything_is_counted(more: Line) -> None:
     assert "base_hz" in {row["what"] for row in first["missing"]}
 
 
-def test_the_method_is_told_where_hello_names_none() -> None:
+def test_the_method_is_known_if_hello_names_none() -> None:
     assert next(lines(recorded("platinum-8160")))["smt_method"] == "any-thread"
     assert next(lines([made.hello([made.REF])]))["smt_method"] == "bounds"
     assert next(lines([made.hello([made.REF], threads=1, cores=2)]))["smt_method"] == "single"
@@ -169,7 +169,7 @@ def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int
             assert mean == pytest.approx(true, abs=0.05), state
 
 
-def test_the_guard_sees_what_has_no_reason() -> None:
+def test_the_guard_detects_a_missing_reason() -> None:
     line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
     ((path),) = nulls(line)
     assert not told(line, path, {})

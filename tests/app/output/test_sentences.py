@@ -153,7 +153,7 @@ def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
             )
 
 
-def test_the_deepest_of_several_stands_for_them() -> None:
+def test_the_deepest_of_several_represents_them() -> None:
     slight = Episode("neighbour", [0], S, None, 0.12, "sibling", {"who": STREAM})
     deep = Episode("neighbour", [6], S, None, 0.31, "sibling", {"who": STREAM})
     others = [Episode("neighbour", [n], S, None, 0.2, "sibling") for n in (2, 4, 9, 11)]
@@ -306,7 +306,7 @@ def test_steal_that_is_a_loss_is_listed_once(
 # --- evidence
 
 
-def test_evidence_stands_beside_its_limit() -> None:
+def test_evidence_is_shown_with_its_limit() -> None:
     power = {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1}
     assert evidence("x", power) == "power 150 of 150 W · clock 2.48 GHz"
     assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
@@ -361,7 +361,7 @@ def test_codes_of_detectors_have_their_words(
     assert evidence_json({key: value}) == {name: said}
 
 
-def test_all_that_may_explain_a_halt_and_all_flags_have_words() -> None:
+def test_all_causes_of_halts_and_all_flags_have_words() -> None:
     keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
     found = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
     assert evidence_json(found).keys().isdisjoint(keys)

@@ -35,14 +35,14 @@ ROOT = 100
 # --- tables
 
 
-def test_columns_that_nothing_here_can_tell_are_left_out_unless_asked_for() -> None:
+def test_columns_that_cannot_be_measured_need_to_be_asked_for() -> None:
     session = Session(made.hello([made.REF, made.CYCLES]))
     there = [column.key for column in columns(session, None)]
     assert there == ["util", "busy_hz", "net_hz", "halt"]
     assert [column.key for column in columns(session, USUAL)] == [*USUAL]
 
 
-def test_only_what_is_asked_for_is_there() -> None:
+def test_only_the_requested_columns_are_printed() -> None:
     session, interval = seen(Machine(cores=2))
     lines = StatTable(session, ["busy_hz", "smi", "power_w"]).lines(interval)
     heading, units, everyone, first, *_ = lines[2:]
@@ -52,7 +52,7 @@ def test_only_what_is_asked_for_is_there() -> None:
     assert len(first.split()) == 3, "of power a CPU has none"
 
 
-def test_a_heading_stands_above_each_screenful() -> None:
+def test_each_screenful_has_a_heading() -> None:
     session, interval = seen(Machine(cores=2))
     for brief, rows in ((True, 1), (False, 7)):
         table = StatTable(session, brief=brief, height=20)
@@ -133,50 +133,31 @@ def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
 HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
-def test_one_cpu_and_what_it_waited() -> None:
-    said = headline("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]))
-    assert said == (
-        "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
-        "hog[6450]."
-    )
+@pytest.mark.parametrize(("command", "line", "said"), [
+    ("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]),
+     ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
+      "hog[6450].")),
+    ("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),  # it ran too little
+     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU."),
+    ("make", ran(816.6, 84.21, cpus=[0, 1]), "make took 84.21 s and kept 9.7 of 16 CPUs busy."),
+    ("make", ran(816.6, 84.21, waited_s=13.2),
+     "make took 84.21 s and kept 9.7 of 16 CPUs busy; its tasks waited 13.20 s for a CPU."),
+    ("job", ran(3.0, 8.65), "job took 8.65 s: it ran 3.00 s."),
+    ("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0),
+     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited at least 1.00 s for a CPU."),
+    ("job", ran(3.0, 8.65, waited_s=0.05), "job took 8.65 s: it ran 3.00 s on CPU 1."),
+    ("\x1b[2Jx", ran(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
+    ("true", ran(0.002, 0.003), "true took 3 ms."),
+])  # fmt: skip
+def test_the_first_sentence(command: str, line: dict[str, Any], said: str) -> None:
+    assert headline(command, line) == said
 
 
-def test_a_time_whose_end_nobody_saw_is_a_bound() -> None:
+def test_a_late_end_makes_the_time_a_bound() -> None:
     """perftop was stopped when the command ended."""
     stopped = ran(1.0, 7.5)
     stopped["run"]["late_s"] = 4.5
     assert headline("sleep", stopped).startswith("sleep took at most 7.50 s: it ran")
-
-
-def test_many_cpus() -> None:
-    assert headline("make", ran(816.6, 84.21, cpus=[0, 1])) == (
-        "make took 84.21 s and kept 9.7 of 16 CPUs busy."
-    )
-    said = headline("make", ran(816.6, 84.21, waited_s=13.2))
-    assert said.endswith("CPUs busy; its tasks waited 13.20 s for a CPU.")
-
-
-def test_who_ran_little_beside_it_is_not_to_blame() -> None:
-    said = headline("job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]))
-    assert "hog" not in said
-
-
-def test_what_was_not_seen_is_not_told_as_nothing() -> None:
-    assert headline("job", ran(3.0, 8.65)) == "job took 8.65 s: it ran 3.00 s."
-    said = headline("job", ran(3.0, 8.65, waited_s=1.0, seen_s=2.0))
-    assert "waited at least 1.00 s" in said
-
-
-def test_a_wait_too_short_to_matter_is_left_out() -> None:
-    assert "waited" not in headline("job", ran(3.0, 8.65, waited_s=0.05))
-
-
-def test_a_name_from_outside_is_harmless() -> None:
-    assert "\x1b" not in headline("\x1b[2Jx", ran(1.0, 1.0))
-
-
-def test_a_short_command_took_milliseconds() -> None:
-    assert headline("true", ran(0.002, 0.003)) == "true took 3 ms."
 
 
 # --- its lines
@@ -230,7 +211,7 @@ def test_the_page_shows_these_lines() -> None:
     assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     assert told("waits", job=None) == told("others", others=None) == told("CPUs", busy=None) == ""
     assert told("waits", job=JOB | {"disk_s": None}) == "13.20 s for a CPU, all tasks together"
     assert told("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
@@ -239,7 +220,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "not known" in told("exit status 0", run=RUN | {"slack_s": None})
 
 
-def test_the_first_sentence_tells_of_one_cpu_that_worked_alone_for_long() -> None:
+def test_a_cpu_that_worked_alone_for_long_is_named() -> None:
     _, line = example(cpus=[{}] * 16)
     assert headline("make", line).endswith(" One CPU alone worked for 21.8 s.")
     _, line = example(busy=BUSY | {"one_s": 1.0})
@@ -297,7 +278,7 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
     assert told.startswith("probe" if boot == "another" else "own")
 
 
-def test_other_tasks_are_a_mean_over_what_was_looked_at_not_over_the_run() -> None:
+def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
     """Tasks are looked at once a second: a run of 1.2 s may have had a look at its first 0.7 s."""
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from perftop.output import stat_json
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
-    NOBODY,
+    UNKNOWN_NEIGHBOUR,
     Queue,
     Report,
     _acted_s,
@@ -59,7 +58,7 @@ def told(session: Session, made: Report) -> list[str]:
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SICK)
-def test_the_scripted_cause_stands_first(
+def test_the_scripted_cause_is_first(
     scenario: str, watch: str | None, seconds: float, cause: Cause
 ) -> None:
     session, made = seen(scenario, seconds, watch)
@@ -72,7 +71,7 @@ def test_the_scripted_cause_stands_first(
 
 
 @pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
-def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
+def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     session, made = seen(scenario)
     assert made.named == []
     assert answer(session, made).startswith(
@@ -81,7 +80,7 @@ def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
     assert not any("ruled out" in line for line in told(session, made))
 
 
-def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     session, made = seen("idle", 3)
     whole = session.whole()
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
@@ -92,7 +91,7 @@ def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch
     assert not any(line.startswith("Idle") for line in rest)
 
 
-def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
+def test_a_job_without_a_sample_is_not_called_healthy() -> None:
     """Its name may be mistyped; a PID that was there when we began has ended."""
     session, made = seen("steady", 3, "lmpp")
     first, *rest = told(session, made)
@@ -102,13 +101,13 @@ def test_a_job_that_nobody_saw_is_not_said_to_be_well() -> None:
     assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
 
 
-def test_what_acted_before_the_look_is_no_part_of_its_length() -> None:
+def test_time_before_the_measurement_does_not_count() -> None:
     second = 1_000_000_000
     episode = Episode("steal", [0], 0, 11 * second)
     assert _acted_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
 
 
-def test_waits_that_were_not_told_are_not_none() -> None:
+def test_unreported_waits_are_unknown_not_zero() -> None:
     """A short look knows nothing of them yet, so it does not say that all is well."""
     session, made = seen("steady")
     session.run_times.has_waits = False
@@ -123,7 +122,7 @@ def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
-def test_each_cause_has_its_evidence_and_what_may_help() -> None:
+def test_each_cause_has_its_evidence_and_a_remedy() -> None:
     _, made = seen("turbo-drop")
     limit = made.findings[0]
     assert limit.confidence == "measured"
@@ -133,14 +132,14 @@ def test_each_cause_has_its_evidence_and_what_may_help() -> None:
     assert not limit.running
 
 
-def test_what_took_time_is_told_with_the_time_it_took() -> None:
+def test_a_cause_has_the_time_in_which_it_acted() -> None:
     _, made = seen("neighbour", watch="lmp")
     steal = next(one for one in made.findings if one.cause == STEAL)
     assert steal.for_s == pytest.approx(8, abs=0.3)
     assert "1.60 s on CPU 0" in steal.evidence[0]
 
 
-def test_a_guest_tells_what_cannot_be_seen_and_what_that_hides() -> None:
+def test_a_vm_lists_unmeasured_losses_and_their_effect() -> None:
     session, made = seen("guest")
     shown = told(session, made)
     assert "clock" in next(line for line in shown if line.startswith("not seen"))
@@ -148,7 +147,7 @@ def test_a_guest_tells_what_cannot_be_seen_and_what_that_hides() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
-def test_all_of_it_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
+def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, made = seen(scenario, seconds, watch)
     shown = told(session, made)
     assert max(map(len, shown)) <= 80
@@ -160,7 +159,7 @@ def test_all_of_it_fits_into_80_columns(scenario: str, watch: str | None, second
     assert all(line.isascii() for line in plain)
 
 
-def test_only_what_still_runs_is_red() -> None:
+def test_only_running_causes_are_red() -> None:
     session, made = seen("turbo-drop", 10)
     assert made.findings[0].running
     shown = lines(session, made, colour=True, unicode=True)
@@ -171,7 +170,7 @@ def test_only_what_still_runs_is_red() -> None:
     assert not any("\x1b[31m" in line for line in lines(over, made, colour=True, unicode=True))
 
 
-def test_what_a_recording_tells_is_over() -> None:
+def test_causes_in_a_recording_are_over() -> None:
     session, _ = seen("turbo-drop", 10)
     assert not report(session, session.run.start_ns, past=True).findings[0].running
 
@@ -219,50 +218,40 @@ def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTim
     return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
 
 
-def test_one_thread_does_not_wait_for_itself() -> None:
-    found = waits({(1, 1): times("job", 0.2, 0.3)})
-    assert found.text == "job waits for CPU 0"
-    assert NOBODY in found.evidence
-    assert not found.known
-    assert "own" not in found.by
+BLOCKED = {(1, 1): times("job", 0.2, 0.3)}
+CROWDED = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
+IN_TURN = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
+BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
 
 
-def test_waiting_is_no_more_than_all_that_was_wanted_also_where_that_is_little() -> None:
+def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
+    return {(7, "hog", cpu): times("hog", run_s, cpu=cpu)}
+
+
+@pytest.mark.parametrize(("threads", "tasks", "words", "by"), [
+    (BLOCKED, {}, "job waits for CPU 0", None),
+    (BLOCKED, hog(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+    (BLOCKED, hog(0.5, cpu=1), "job waits for CPU 0", None),  # it ran on another CPU
+    (CROWDED, {}, "2 threads of job wait for each other on CPU 0", "its own threads"),
+    (IN_TURN, {}, "2 threads of job wait for CPU 0", None),
+    (CROWDED, hog(0.1), BOTH, "its own threads"),
+    (CROWDED, hog(2.0), BOTH, "hog"),
+])  # fmt: skip
+def test_a_wait_names_the_tasks_that_are_waited_for(
+    threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
+    words: str, by: str | None,
+) -> None:  # fmt: skip
+    """`by`: None where they are unknown; then nobody is blamed, not even the task itself."""
+    found = waits(threads, tasks)
+    assert found.text == words
+    assert found.known == (by is not None)
+    assert (UNKNOWN_NEIGHBOUR in found.evidence) == (by is None)
+    assert found.by == by or (by is None and not {"own", "hog"} & {*found.by.split()})
+
+
+def test_a_short_wait_is_at_most_the_wanted_time() -> None:
     found = waits({(1, 1): times("job", 0.004, 0.012)})
     assert found.evidence[0] == "it waited 0.01 of 0.02 s"
-
-
-def test_one_that_waits_is_behind_who_ran_there() -> None:
-    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 0): times("hog", 0.3)})
-    assert found.text == "job waits behind hog[7] on CPU 0"
-    assert (found.by, found.known) == ("hog", True)
-
-
-def test_who_ran_elsewhere_is_not_to_blame() -> None:
-    found = waits({(1, 1): times("job", 0.2, 0.3)}, {(7, "hog", 1): times("hog", 0.5, cpu=1)})
-    assert "hog" not in found.text
-
-
-def test_several_that_want_more_than_there_is_wait_for_each_other() -> None:
-    each = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
-    found = waits({**each})
-    assert found.text == "2 threads of job wait for each other on CPU 0"
-    assert (found.by, found.known) == ("its own threads", True)
-
-
-def test_several_that_may_have_come_one_after_the_other_are_not_accused() -> None:
-    each = {(1, tid): times("job", 0.1, 0.1) for tid in (1, 2)}
-    found = waits({**each})
-    assert found.text == "2 threads of job wait for CPU 0"
-    assert not found.known
-
-
-@pytest.mark.parametrize(("run_s", "by"), [(0.1, "its own threads"), (2.0, "hog")])
-def test_both_are_named_where_both_are_in_the_way(run_s: float, by: str) -> None:
-    each: dict[Any, TaskTimes] = {(1, tid): times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
-    found = waits(each, {(7, "hog", 0): times("hog", run_s)})
-    assert found.text == "2 threads of job wait for each other and hog[7] on CPU 0"
-    assert found.by == by
 
 
 def test_programs_that_share_a_cpu_are_all_named() -> None:

@@ -14,7 +14,6 @@ from rich.color import Color
 from rich.segment import Segment
 from waiting import until
 
-from perftop.draw import printed_line
 from perftop.process.job_terminal import (
     INTERRUPT,
     LINE_BYTES,
@@ -25,6 +24,7 @@ from perftop.process.job_terminal import (
     JobTerminal,
     Printout,
 )
+from perftop.tui.frame.command_output import printed_line
 
 
 async def test_its_terminal_is_its_own_and_knows_its_size() -> None:
@@ -97,7 +97,7 @@ def taken(*pieces: bytes) -> Printout:
 
 
 def seen(printout: Printout) -> list[str]:
-    return [printed_line.strip(*printout[at]).text for at in range(len(printout))]
+    return [printed_line(*printout[at]).text for at in range(len(printout))]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_it_makes_no_difference_in_which_pieces_it_comes(text: bytes, cuts: list
 def test_nothing_reaches_the_terminal_but_what_can_be_seen(pieces: list[bytes]) -> None:
     printout = taken(b"".join(pieces))
     for at in range(len(printout)):
-        for segment in printed_line.strip(*printout[at]):
+        for segment in printed_line(*printout[at]):
             assert segment.text.isprintable()
             assert segment.control is None
             style = segment.style
@@ -154,7 +154,7 @@ def colours(printout: Printout, at: int) -> list[tuple[str, str | None]]:
         color = segment.style.color if segment.style else None
         return color.name if isinstance(color, Color) else None
 
-    return [(segment.text, named(segment)) for segment in printed_line.strip(*printout[at])]
+    return [(segment.text, named(segment)) for segment in printed_line(*printout[at])]
 
 
 def test_colours_last_until_they_are_reset() -> None:

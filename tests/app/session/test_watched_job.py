@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perfprobe.sources.sim.source import open_sim
@@ -46,6 +48,6 @@ def test_the_table_tells_it_above_the_cpus_and_who_ran_beside_them(
 ) -> None:
     text = lines[-1]["text"]
     (job,) = (line for line in text if line.startswith("job lmp: ran "))
-    assert job.endswith((" times", "once"))
+    assert re.search(r"preempted( (once|\d+ times))?$", job)
     (row,) = (line for line in text if line.split()[:1] == ["0"])
     assert row.endswith(" lmp:4000")

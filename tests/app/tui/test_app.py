@@ -288,19 +288,19 @@ async def test_help_goes_on_below_where_it_began(width: int) -> None:
         assert not [line for line in lines if line and not line.startswith(" ")]
 
 
-async def test_help_tells_keys_shapes_and_numbers() -> None:
+async def test_help_shows_keys_shapes_and_numbers() -> None:
     async with running(Machine(), (160, 110)) as run:
         await run.pilot.press("question_mark")
         assert isinstance(run.app.screen, Help)
         await run.intervals(1)
         text = run.app.export_screenshot().replace("&#160;", " ")
-        for part in ("Numbers stand still", "Order of rows", "both siblings", "ref / tsc"):
+        for part in ("Freeze the display", "Order of rows", "both siblings", "ref / tsc"):
             assert part in text
         await run.pilot.press("q")
         assert not isinstance(run.app.screen, Help)
 
 
-async def test_only_what_changed_is_made_anew() -> None:
+async def test_only_what_changed_is_made_again() -> None:
     m = Machine(cores=32)
 
     async with running(m, (80, 24)) as run:
@@ -332,7 +332,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     assert "monkeypatch" not in report.read_text()  # no values of anything
 
 
-def test_of_two_mistakes_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_mistakes_the_first_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "report", str)
     app = PerfTopApp(Feed(Machine()).open, 1)

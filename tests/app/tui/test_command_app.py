@@ -140,7 +140,7 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.screen.view.has_focus
 
 
-async def test_its_run_is_told_and_then_its_status() -> None:
+async def test_its_run_is_shown_and_then_its_status() -> None:
     async with around("echo hello; sleep 0.3; exit 7") as run:
         await run.prints("hello")
         await run.tells("sh 0 s")
@@ -158,23 +158,23 @@ async def test_its_run_is_told_and_then_its_status() -> None:
     assert any(line.startswith("exit status 7") for line in run.source.measurement.summary)
 
 
-async def test_the_news_of_its_end_stands_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    tell = Monitor.tell
+async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    show_state = Monitor.show_state
 
     def noted(screen: Monitor, state: State) -> None:
-        told.append(state.status.notice)
-        tell(screen, state)
+        drawn.append(state.status.notice)
+        show_state(screen, state)
 
     async with around("exit 3") as run:
         await run.goes_on()
         await run.tells("sh ended with status 3")
-        monkeypatch.setattr(Monitor, "tell", noted)
+        monkeypatch.setattr(Monitor, "show_state", noted)
         for _ in range(3):
             await run.intervals(1)
             run.app._watch()
-        assert told
-        assert all("status 3" in notice for notice in told)
+        assert drawn
+        assert all("status 3" in notice for notice in drawn)
 
 
 async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
@@ -192,15 +192,15 @@ async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
 
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
     async with around("exec sleep 9") as run:
-        told: list[float] = []
-        run.source._rest = told.append
+        drawn: list[float] = []
+        run.source._rest = drawn.append
         await until(lambda: run.source._patient, "it runs")
         await run.pilot.press("+")
-        assert told == [run.app.status.interval_ns / 1e9]
+        assert drawn == [run.app.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
         await until(lambda: not run.source._patient, "samples are waited for")
         await run.goes_on()
-        await until(lambda: len(told) == 2, "its run is measured")
+        await until(lambda: len(drawn) == 2, "its run is measured")
 
 
 async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
@@ -216,8 +216,8 @@ async def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
         summaries.append((0, measurement.summary))
     (frames, early), (_, late) = summaries
     assert early == late
-    told = {f" {many(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
-    assert any(text in line for line in early for text in told)
+    drawn = {f" {many(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
+    assert any(text in line for line in early for text in drawn)
 
 
 async def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:

@@ -146,14 +146,14 @@ SHARED = "too, in the same view: one of them needs another"
         ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
+def test_what_is_wrong_is_shown_with_its_line(
     text: str | bytes, line: int | None, what: str
 ) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
     assert wrong(text) == [f"{at}: {what}"]
 
 
-def test_all_that_is_wrong_is_told_in_its_order() -> None:
+def test_all_that_is_wrong_is_shown_in_its_order() -> None:
     text = '''
         units = 3
         columns = [
@@ -168,8 +168,8 @@ def test_all_that_is_wrong_is_told_in_its_order() -> None:
         sort = "no such"
         order = "s"
     '''
-    told = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
-    assert told == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
+    drawn = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
+    assert drawn == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
 
 
 def test_a_key_may_do_other_things_in_other_views() -> None:
@@ -276,7 +276,7 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     assert FleetApp(Made(small(), "over ssh"), config).theme == shown
 
 
-async def test_the_app_heeds_what_is_set() -> None:
+async def test_the_app_uses_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
     wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
 
@@ -309,8 +309,8 @@ def test_a_bad_file_ends_the_command_before_anything_starts(
     path = tmp_path / "config.toml"
     path.write_text('theme = "x"\nunits = "y"\n', encoding="utf-8")
     assert cli.main(["--config", str(path), "--source", "none such"]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split(": ")[:3] for line in told] == [
+    drawn = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:3] for line in drawn] == [
         ["perftop", f"{path}:1", "unknown theme 'x'"],
         ["perftop", f"{path}:2", "unknown units 'y'"],
     ]

@@ -90,8 +90,8 @@ def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
 def test_a_host_s_name_reaches_the_terminal_without_control_characters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
-    monkeypatch.setattr(os, "uname", lambda: told)
+    drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
+    monkeypatch.setattr(os, "uname", lambda: drawn)
     with terminal(monkeypatch) as (looks, _), first_picture.shown():
         assert b"  a]0;bc " in seen(looks)
 
@@ -133,7 +133,7 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
 CAPTIONS = keys.captions({})
 
 
-def test_it_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = first_picture.hint(CAPTIONS)
     assert first == "New here?  ? shows keys and shapes · enter opens a core · perftop demo"
@@ -146,7 +146,7 @@ def test_keys_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "F2 shows keys" in first_picture.hint(keys.captions({"help": "f2"}))
 
 
-def test_where_nothing_can_be_remembered_nothing_is_said(
+def test_where_nothing_can_be_remembered_nothing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -14,18 +14,18 @@ from waiting import until
 from perftop.process.link import Link
 
 
-async def test_a_mark_is_told_with_its_time_and_goes_with_the_next_key() -> None:
+async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
         await until(lambda: run.app.status.notice.startswith('marked "warm" at '), "the mark")
-        told = run.app.status.notice
-        await run.sees(told)
+        shown = run.app.status.notice
+        await run.sees(shown)
         await run.pilot.press("down")
         assert run.app.status.notice == ""
-        assert not run.has(told)
+        assert not run.has(shown)
 
 
-async def test_a_recording_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_is_shown_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async with running(Machine()) as run:
@@ -52,7 +52,7 @@ async def test_where_there_is_no_other_episode(keys: list[str], words: str) -> N
         await until(lambda: run.app.status.notice == "", "a click ends it, too")
 
 
-async def test_a_jump_says_where_it_led() -> None:
+async def test_a_jump_shows_where_it_led() -> None:
     async with running(Machine()) as run:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")

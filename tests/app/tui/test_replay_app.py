@@ -57,7 +57,7 @@ def _episodes_are_found_here(
 # --- playing
 
 
-async def test_it_plays_at_its_own_pace_and_says_where_it_is(path: Path) -> None:
+async def test_it_plays_at_its_own_pace_and_shows_where_it_is(path: Path) -> None:
     async with view(path) as viewer:
         assert viewer.at_s == 0.1  # the first sample: it is playing from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
@@ -227,7 +227,7 @@ async def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
         await viewer.sees("no episode or mark before this moment")
 
 
-async def test_the_header_says_how_far_the_episodes_are_found(
+async def test_the_header_shows_how_far_the_episodes_are_found(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, rest = asyncio.Event(), asyncio.Event()
@@ -300,7 +300,7 @@ def flipped(path: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-async def test_a_cut_file_says_so_and_ends_at_its_last_whole_frame(
+async def test_a_cut_file_is_reported_and_ends_at_its_last_whole_frame(
     cut: Path, size: tuple[int, int]
 ) -> None:
 

@@ -67,13 +67,13 @@ def wrong_in_overview(lines: list[str], said: Line) -> Iterator[str]:
         if not re.fullmatch(r"\d+(,\d+)*", names):
             continue
         mine = [cpus[int(name)] for name in names.split(",")]
-        for title, value, factor in told(drawn, mine):
+        for title, value, factor in printed(drawn, mine):
             text = drawn.cell(line, title)
             if not any(agrees(text, one, factor) for one in value):
                 yield f"CPUs {names}, {title}: {text} is drawn, {value} is said"
 
 
-def told(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | None], float]]:
+def printed(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | None], float]]:
     """Titles of a row, with what may stand there."""
     for thread, row in enumerate(mine):
         for title, (key, factor) in _EACH.items():

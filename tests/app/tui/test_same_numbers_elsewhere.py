@@ -69,9 +69,9 @@ def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
     if found is None:
         return
     depths = [e["depth"] for e in episodes if e["depth"] is not None]
-    told = {rough(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
-    told |= {f"{d / 1e9:.2f} GHz" for d in depths}
-    if (found[1] or found[2]) not in told:
+    printed = {rough(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
+    printed |= {f"{d / 1e9:.2f} GHz" for d in depths}
+    if (found[1] or found[2]) not in printed:
         yield f"alert: {found[0]} is drawn, {depths} are said"
 
 
@@ -151,10 +151,10 @@ def wrong_in_accounts(lines: list[str], said: Line) -> Iterator[str]:
         if found is None:
             continue
         row = cpus[int(found[1])]
-        told = {"util": found[2]}
-        told |= {keys[name]: text for name, text in re.findall(r"(\w+) +([\d.]+)  ", line)
+        printed = {"util": found[2]}
+        printed |= {keys[name]: text for name, text in re.findall(r"(\w+) +([\d.]+)  ", line)
                  if name in keys}  # fmt: skip
-        for key, text in told.items():
+        for key, text in printed.items():
             if not agrees(text, row[key], 100):
                 yield f"CPU {found[1]}, {key}: {text} is drawn, {row[key]} is said"
 
@@ -217,7 +217,7 @@ def losers(episodes: list[Line]) -> set[int]:
         [*((scenario, True) for scenario in TELLING), ("guest", False)],
     ),
 )
-def test_every_other_place_tells_the_numbers_of_stat(scenario: str, small: bool) -> None:
+def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool) -> None:
     size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:

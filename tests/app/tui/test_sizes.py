@@ -48,8 +48,8 @@ async def test_where_there_is_no_room_rows_are_what_remains() -> None:
         await run.pilot.press("down", "down", "down")
         await run.intervals(1)
         assert run.grid.size.height == 3
-        told = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
-        assert all(cpus in line for line, cpus in told)
+        shown = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in shown)
         assert marked(run) == [run.text()[4]]
         await run.pilot.click(CoreGrid, offset=(2, 0))
         assert run.grid.choice.cpu == 1

@@ -125,7 +125,7 @@ def test_what_the_terminal_takes_is_written_at_once_and_the_rest_behind_it() -> 
         assert os.get_blocking(writer)  # others who use this terminal have not asked for it
 
 
-def test_a_terminal_that_cannot_be_opened_anew_is_left_to_the_writing_thread(
+def test_a_terminal_that_cannot_be_opened_again_is_left_to_the_writing_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> int:
@@ -136,13 +136,13 @@ def test_a_terminal_that_cannot_be_opened_anew_is_left_to_the_writing_thread(
         assert output.write_now("a refresh") == b"a refresh"
 
 
-def test_a_terminal_that_is_gone_takes_nothing_and_is_told() -> None:
-    told: list[bool] = []
+def test_a_terminal_that_is_gone_takes_nothing_and_is_shown() -> None:
+    shown: list[bool] = []
     reader, writer = os.pipe()
-    output = _Output(writer, "utf-8", lambda: told.append(True))
+    output = _Output(writer, "utf-8", lambda: shown.append(True))
     os.close(reader)
     assert output.write_now("a refresh") == b""
-    assert told == [True]
+    assert shown == [True]
     os.close(writer)
 
 

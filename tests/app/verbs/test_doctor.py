@@ -72,7 +72,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_it_ends_with_what_to_do(machine: str) -> None:
+def test_it_ends_with_the_next_step(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
     have, does, types = doctor.sentences({"checks": checks}, Asked())
     assert have.startswith("You have ")
@@ -95,7 +95,7 @@ def test_it_ends_with_what_to_do(machine: str) -> None:
     (Asked("root@n7", root=True), "perftop --host root@n7",
      "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
 ])  # fmt: skip
-def test_the_command_is_for_who_asked_and_for_that_machine(
+def test_the_command_fits_the_user_and_the_machine(
     asked: Asked, rights: str, module: str, look: str
 ) -> None:
     def types(*checks: dict[str, Any]) -> str:

@@ -58,7 +58,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_socket_is_handed_over(tmp_path: Path) -> None:
+def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
     """By the protocol of systemd: descriptor 3, and who it is for."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -87,7 +87,7 @@ def test_a_port_in_use_ends_it_at_once_with_1() -> None:
     assert here("exporter", "--listen", "nowhere").returncode == 2
 
 
-def test_a_source_that_is_not_there_ends_it_with_3(tmp_path: Path) -> None:
+def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
     done = here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
                 "--sysroot", str(tmp_path))  # fmt: skip
     assert done.returncode == 3
@@ -144,7 +144,7 @@ def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unit", "socket", "rules", "dashboard"])
-def test_what_goes_with_it_is_printed_whatever_machine_this_is(name: str) -> None:
+def test_shipped_files_are_printed_on_any_machine(name: str) -> None:
     done = here("exporter", f"--print-{name}", "--source", "no such")
     assert done.returncode == 0
     assert "perftop" in done.stdout

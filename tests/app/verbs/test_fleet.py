@@ -42,7 +42,7 @@ def test_a_name_that_ssh_would_misread_is_refused() -> None:
         LiveSource(["-oProxyCommand=x"])
 
 
-def test_a_line_a_machine_and_who_does_not_answer_says_why(
+def test_each_machine_has_a_line_and_a_silent_one_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
@@ -86,7 +86,7 @@ def failed(machine: Machine) -> bool:
     return machine.why not in {"connecting", ""}
 
 
-async def test_a_host_that_hangs_lies_or_breaks_holds_nobody_up(
+async def test_a_hanging_or_broken_host_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
@@ -130,7 +130,7 @@ def test_without_a_terminal_the_screen_names_json() -> None:
     assert "--json" in done.stderr
 
 
-async def test_a_link_that_breaks_says_why_at_once_and_comes_back(
+async def test_a_broken_link_is_reported_at_once_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "WAITS_S", (0.2,))

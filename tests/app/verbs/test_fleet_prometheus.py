@@ -106,7 +106,7 @@ def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
     asyncio.run(scenario())
 
 
-def test_machines_their_numbers_and_who_is_no_longer_scraped() -> None:
+def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
     """The server's clock is 100 s ahead; ages and starts are told by the viewer's."""
     server_now = NOW + 100
 
@@ -171,7 +171,7 @@ def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
     assert source.moment == ""
 
 
-def test_a_refusal_is_told_in_the_servers_words_made_safe() -> None:
+def test_a_refusal_is_shown_in_the_servers_words_made_printable() -> None:
     told = r"refuses: parse error\?\[2J: no match"
     said = "parse error\x1b[2J: no match[]"
     with serving(lambda *_: said) as url, pytest.raises(Failed, match=told):

@@ -77,19 +77,19 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n1"].opens == ("replay", str(night / "n1.perftop"))
 
 
-def test_its_lines_tell_who_answers(night: Path) -> None:
+def test_each_line_says_whether_its_machine_answers(night: Path) -> None:
     done = command.here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
 
-async def test_a_file_that_cannot_be_read_stops_no_other(night: Path) -> None:
+async def test_an_unreadable_file_stops_no_other(night: Path) -> None:
     (night / "n0.perftop").touch()
     async with played(night) as source:
         await gone(source, 30)  # entered, as every moment is
         answers = {name: one.answers for name, one in source.fleet.machines.items()}
         assert answers == {"n0": False, "n1": True, "n2": True}
-        assert "is no recording" in source.fleet.machines["n0"].why
+        assert "is not a perftop recording" in source.fleet.machines["n0"].why
 
 
 async def test_it_plays_on_to_its_end(night: Path) -> None:

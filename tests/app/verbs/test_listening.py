@@ -24,11 +24,11 @@ def status(asked: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "asked", ["9917", ":9917", "x", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80", ""]
 )
-def test_what_is_no_address_is_usage(asked: str) -> None:
+def test_an_invalid_address_is_a_usage_error(asked: str) -> None:
     assert status(asked)[0] == 2
 
 
-def test_a_port_in_use_is_told_with_a_fix() -> None:
+def test_a_port_in_use_is_reported_with_a_fix() -> None:
     with listening("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
         assert address(one) == f"http://127.0.0.1:{port}/metrics"
@@ -39,7 +39,7 @@ def test_a_port_in_use_is_told_with_a_fix() -> None:
 
 
 @pytest.mark.parametrize("asked", ["192.0.2.1:9917", "no.such.host.invalid:1", "unix:/no/such/x"])
-def test_what_cannot_be_bound_fails(asked: str) -> None:
+def test_an_unusable_address_fails(asked: str) -> None:
     code, text = status(asked)
     assert code == 1
     assert text.startswith(f"cannot listen on {asked}: ")
@@ -50,7 +50,7 @@ def test_all_interfaces_are_public() -> None:
         assert public(one)
 
 
-def test_ipv6_stands_in_brackets() -> None:
+def test_ipv6_addresses_have_brackets() -> None:
     try:
         with listening("[::1]:0") as (one,):
             assert address(one).startswith("http://[::1]:")
@@ -59,7 +59,7 @@ def test_ipv6_stands_in_brackets() -> None:
         pytest.skip(str(failed))
 
 
-def test_a_unix_socket_is_for_its_owner_and_goes_at_the_end(tmp_path: Path) -> None:
+def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening(f"unix:{path}") as (one,):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -69,7 +69,7 @@ def test_a_unix_socket_is_for_its_owner_and_goes_at_the_end(tmp_path: Path) -> N
     assert not path.exists()
 
 
-def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "s"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
@@ -85,7 +85,7 @@ def test_a_file_is_never_removed(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-def test_a_path_that_is_too_long_is_told(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
     assert status(f"unix:{tmp_path / ('x' * 120)}")[0] == 1
 
 

@@ -57,7 +57,7 @@ def test_all_cpus_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CPU 0 ·" not in text
 
 
-def test_ctrl_c_leaves_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_prints_the_results_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     probe = Probe()
 
     def ask(verb: str, *more: str) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("name", "status", "text"), [
     ("ramp.png", 2, "ends in .svg"), ("no/such/ramp.svg", 1, "cannot write"),
 ])  # fmt: skip
-def test_a_picture_that_cannot_be_is_told_before(
+def test_an_unwritable_picture_is_refused_before_the_measurement(
     tmp_path: Path, name: str, status: int, text: str
 ) -> None:
     probe = Probe()
@@ -145,7 +145,7 @@ def test_on_this_machine() -> None:
     (["--seconds", "100"], 2, "--seconds 100: from 1 to 60"),
     (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
 ])  # fmt: skip
-def test_one_line_for_what_cannot_be(arguments: list[str], status: int, text: str) -> None:
+def test_impossible_requests_get_one_line(arguments: list[str], status: int, text: str) -> None:
     done = command.here("ramp", *arguments)
     assert (done.returncode, done.stdout) == (status, "")
     (line,) = done.stderr.splitlines()

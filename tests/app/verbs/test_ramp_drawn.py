@@ -96,7 +96,7 @@ def test_rounding_up() -> None:
     assert [ramp.round_up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
 
 
-def test_one_sentence() -> None:
+def test_the_answer_is_one_sentence() -> None:
     said = made()
     text = ramp.sentence(said, ramp_runs.together(said))
     assert text.startswith("Warm up CPU 3 for 4.")
@@ -150,13 +150,13 @@ def test_facts_fit(width: int) -> None:
     lines = ramp.facts(said, ramp_runs.together(said), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "guest"):
+    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
         assert part in text
     assert "?" not in in_ascii(text), "each sign has one that stands for it"
 
 
 @pytest.mark.parametrize("invariant", [True, False, None])
-def test_a_tsc_that_may_follow_the_clock_is_told(invariant: bool | None) -> None:
+def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> None:
     said = made()
     said["tsc"] = said["tsc"] | {"invariant": invariant}
     text = "\n".join(ramp.facts(said, ramp_runs.together(said), 100))
@@ -183,7 +183,7 @@ def clock_row(counter: float | None, **changes: Any) -> str:
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
 
-def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
+def test_the_clock_is_named_and_compared_with_the_chain() -> None:
     counter = "busy clock cycles counter, read by RDPMC; "
     chain = "a chain of multiplications"
     assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
@@ -202,7 +202,7 @@ def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
     )
 
 
-def test_a_counted_clock_is_told_as_one() -> None:
+def test_a_counted_clock_is_named_as_counted() -> None:
     said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
     found = ramp_runs.together(said)
     assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(said, found)
@@ -217,7 +217,7 @@ def test_a_counted_clock_is_told_as_one() -> None:
 
 @pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
                                                  (3.3e9, "−9.1 %")])  # fmt: skip
-def test_wide_code_is_told_beside_scalar_code(scalar_hz: float, told: str) -> None:
+def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> None:
     clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]

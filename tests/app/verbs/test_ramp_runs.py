@@ -132,7 +132,7 @@ def test_too_little_to_say() -> None:
     assert (found.steady_s, found.levels) == (None, [])
 
 
-def test_what_disturbed_it() -> None:
+def test_disturbances_of_a_run_have_their_amounts() -> None:
     made = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
     found = told(made, siblings=[7])
     assert found.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
@@ -151,7 +151,7 @@ def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
 
 
 @pytest.mark.parametrize("stamp", [0, 200])
-def test_an_honest_counter_says_what_the_chain_says(stamp: int) -> None:
+def test_an_honest_counter_agrees_with_the_chain(stamp: int) -> None:
     found = told(run(STEPS, HALTS, counter=1.0, stamp=stamp))
     by_chain = told(run(STEPS, HALTS, stamp=stamp))
     assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
@@ -162,7 +162,7 @@ def test_an_honest_counter_says_what_the_chain_says(stamp: int) -> None:
 
 
 @pytest.mark.parametrize("cycles_per_step", [3.12, 2.9, 5.0])
-def test_the_counter_is_believed_and_the_chain_kept_beside_it(cycles_per_step: float) -> None:
+def test_the_counter_is_used_and_the_chain_kept_as_a_check(cycles_per_step: float) -> None:
     """Where a step does not take what is thought, the chain's clock is off by as much; neither
     time that it lost nor halts come from that."""
     factor = cycles_per_step / chains.STEP_CYCLES
@@ -176,7 +176,7 @@ def test_the_counter_is_believed_and_the_chain_kept_beside_it(cycles_per_step: f
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
 
 
-def test_a_clock_where_the_cycles_of_a_step_are_not_known() -> None:
+def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
     made = run(STEPS, counter=1.0)
     found = ramp_runs.together(answer(made, step_cycles=None))
     assert found.steady_hz == pytest.approx(3e9, rel=1e-4)
@@ -204,7 +204,7 @@ def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
     assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
 
 
-def test_interrupts_that_come_back_are_no_halts_of_the_ramp() -> None:
+def test_recurring_interrupts_are_no_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
     found = ramp_runs.together(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
     assert [halt.length_s for halt in found.halts] == pytest.approx([30e-6], abs=0.5e-6)
@@ -222,7 +222,7 @@ def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
 # --- wide code
 
 
-def test_levels_and_what_changing_costs() -> None:
+def test_levels_and_the_cost_of_changing() -> None:
     first, second = 0.25, 0.375
     for _ in range(3):  # a phase ends with its last chunk: until clock and halts are where it does
         clock = [(first, 2.7e9), (second, 3e9), (1.0, 2.7e9)]
@@ -263,7 +263,7 @@ def test_the_spread_of_times() -> None:
     assert ramp_runs.middle(found) == 1
 
 
-def test_disturbed_runs_are_left_out_where_there_are_others() -> None:
+def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
     good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
     found = ramp_runs.together(answer(bad[0], *good, bad[1]))
     assert (found.used, found.clean) == ([1, 2, 3], True)
@@ -280,7 +280,7 @@ def test_no_run_is_steady() -> None:
     assert ramp_runs.middle(found) in {0, 1}
 
 
-def test_halts_that_come_back_are_the_ramps() -> None:
+def test_recurring_halts_belong_to_the_ramp() -> None:
     """One at a place of its own in each of five runs, among others that are anywhere."""
     random = np.random.default_rng(1)
     made = []
@@ -295,9 +295,7 @@ def test_halts_that_come_back_are_the_ramps() -> None:
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
-def test_gaps_that_lie_far_apart_for_their_time_are_not_the_same(
-    apart_s: float, count: int
-) -> None:
+def test_distant_gaps_are_not_the_same(apart_s: float, count: int) -> None:
     """At 2 ms that is by more than 20 us and 2 %."""
     made = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
     assert len(ramp_runs.together(answer(*made, run(FINE))).halts) == count

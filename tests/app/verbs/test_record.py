@@ -96,7 +96,7 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         assert command.summary()
 
 
-def test_the_run_lies_in_the_file_by_the_commands_own_clock(tmp_path: Path) -> None:
+def test_the_times_of_the_run_enclose_those_of_the_command(tmp_path: Path) -> None:
     path, command = tmp_path / "a", [sys.executable, "-S", "-c", TELLING]
     done = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
     assert done.returncode == 7
@@ -117,7 +117,7 @@ def test_the_run_lies_in_the_file_by_the_commands_own_clock(tmp_path: Path) -> N
     assert last.time_ns + int(head[:, 2].max()) >= end.data["last_ns"][1]
 
 
-def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
+def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> None:
     path, hello = tmp_path / "a", made.hello(cores=2)
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
     blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
@@ -236,14 +236,14 @@ def test_marks_are_set_while_it_runs(tmp_path: Path) -> None:
     assert list(notes(path)) == ["run-start", "mark", "run-end"]
 
 
-def test_a_program_that_is_not_there_leaves_no_file(tmp_path: Path) -> None:
+def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
     done = here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
     why = os.strerror(2)
     assert (done.returncode, done.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_recorded_is_not_run(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_recorded_is_not_run(tmp_path: Path) -> None:
     touching = ("touch", str(tmp_path / "touched"))
     (tmp_path / "a").write_text("precious")
     assert here("record", "-o", str(tmp_path / "a"), *SIM, "--", *touching).returncode == 1

@@ -49,10 +49,10 @@ def test_a_signal_that_ends_the_command_ends_the_series(
 @pytest.mark.parametrize(
     "options", [["-r", "3"], ["-r", "3", "-i", "1", "--", "true"], ["--warmup", "2", "--", "true"]]
 )
-def test_what_makes_no_sense_is_usage(options: list[str]) -> None:
+def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:
     assert cli.main(["stat", SOURCE, *options]) == USAGE
 
 
-def test_a_command_that_is_not_there_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_command_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["stat", "-r", "3", SOURCE, "--", "no-such-command"]) == 127
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -128,7 +128,7 @@ def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
     assert findings.verdict(None) is None
 
 
-def test_a_good_one_takes_the_warning_away() -> None:
+def test_a_good_result_removes_the_warning() -> None:
     findings.keep(ANSWER)
     findings.keep(RIGHT)
     assert findings.verdict("b-1") is None
@@ -137,7 +137,7 @@ def test_a_good_one_takes_the_warning_away() -> None:
 @pytest.mark.parametrize(
     "checks", [[], [DISTURBED], [IN_PART], [check("instructions", "trusted"), DISTURBED]]
 )
-def test_one_that_could_not_tell_does_not(checks: list[dict[str, Any]]) -> None:
+def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) -> None:
     """Disturbed, if only on one CPU, or of a source that lacks the counter."""
     findings.keep(ANSWER)
     findings.keep({**ANSWER, "checks": checks, "wrong": ["ref"]})
@@ -154,13 +154,13 @@ def test_one_that_could_not_tell_does_not(checks: list[dict[str, Any]]) -> None:
      json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
      json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": [1]})],
 )  # fmt: skip
-def test_what_we_did_not_write_is_ignored(place: Path, text: str) -> None:
+def test_foreign_content_is_ignored(place: Path, text: str) -> None:
     place.parent.mkdir()
     place.write_text(text, encoding="latin-1")
     assert findings.verdict("b-1") is None
 
 
-def test_no_link_no_fifo_no_stranger(place: Path, tmp_path: Path) -> None:
+def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) -> None:
     findings.keep(ANSWER)
     place.rename(tmp_path / "other")
     place.symlink_to(tmp_path / "other")
@@ -177,7 +177,7 @@ def test_no_link_no_fifo_no_stranger(place: Path, tmp_path: Path) -> None:
         assert findings.verdict("b-1") is None
 
 
-def test_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_place_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, cache, home = (tmp_path / name for name in ("runtime", "cache", "home"))
     end = Path("perftop") / "selftest.json"
     monkeypatch.setenv("HOME", str(home))
@@ -217,7 +217,7 @@ def test_a_wrong_counter_ends_with_status_1_and_is_kept(
     assert verb({**ANSWER, "wrong": []}, 0) == 0
 
 
-def test_no_place_to_keep_it_is_said(
+def test_a_missing_place_to_save_it_is_reported(
     verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")

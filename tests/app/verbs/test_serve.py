@@ -69,7 +69,7 @@ async def played() -> AsyncIterator[Readers]:
         readers.close()
 
 
-async def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
+async def test_a_late_reader_gets_hello_and_lasting_notes_first() -> None:
     async with played() as readers:
         taken = wire.Note("taken", 5, data={"cpus": [1], "counters": ["ref"]})
         for message in (HELLO, taken, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
@@ -87,7 +87,7 @@ async def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
         assert first.seq == 4
 
 
-async def test_a_late_reader_is_told_which_cpus_are_on_but_not_that_they_went_or_came() -> None:
+async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> None:
     row = {"core": 7, "package": 0, "l3": 3}
     changes: list[dict[str, Any]] = [
         {"cpu": 0, "online": False}, {"cpu": 1, "online": False}, {"cpu": [], "online": False},
@@ -105,7 +105,7 @@ async def test_a_late_reader_is_told_which_cpus_are_on_but_not_that_they_went_or
     assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
 
 
-async def test_after_a_sleep_hello_is_as_it_was() -> None:
+async def test_hello_is_unchanged_after_a_sleep() -> None:
     """Frames count the sleep from that hello on."""
 
     async with played() as readers:
@@ -118,7 +118,7 @@ async def test_after_a_sleep_hello_is_as_it_was() -> None:
         assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
 
 
-async def test_a_slow_reader_loses_frames_is_told_and_costs_the_others_nothing() -> None:
+async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
     async with played() as readers:
         readers.take(HELLO)
         found: list[wire.Message] = []
@@ -168,7 +168,7 @@ async def test_readers_are_bounded() -> None:
                 assert not readers.admit(ours)
 
 
-async def test_what_a_reader_writes_goes_nowhere() -> None:
+async def test_input_from_a_reader_is_ignored() -> None:
     async with played() as readers:
         readers.take(HELLO)
         with pair(readers) as hostile:
@@ -223,7 +223,7 @@ def test_hostile_bytes_harm_neither_server_nor_readers(tmp_path: Path) -> None:
         assert process.poll() is None
 
 
-def test_a_probe_that_cannot_start_is_told_at_once(tmp_path: Path) -> None:
+def test_a_probe_that_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
     with server(tmp_path / "s", "--source", "sim:nonsense") as process:
         assert process.wait(MOST_S) == 2
         assert process.stderr
@@ -280,6 +280,6 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
         (("serve", "--socket", "/x", "--group", "no-such-group"), 2, "no such group"),
     ],
 )
-def test_mistakes_are_told(arguments: tuple[str, ...], status: int, text: str) -> None:
+def test_mistakes_are_reported(arguments: tuple[str, ...], status: int, text: str) -> None:
     done = here(*arguments)
     assert (done.returncode, text in done.stderr) == (status, True), done.stderr

@@ -41,7 +41,7 @@ def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None
     assert "exists already" in again.stderr
 
 
-def test_a_mark_is_set_in_all_of_them(tmp_path: Path) -> None:
+def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
     records = [Record(cli._parsed(["record"]), tmp_path / name) for name in "ab"]
     for record in records:
         record.side_by_side = records
@@ -55,7 +55,7 @@ def test_a_mark_is_set_in_all_of_them(tmp_path: Path) -> None:
             assert [type(message) for message in recording.messages()].count(wire.Note) == 1
 
 
-def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
+def test_a_broken_recording_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
     done = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
     assert done.returncode == 1
@@ -64,7 +64,7 @@ def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"n1.perftop", "n3.perftop"}
 
 
-def test_stat_tells_whose_each_line_is(hosts: fake_ssh.Hosts) -> None:
+def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n3", "nologin")
     done = here("stat", *HOSTS, "--json", "-n", "2")
     assert done.returncode == 1
@@ -73,7 +73,7 @@ def test_stat_tells_whose_each_line_is(hosts: fake_ssh.Hosts) -> None:
         assert sorted(whose) == sorted(["n1", "me@n2"] * each)
 
 
-def test_all_of_them_failed_in_the_same_way(hosts: fake_ssh.Hosts) -> None:
+def test_all_machines_failed_with_one_status(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "noname")
     assert here("stat", *HOSTS, "-n", "1").returncode == 3
@@ -116,7 +116,7 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
     assert told["slack_s"] > 0
 
 
-def test_of_an_older_probe_no_window_is_claimed(hosts: fake_ssh.Hosts) -> None:
+def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n1", "old")
     out = hosts.path.parent / "out"
     done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
@@ -125,7 +125,7 @@ def test_of_an_older_probe_no_window_is_claimed(hosts: fake_ssh.Hosts) -> None:
     assert (told["slack_s"], told["first_samples"]) == (None, None)
 
 
-def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
+def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(
     hosts: fake_ssh.Hosts,
 ) -> None:
     for host in ("n1", "n3"):
@@ -139,7 +139,7 @@ def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
     assert done.returncode == 1
 
 
-def test_no_command_starts_where_no_machine_is_there(hosts: fake_ssh.Hosts) -> None:
+def test_no_command_starts_without_a_machine(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
     done = here("stat", *HOSTS, "--", "echo", "it ran")

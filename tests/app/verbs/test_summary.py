@@ -105,7 +105,7 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
-def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
+def test_a_phase_that_begins_within_an_episode_names_its_culprit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It runs from 8 to 18 s; headings and long names stand apart from what is beside them."""
@@ -126,7 +126,7 @@ def test_a_phase_that_begins_within_an_episode_names_who_takes_its_time(
         ("--from 99:00", "invalid time of day '99:00'"),
     ],
 )
-def test_a_time_that_holds_nothing_is_refused(recording: Path, more: str, why: str) -> None:
+def test_a_range_without_samples_is_refused(recording: Path, more: str, why: str) -> None:
     with pytest.raises(Failed, match=why) as failed:
         run(recording, *more.split())
     assert failed.value.status == USAGE
@@ -141,7 +141,7 @@ def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "status", "why"), [(True, 1, "$"), (False, 4, ": cut at byte .* no end$")]
 )
-def test_one_that_holds_no_samples_is_told_so(
+def test_a_recording_without_samples_is_reported(
     tmp_path: Path, end: bool, status: int, why: str
 ) -> None:
     """Nobody has asked for a time."""

@@ -63,7 +63,7 @@ def test_ascii() -> None:
     ]
 
 
-def test_hybrid_types_are_told_apart() -> None:
+def test_hybrid_types_are_distinguished() -> None:
     cpus = [row(n, 0, n // 2 * 4, [n - n % 2, n - n % 2 + 1], type="P") for n in range(16)]
     cpus += [row(n, 0, n + 16, [n], type="E") for n in range(16, 32)]
     cpus += [row(n, 0, n + 32, [n], type="L", l3=None) for n in (32, 33)]
@@ -123,7 +123,7 @@ def test_even_and_odd_packages() -> None:
     assert draw(cpus)[2] == "│  └─ L3 0   node 0   cores 0-7   cpus 0-14:1/2 + 16-30:1/2"
 
 
-def test_what_has_no_pattern_is_listed_core_by_core() -> None:
+def test_irregular_cores_are_listed_one_by_one() -> None:
     pairs = {0: [0, 5], 1: [1, 4], 2: [2, 7], 3: [3, 6]}
     cpus = [row(cpu, 0, core, pair) for core, pair in pairs.items() for cpu in pair]
     assert draw(cpus)[2:] == [
@@ -159,7 +159,7 @@ def test_types_with_equally_many_threads() -> None:
     ]
 
 
-def test_where_the_kernel_says_nothing() -> None:
+def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     unknown = {"die": None, "l3": None, "node": None}
     cpus = [row(n, None, None, [n], **unknown) for n in range(2)]
     expected = [

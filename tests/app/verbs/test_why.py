@@ -23,7 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
 
 
-def test_a_look_at_the_machine() -> None:
+def test_a_report_on_the_machine() -> None:
     done = run("why", *QUICK, "--duration", "20s")
     assert done.returncode == 0
     assert done.stderr == ""
@@ -31,7 +31,7 @@ def test_a_look_at_the_machine() -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_a_recording_says_the_same(tmp_path: Path) -> None:
+def test_a_recording_gives_the_same_answer(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     made = here("record", *QUICK, "--duration", "20s", "-o", str(path))
     assert made.returncode == 0, made.stderr

@@ -1,5 +1,5 @@
-"""Two sides compared: what differs in their machines, which numbers differ by more than the noise,
-and the answer in one sentence."""
+"""Compares two sides: the differences between their machines, the numbers that differ by more than
+the noise, and the answer in one sentence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Row:
     a: float
     b: float
     difference: Difference | None
-    """None: nothing is known of the noise."""
+    """None: the noise is not known."""
     chance: float
     """That of the difference, among as many rows as there are (Holm)."""
     sure: bool
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """Of differences: those of shares are in points, others in percent of A."""
+        """The unit of its difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
 
     def relative(self, value: float) -> float:
@@ -121,25 +121,30 @@ def compare(
     chances = iter(holm([
         one.difference.p for each in pairs for one in each if one.difference is not None
     ]))  # fmt: skip
-    found = []
+    compared = []
     for (name, a, b), each in zip(sides, pairs, strict=True):
-        more = _lost_more(a, b)
-        rows = [_row(one, 1.0 if one.difference is None else next(chances), more) for one in each]
+        lost_more = _lost_more(a, b)
+        rows = [
+            _row(one, 1.0 if one.difference is None else next(chances), lost_more) for one in each
+        ]
         explained = {row.number.key for row in rows if row.sure and row.cause is not None}
-        state_a, state_b = state_of(a), state_of(b)  # what only one side knows is not compared
+        state_a, state_b = (
+            state_of(a),
+            state_of(b),
+        )  # a state that only one side knows is not compared
         both = [key for key in STATES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in STATES]
         differing = [
-            _differing(key, state_a[key], state_b[key], more, explained)
+            _differing(key, state_a[key], state_b[key], lost_more, explained)
             for key in both if differs(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not differs(state_a[key], state_b[key])]
-        found.append(Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a))))
-    return found
+        compared.append(Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a))))
+    return compared
 
 
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
-    found = []
+    pairs = []
     for key in row_keys(one.numbers for one in (*a, *b)):
         number = number_of(key)
         course = len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses
@@ -151,12 +156,12 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
             continue  # such as steal where there is no hypervisor
         if number.unit != "ratio" and of_a.mean == 0:
             continue  # nothing is a percentage of it
-        # Where one of two runs is too unsteady, the other says nothing about it.
+        # Where one of two runs is too unsteady, the other is no evidence.
         unsteady = course and not (of_a.known and of_b.known)
-        found.append(
+        pairs.append(
             _Pair(number, of_a, of_b, None if unsteady else difference(of_a, of_b), course)
         )
-    return found
+    return pairs
 
 
 def _shows(number: Number, value: float) -> bool:
@@ -173,21 +178,21 @@ def _estimate(side: Sequence[Reading], key: str, *, course: bool) -> Estimate | 
 
 
 def _only(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
-    there, here = ({key for one in each for key in one.numbers} for each in (other, side))
-    return [key for key in row_keys(one.numbers for one in side) if key in here - there]
+    theirs, ours = ({key for one in each for key in one.numbers} for each in (other, side))
+    return [key for key in row_keys(one.numbers for one in side) if key in ours - theirs]
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
     """The share that B lost more than A to each cause, where it is MIN_CAUSE or more."""
-    found = {}
+    differences = {}
     for cause in dict.fromkeys(cause for one in (*a, *b) for cause in one.lost):
         of_a, of_b = (fmean(one.lost.get(cause, 0.0) for one in side) for side in (a, b))
         if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
-            found[cause] = of_b - of_a
-    return found
+            differences[cause] = of_b - of_a
+    return differences
 
 
-def _row(pair: _Pair, chance: float, more: dict[Cause, float]) -> Row:
+def _row(pair: _Pair, chance: float, lost_more: dict[Cause, float]) -> Row:
     moved, better = pair.b.mean - pair.a.mean, pair.number.better
     least = MIN_DIFFERENCE * (1.0 if pair.number.unit == "ratio" else abs(pair.a.mean))
     sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
@@ -201,7 +206,7 @@ def _row(pair: _Pair, chance: float, more: dict[Cause, float]) -> Row:
         verdict = "higher" if moved > 0 else "lower"
     # A cause explains a difference if it took more from the side that lost.
     loses = {
-        cause: abs(share) for cause, share in more.items()
+        cause: abs(share) for cause, share in lost_more.items()
         if pair.number.key in _rows_of(cause) and share * moved * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
@@ -214,11 +219,11 @@ def _rows_of(cause: Cause) -> tuple[str, ...]:
 
 
 def _differing(
-    key: str, a: object, b: object, more: dict[Cause, float], explained: set[str]
+    key: str, a: object, b: object, lost_more: dict[Cause, float], explained: set[str]
 ) -> Differing:
     """A state explains a number only if an episode names it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((one for one in more if one[1] in names), None)
+    cause = next((one for one in lost_more if one[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
     return Differing(key, a, b, keys, cause if keys else None)
 
@@ -226,22 +231,26 @@ def _differing(
 # --- the answer
 
 
-def answer(found: Sequence[Comparison]) -> str:
+def answer(compared: Sequence[Comparison]) -> str:
     """The sentence on the phase in which the leading number differs most for certain."""
-    rows = [(one, row) for one in found for row in one.rows if row.sure]
+    rows = [(one, row) for one in compared for row in one.rows if row.sure]
     leading = min((_rank(row) for _, row in rows), default=0)
     leads = [pair for pair in rows if _rank(pair[1]) == leading]
     best = max(leads, key=lambda pair: abs(pair[1].relative(pair[1].b - pair[1].a)), default=None)
     if best is None:
-        return _no_difference(found)
+        return _no_difference(compared)
     one, row = best
     place = f"In {safe(one.label, MAX_NAME)}, " if one.label else ""
-    more = row.b > row.a
+    is_higher = row.b > row.a
     if row.number.key in TIMES:
-        return f"{place}B takes {row.size} {'longer' if more else 'less time'}{_why(one, row)}."
+        return (
+            f"{place}B takes {row.size} {'longer' if is_higher else 'less time'}{_why(one, row)}."
+        )
     name = row.number.words
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
-    return f"{place}B's {name} {verb} {row.size} {'higher' if more else 'lower'}{_why(one, row)}."
+    return (
+        f"{place}B's {name} {verb} {row.size} {'higher' if is_higher else 'lower'}{_why(one, row)}."
+    )
 
 
 def _rank(row: Row) -> int:
@@ -268,14 +277,14 @@ def _why(one: Comparison, row: Row) -> str:
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
-def _no_difference(found: Sequence[Comparison]) -> str:
-    rows = sorted((row for one in found for row in one.rows), key=_rank)
+def _no_difference(compared: Sequence[Comparison]) -> str:
+    rows = sorted((row for one in compared for row in one.rows), key=_rank)
     with_noise = [row for row in rows if row.difference is not None]
     alone = next((row for row in rows if row.number.key in TIMES and row.verdict == ALONE), None)
     if alone is not None and alone.number.key == "run_s":
         longer = "longer" if alone.b > alone.a else "less time"
-        said = f"B took {alone.size} {longer}, which can be chance: one run a side"
-        return f"{said}; no rate differs by more than the noise." if with_noise else f"{said}."
+        text = f"B took {alone.size} {longer}, which can be chance: one run a side"
+        return f"{text}; no rate differs by more than the noise." if with_noise else f"{text}."
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         return "Inconclusive: one run a side."
     lead = with_noise[0]
@@ -285,7 +294,7 @@ def _no_difference(found: Sequence[Comparison]) -> str:
 
 
 def work(one: Comparison) -> str:
-    """How the work and its speed differ, where instructions and clock tell; '' if they do not."""
+    """How the work and its speed differ, by instructions and clock; '' if these are no evidence."""
     rows = {row.number.key: row for row in one.rows}
     done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if done is None or per is None or not per.sure:
@@ -297,34 +306,34 @@ def work(one: Comparison) -> str:
     else:
         return ""
     cycles = "fewer" if per.b > per.a else "more"
-    said = f"B does {work} in {cycles} cycles (IPC)"
+    text = f"B does {work} in {cycles} cycles (IPC)"
     if clock is not None and clock.sure:
         of_second = "fewer" if clock.b < clock.a else "more"
         joint = "and" if of_second != cycles else "but"
-        said += f", {joint} has {clock.size} {of_second} of them in each second"
-    return said + "."
+        text += f", {joint} has {clock.size} {of_second} of them in each second"
+    return text + "."
 
 
-def not_known(found: Sequence[Comparison]) -> Iterator[str]:
-    """What could not be decided."""
-    one = found[0]
-    sure = any(row.sure for each in found for row in each.rows)
+def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
+    """Sentences on questions that stay open."""
+    one = compared[0]
+    sure = any(row.sure for each in compared for row in each.rows)
     explaining = [label(state.key) for state in one.differing if state.explains]
-    others = [label(state.key) for state in one.differing
+    unexplained = [label(state.key) for state in one.differing
               if not state.explains and state.key not in UNNAMED]  # fmt: skip
-    if sure and others:
-        names = _listed(others)
+    if sure and unexplained:
+        names = _listed(unexplained)
         if explaining:
             yield f"whether {names} matters: it changed together with {_listed(explaining)}"
-        elif len(others) > 1:
+        elif len(unexplained) > 1:
             yield f"which of {names} matters: they changed together"
         else:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
         yield f"which of {_listed(explaining)} it is: they changed together"
-    if any(each.blocks and row.difference is not None for each in found for row in each.rows):
+    if any(each.blocks and row.difference is not None for each in compared for row in each.rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    unsteady = dict.fromkeys(row.number.words for each in found for row in each.rows
+    unsteady = dict.fromkeys(row.number.words for each in compared for row in each.rows
                              if row.verdict == UNSTEADY)  # fmt: skip
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"

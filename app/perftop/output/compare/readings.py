@@ -1,5 +1,5 @@
-"""What is compared: the numbers of a run, recording or phase, and where they are read from, which
-is a recording or lines of JSON."""
+"""The numbers of a run, recording or phase, as they are compared; read from a recording or from
+lines of JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_
 from perftop.output.run_summary import working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
-from perftop.output.summary_text import phase, phase_json
-from perftop.session import episodes as marks
+from perftop.output.summary_text import WHOLE, Phases, phase_json
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -35,8 +34,6 @@ MAX_SAMPLES = 2000
 """Samples kept of a number, for the picture of its distribution."""
 MAX_SLICES = 2048
 """Slices of a course. Beyond, two become one, and later ones have twice as many samples."""
-WHOLE = "whole"
-"""Label of the phase in `summary --json` that is all of a recording."""
 
 Numbers = dict[str, float]
 """Values by key, in base units; unknown ones are left out."""
@@ -116,9 +113,9 @@ def of_event(key: str) -> bool:
 
 def number_of(key: str) -> Number:
     """The number with this key of NUMBERS or of an event."""
-    known = NUMBERS.get(key) or RARE.get(key)
-    if known is not None:
-        return known
+    number = NUMBERS.get(key) or RARE.get(key)
+    if number is not None:
+        return number
     name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
@@ -135,7 +132,7 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
         return MISSING
     if not one.grows:
         return one.text(value, GHZ)
-    factor = 1e-9 if one.unit == "G" else one.scale(GHZ)[0]
+    factor = one.scale(GHZ)[0]
     size = abs(value if like is None else like) * factor
     power, prefix = scale(size) if one.rate else (0, "")
     size /= 10**power
@@ -143,33 +140,33 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
     return f"{value * factor / 10**power:z.{min(digits, 4)}f}{prefix}"
 
 
-def row_keys(found: Iterable[Numbers]) -> list[str]:
+def row_keys(readings: Iterable[Numbers]) -> list[str]:
     """The keys of NUMBERS, then those of the events that some have."""
-    return list(dict.fromkeys([*NUMBERS, *(key for one in found for key in one)]))
+    return list(dict.fromkeys([*NUMBERS, *(key for one in readings for key in one)]))
 
 
 def numbers(line: Line) -> Numbers:
     """The numbers of a summary. Those that grow are of a command or a phase only: the length of a
-    measurement says nothing of the machine."""
+    measurement is no property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
     }
     events = [key for key in line["machine"] if of_event(key)]
-    return _finite(found | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
+    return _finite(values | {key: _mean(key)(line) for key in events[:MAX_EVENTS]})
 
 
-def _finite(found: Mapping[str, object]) -> Numbers:
+def _finite(values: Mapping[str, object]) -> Numbers:
     return {
         key: float(value)
-        for key, value in found.items()
+        for key, value in values.items()
         if isinstance(value, int | float) and isfinite(value)
     }
 
 
-def numbers_json(found: Numbers) -> Line:
+def numbers_json(values: Numbers) -> Line:
     """The numbers for a line of JSON, in base units; null: not known."""
-    return {key: number(found.get(key, nan)) for key in row_keys([found])}
+    return {key: number(values.get(key, nan)) for key in row_keys([values])}
 
 
 # --- a reading
@@ -181,25 +178,25 @@ class Reading:
 
     numbers: Numbers
     state: Line
-    """How the machine was set; empty: not known."""
+    """Settings of the machine; empty: unknown."""
     lost: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
     """Name of the phase; '': it is the whole."""
     courses: dict[str, Estimate] = field(default_factory=dict)
-    """The same numbers by key, estimated from their course in time; empty: that is not known."""
+    """Estimates of the numbers from their course in time, by key; empty: that is unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Some hundred values of a number, for its distribution."""
 
 
 def reading(line: Line, label: str = "") -> Reading:
-    """Reads a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
+    """Reads a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
     given = line.get("numbers")
     if isinstance(given, dict):
         events = [key for key in given if of_event(key)][:MAX_EVENTS]
-        found = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
+        values = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
     else:
-        found = numbers(line)
+        values = numbers(line)
     state, causes, lost = line.get("state"), line.get("causes"), {}
     states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
     for one in causes if isinstance(causes, list) else ():
@@ -207,7 +204,7 @@ def reading(line: Line, label: str = "") -> Reading:
         if isinstance(share, int | float):
             lost[str(one.get("kind")), str(one.get("cause"))] = float(share)
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
-    return Reading(found, state, lost, label)
+    return Reading(values, state, lost, label)
 
 
 def state_of(readings: Sequence[Reading]) -> Line:
@@ -225,23 +222,26 @@ class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
 
 
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
-    """The readings of a file that `stat --json`, `stat -r --json` or `summary --json` has written,
-    and where it is damaged. Raises Foreign if it is none."""
-    found: list[Reading] = []
-    for at, text in enumerate(lines):
+    """Returns the readings of a file that `stat --json`, `stat -r --json` or `summary --json` has
+    written, and where it is damaged. Raises Foreign if it is none."""
+    readings: list[Reading] = []
+    for index, text in enumerate(lines):
         if not text.strip():
             continue
         try:
             line = json.loads(text, parse_int=_bounded)
             one = _of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
-            if not found:
-                raise Foreign(f"line {at + 1} is not from perftop") from None
-            return found, f"line {at + 1} is cut or damaged; the lines before it were compared"
-        found += [one] if one is not None and len(found) < MAX_READINGS else []
-    if not found:
+            if not readings:
+                raise Foreign(f"line {index + 1} is not from perftop") from None
+            return (
+                readings,
+                f"line {index + 1} is cut or damaged; the lines before it were compared",
+            )
+        readings += [one] if one is not None and len(readings) < MAX_READINGS else []
+    if not readings:
         raise Foreign("it has no line summary, phase or run")
-    return found, None
+    return readings, None
 
 
 def _bounded(digits: str) -> int:
@@ -289,19 +289,21 @@ class Course:
         sample = self._session.sample
         if sample is None:
             return
-        shown, at, count = self._session.shown, self._count, len(self._at)
+        shown, slice_index, count = self._session.shown, self._count, len(self._at)
         top = sample.values.top[self._at][:, shown]
         bottom = sample.values.bottom[self._at][:, shown]
         finite = np.isfinite(top) & np.isfinite(bottom)
-        self._amounts[at, :count] += np.where(finite, top, 0.0).sum(axis=1)
+        self._amounts[slice_index, :count] += np.where(finite, top, 0.0).sum(axis=1)
         sizes = np.where(finite, bottom, 0.0).sum(axis=1)
-        self._sizes[at, :count] += sizes / np.where(self._added, finite.sum(axis=1), 1).clip(1)
+        self._sizes[slice_index, :count] += sizes / np.where(
+            self._added, finite.sum(axis=1), 1
+        ).clip(1)
         both = sample.split.states[:, STATES.index("both")]
         both = both[np.isfinite(both)]
         energy_j, span_s = self._energy()
-        self._amounts[at, count:] += both.sum(), energy_j
-        self._sizes[at, count:] += len(both), span_s
-        self._ends_ns[at] = self._session.now_ns
+        self._amounts[slice_index, count:] += both.sum(), energy_j
+        self._sizes[slice_index, count:] += len(both), span_s
+        self._ends_ns[slice_index] = self._session.now_ns
         self._in_last += 1
         if self._in_last < self._samples:
             return
@@ -329,18 +331,20 @@ class Course:
         """By key of the number; those that were not counted are not there, and none of a stretch
         that is too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
-        found: dict[str, Estimate] = {}
+        estimates: dict[str, Estimate] = {}
         if self._count < MIN_BLOCKS:
-            return found
-        for at, key in enumerate(self._keys):
-            if sizes[:, at].sum() > 0:
-                found[key] = estimate_of_series(amounts[:, at].tolist(), sizes[:, at].tolist())
+            return estimates
+        for column, key in enumerate(self._keys):
+            if sizes[:, column].sum() > 0:
+                estimates[key] = estimate_of_series(
+                    amounts[:, column].tolist(), sizes[:, column].tolist()
+                )
         if self._session.reader.turbo.cpus.any():
             ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._below_ceiling_s(), ran_s)
-                found["below_ceiling"] = estimate_of_series(low_s.tolist(), ran_s.tolist())
-        return found
+                estimates["below_ceiling"] = estimate_of_series(low_s.tolist(), ran_s.tolist())
+        return estimates
 
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """By key: raw ns of the start and of the ends of the slices, and what both parts of the
@@ -351,7 +355,10 @@ class Course:
             np.cumsum(np.concatenate([none, table[:count]]), axis=0)
             for table in (self._amounts, self._sizes)
         )
-        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(self._keys)}
+        return {
+            key: (ends_ns, amounts[:, column], sizes[:, column])
+            for column, key in enumerate(self._keys)
+        }
 
     def _below_ceiling_s(self) -> Floats:
         """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""
@@ -366,55 +373,45 @@ class Course:
         return low_s
 
 
-class Recorded:
-    """The readings of a recording. `by_mark`: one for each phase between marks; else one of the
-    whole."""
+class Recorded(Phases):
+    """The readings of a recording: one for each phase, or one of the whole."""
 
-    def __init__(self, hello: wire.Hello, *, by_mark: bool) -> None:
-        self._session, self._by_mark = Session(hello), by_mark
-        self._session.account()
-        self._course = Course(self._session)
-        self._label = ""
+    def __init__(self, *, by_mark: bool) -> None:
+        super().__init__(by_mark=by_mark)
+        self.readings: list[Reading] = []
         self._runs: list[Line] = []
         self._command: str | None = None
-        self._readings: list[Reading] = []
 
-    def readings(self, messages: Iterable[wire.Message]) -> list[Reading]:
-        """Plays all messages after the hello."""
-        for message in self._session.play(messages):
-            if isinstance(message, wire.Frame):
-                self._course.take()
-            elif isinstance(message, wire.Note):
-                self._note(message)
-        self._cut()
-        return self._readings
+    def on_hello(self, hello: wire.Hello) -> Session:
+        session = super().on_hello(hello)
+        self._course = Course(session)
+        return session
 
-    def _note(self, note: wire.Note) -> None:
-        argv, label = note.data.get("argv"), marks.mark_label(note)
-        if note.kind == "run-start" and isinstance(argv, list):
-            self._command = shlex.join(map(str, argv))
-        elif note.kind == "run-end":
-            self._runs.append(note.data)
-        if self._by_mark and note.kind in {"mark", "run-start", "run-end"} and label is not None:
-            self._cut()
-            self._label = label or "no name"
-            self._session.reset_sums()
-            self._course = Course(self._session)
+    def on_message(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Frame):
+            self._course.take()
+        elif isinstance(message, wire.Note):
+            argv = message.data.get("argv")
+            if message.kind == "run-start" and isinstance(argv, list):
+                self._command = shlex.join(map(str, argv))
+            elif message.kind == "run-end":
+                self._runs.append(message.data)
+            elif message.kind == "gap":
+                return False  # it ends no phase here
+        return super().on_message(message)
 
-    def _cut(self) -> None:
-        """Ends a phase. Samples before the first mark are in none."""
-        session = self._session
-        named = bool(self._label) == self._by_mark
-        if not named or session.frames < 2 or len(self._readings) >= MAX_READINGS:
-            return
-        line = phase_json(phase(session, self._label))
-        line["cores"] = line["cores"] or []
-        if not self._by_mark:
-            line["run"] = self._runs[0] if len(self._runs) == 1 else None
-            line["type"] = "summary"
-        if self._command is not None:
-            line["state"] = line["state"] | {"command": self._command}
-        extremes = session.distribution.finish()
-        samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-        found = reading(line, self._label)
-        self._readings.append(replace(found, courses=self._course.estimates(), samples=samples))
+    def on_end(self) -> None:
+        super().on_end()
+        if self.phases and len(self.readings) < MAX_READINGS:
+            label = self.phases[-1].label if self._by_mark else ""
+            line = phase_json(self.phases.pop())
+            if not self._by_mark:
+                line["run"] = self._runs[0] if len(self._runs) == 1 else None
+                line["type"] = "summary"
+            if self._command is not None:
+                line["state"] = line["state"] | {"command": self._command}
+            extremes = self.session.distribution.finish()
+            samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
+            made = reading(line, label)
+            self.readings.append(replace(made, courses=self._course.estimates(), samples=samples))
+        self._course = Course(self.session)

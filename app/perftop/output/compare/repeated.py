@@ -59,43 +59,43 @@ class Outlier:
     place: int
     """Among the runs that count, from 0."""
     by_s: float
-    """How much longer it took than the median."""
+    """Seconds by which it took longer than the median."""
     why: str
 
 
 class Runs:
     """The runs that count, in their order, at least one."""
 
-    def __init__(self, every: Sequence[Repeat]) -> None:
-        self.warmups = [one for one in every if one.warmup]
-        self.runs = [one for one in every if not one.warmup]
+    def __init__(self, runs: Sequence[Repeat]) -> None:
+        self.warmups = [one for one in runs if one.warmup]
+        self.runs = [one for one in runs if not one.warmup]
         self.outliers = [self._outlier(place) for place in apart(self.values(TIME))]
         self.outlying = [one.place for one in self.outliers]
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """The values of the runs in which the number is known."""
-        counted = (one for at, one in enumerate(self.runs) if at not in without)
+        counted = (one for place, one in enumerate(self.runs) if place not in without)
         return [one.numbers[key] for one in counted if key in one.numbers]
 
     def _outlier(self, place: int) -> Outlier:
-        """With what this run had more of than the others, if that explains its time; '' if nothing
-        that was measured does. Waits are those of all tasks of the command together."""
+        """The outlier, explained by what this run had more of than the others, or by '' if nothing
+        that was measured explains it. Waits are those of all tasks of the command together."""
         run = self.runs[place]
         time_s = run.numbers[TIME]
-        by_s, found = time_s - median(self.values(TIME)), []
+        by_s, reasons = time_s - median(self.values(TIME)), []
         for key, words in (("disk_s", "waited {} for the disk"),
                            ("waited_s", "waited {} for a CPU"),
                            ("cpu_s", "worked {} longer")):  # fmt: skip
-            others = self.values(key, [place])
-            if key in run.numbers and others:
-                more_s = run.numbers[key] - median(others)
+            other_values = self.values(key, [place])
+            if key in run.numbers and other_values:
+                more_s = run.numbers[key] - median(other_values)
                 shown_s = more_s if key == "cpu_s" else run.numbers[key]
-                found.append((more_s, words.format(_time(shown_s, time_s))))
+                reasons.append((more_s, words.format(_time(shown_s, time_s))))
         for cause, lost_s in _losses(run).items():
-            others = [_losses(one).get(cause, 0.0) for one in self.runs if one is not run]
+            other_values = [_losses(one).get(cause, 0.0) for one in self.runs if one is not run]
             words = f"lost {_time(lost_s, time_s)} to {' '.join(cause)}"
-            found.append((lost_s - median(others), words))
-        most_s, why = max(found, default=(0.0, ""))
+            reasons.append((lost_s - median(other_values), words))
+        most_s, why = max(reasons, default=(0.0, ""))
         return Outlier(place, by_s, why if by_s > 0 and most_s >= MIN_EXPLAINED * by_s else "")
 
 
@@ -110,9 +110,9 @@ def _losses(run: Repeat) -> dict[tuple[str, str], float]:
     }
 
 
-def first_failed(every: Sequence[Repeat]) -> int:
+def first_failed(runs: Sequence[Repeat]) -> int:
     """Exit status of the first run that failed; 0: none did."""
-    return next((one.status for one in every if one.status), 0)
+    return next((one.status for one in runs if one.status), 0)
 
 
 # --- JSON
@@ -121,37 +121,37 @@ def first_failed(every: Sequence[Repeat]) -> int:
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     """A line `run` for each run, warm-ups first, and a line `runs` of all that count."""
     outliers = {one.place: one for one in runs.outliers}
-    lines = [run_json(one, at, None) for at, one in enumerate(runs.warmups)]
-    lines += [run_json(one, at, outliers.get(at)) for at, one in enumerate(runs.runs)]
-    found: Line = {}
+    lines = [run_json(one, index, None) for index, one in enumerate(runs.warmups)]
+    lines += [run_json(one, index, outliers.get(index)) for index, one in enumerate(runs.runs)]
+    estimates: Line = {}
     for key in row_keys(one.numbers for one in runs.runs):
         values, rest = runs.values(key), runs.values(key, runs.outlying)
         if not values:
-            found[key] = None
+            estimates[key] = None
             continue
-        made = estimate(values)
-        found[key] = {
-            "mean": number(made.mean), "half": number(made.half), "sd": number(made.sd),
+        whole = estimate(values)
+        estimates[key] = {
+            "mean": number(whole.mean), "half": number(whole.half), "sd": number(whole.sd),
             "median": number(median(values)), "min": number(min(values)),
-            "max": number(max(values)), "count": made.count,
+            "max": number(max(values)), "count": whole.count,
             "mean_without_apart": number(estimate(rest).mean) if rest else None,
         }  # fmt: skip
     time, count = estimate(runs.values(TIME)), len(runs.runs)
     least_s = number(least_difference(time.sd, count)) if count > 1 else None
     return [*lines, {
         "type": "runs", "command": list(argv), "runs": count, "warmups": len(runs.warmups),
-        "apart": [place + 1 for place in runs.outlying], "level": 0.95, "numbers": found,
+        "apart": [place + 1 for place in runs.outlying], "level": 0.95, "numbers": estimates,
         "least_difference_s": least_s, "status": first_failed(runs.warmups + runs.runs),
     }]  # fmt: skip
 
 
-def run_json(run: Repeat, at: int, outlier: Outlier | None) -> Line:
+def run_json(run: Repeat, place: int, outlier: Outlier | None) -> Line:
     """A run: its numbers by stable keys, and of its summary what is not of single CPUs."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
     return {
-        "type": "run", "number": at + 1, "warmup": run.warmup, "apart": why,
+        "type": "run", "number": place + 1, "warmup": run.warmup, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
     }  # fmt: skip
 
@@ -160,44 +160,44 @@ def run_json(run: Repeat, at: int, outlier: Outlier | None) -> Line:
 
 
 def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
-    made = {key: estimate(runs.values(key)) for key in HEADINGS if runs.values(key)}
-    placed = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in made]
+    estimates = {key: estimate(runs.values(key)) for key in HEADINGS if runs.values(key)}
+    placed = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Values are shown with the digits of the mean."""
         cells = [shown_like(NUMBERS[key], values.get(key, nan), one.mean)
-                 for key, one in made.items()]  # fmt: skip
+                 for key, one in estimates.items()]  # fmt: skip
         return table_line(placed, [name, status, *cells])
 
-    found = [_answer(runs, argv), ""]
+    text_lines = [_answer(runs, argv), ""]
     if times := [one.numbers[TIME] for one in runs.warmups]:
-        each = ", ".join(_time(time, times[0]) for time in times)
-        found += [f"warm-up runs, not counted: {each}", ""]
-    found.append(table_line(placed, [column.heading for column in placed]))
-    for at, one in enumerate(runs.runs):
-        outlying = at in runs.outlying
+        times_text = ", ".join(_time(time, times[0]) for time in times)
+        text_lines += [f"warm-up runs, not counted: {times_text}", ""]
+    text_lines.append(table_line(placed, [column.heading for column in placed]))
+    for place, one in enumerate(runs.runs):
+        outlying = place in runs.outlying
         if len(runs.runs) <= MAX_ROWS or outlying:
-            text = row(str(at + 1), str(one.status), one.numbers)
-            found.append(f"{text}  outlier" if outlying else text)
-    found.append(row("mean", "", {key: one.mean for key, one in made.items()}))
-    found.append(row("± 95 %", "", {key: one.half for key, one in made.items()}))
-    return [*found, "", *_below(runs)]
+            text = row(str(place + 1), str(one.status), one.numbers)
+            text_lines.append(f"{text}  outlier" if outlying else text)
+    text_lines.append(row("mean", "", {key: one.mean for key, one in estimates.items()}))
+    text_lines.append(row("± 95 %", "", {key: one.half for key, one in estimates.items()}))
+    return [*text_lines, "", *_below(runs)]
 
 
 def _answer(runs: Runs, argv: Sequence[str]) -> str:
-    made, name = estimate(runs.values(TIME)), safe(argv[0], MAX_NAME)
-    said = f"{name} takes {_time(made.mean, made.mean)}"
-    said += f" ± {_time(made.half, made.mean)}." if isfinite(made.half) else ", in one run."
+    time, name = estimate(runs.values(TIME)), safe(argv[0], MAX_NAME)
+    text = f"{name} takes {_time(time.mean, time.mean)}"
+    text += f" ± {_time(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
     failed = sum(one.status != 0 for one in runs.runs)
     if failed:
-        said += f" {failed} of {len(runs.runs)} runs failed."
+        text += f" {failed} of {len(runs.runs)} runs failed."
     for one in runs.outliers[:1]:
         more = "longer" if one.by_s > 0 else "less"
-        why = one.why or f"took {_time(abs(one.by_s), made.mean)} {more}"
-        said += f" Run {one.place + 1} is an outlier: it {why}."
+        why = one.why or f"took {_time(abs(one.by_s), time.mean)} {more}"
+        text += f" Run {one.place + 1} is an outlier: it {why}."
     if rest := [str(place + 1) for place in runs.outlying[1:]]:
-        said += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
-    return said
+        text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
+    return text
 
 
 def _time(value_s: float, like_s: float) -> str:
@@ -205,22 +205,24 @@ def _time(value_s: float, like_s: float) -> str:
 
 
 def _below(runs: Runs) -> list[str]:
-    count, found = len(runs.runs), []
-    made, rest = estimate(runs.values(TIME)), runs.values(TIME, runs.outlying)
+    count, sentences = len(runs.runs), []
+    time, rest = estimate(runs.values(TIME)), runs.values(TIME, runs.outlying)
     if runs.outliers and len(rest) > 1:
         without, places = estimate(rest), ", ".join(str(place + 1) for place in runs.outlying)
         plural = "s" if len(runs.outliers) > 1 else ""
-        found.append(f"Without run{plural} {places}: {_time(without.mean, made.mean)} ± "
-                     f"{_time(without.half, made.mean)}.")  # fmt: skip
-    if count > 1 and made.mean > 0:
-        least_s = least_difference(made.sd, count)
-        least = f"{_time(least_s, made.mean)} ({100 * least_s / made.mean:.1f} %)"
-        each = WORDS[count] if count < len(WORDS) else str(count)
-        found.append(f"With {each} runs a side, only differences above {least} can be detected.")
+        sentences.append(f"Without run{plural} {places}: {_time(without.mean, time.mean)} ± "
+                     f"{_time(without.half, time.mean)}.")  # fmt: skip
+    if count > 1 and time.mean > 0:
+        least_s = least_difference(time.sd, count)
+        least = f"{_time(least_s, time.mean)} ({100 * least_s / time.mean:.1f} %)"
+        count_word = WORDS[count] if count < len(WORDS) else str(count)
+        sentences.append(
+            f"With {count_word} runs a side, only differences above {least} can be detected."
+        )
     kinds = {kind for one in runs.runs for kind in one.line["episodes"]} - {"ramp"}
     if not kinds:
-        found.append("The machine was the same in all runs: no episode.")
+        sentences.append("The machine was the same in all runs: no episode.")
     for kind in sorted(kinds):
         having = [one for one in runs.runs if kind in one.line["episodes"]]
-        found.append(f"{kind} in {len(having)} of {count} runs.")
-    return found
+        sentences.append(f"{kind} in {len(having)} of {count} runs.")
+    return sentences

@@ -1,5 +1,5 @@
-"""A comparison as text, which is what differs in the machines, a row a number and pictures of
-distributions; and as a line of JSON."""
+"""A comparison as text: the differences between the machines, a row for each number, and pictures
+of distributions; and as a line of JSON."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ MAX_SAME = 8
 
 
 def lines(
-    found: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
+    compared: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
     colour: bool = False,
 ) -> list[str]:  # fmt: skip
     """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
 
     def drawn(text: str, code: str = "") -> str:
-        """Names and values of it come from outside."""
+        """Text for a terminal; it may contain names and values from outside."""
         shown = printable(text if unicode else in_ascii(text)).rstrip()
         return painted(shown, code if colour else "")
 
-    text_lines = [drawn(answer(found), "1"), "", *map(drawn, _machines(found[0], names))]
-    for one in found:
+    text_lines = [drawn(answer(compared), "1"), "", *map(drawn, _machines(compared[0], names))]
+    for one in compared:
         heads = [_runs(one), *(column.heading for column in COLUMNS[1:])]
         text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
         for row in one.rows:
             text, verdict = _row(row), row.verdict
             if row.cause is not None and row.verdict != NOISE:
                 verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
-            # Dim where it says nothing; where B is worse, the verdict is red.
+            # A row within the noise is dim; where B is worse, the verdict is red.
             if row.verdict == "worse":
                 text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
             else:
                 text_lines.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
         picture = pictures(one, unicode=unicode)
         text_lines += ["", *picture] if picture else []
-    more = [text for text in [work(found[0])] if text and len(found) == 1]
-    for text in not_known(found):
+    more = [text for text in [work(compared[0])] if text and len(compared) == 1]
+    for text in not_known(compared):
         more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
     return text_lines + (["", *map(drawn, more)] if more else [])
 
@@ -63,28 +63,28 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
     if not one.differing and not one.same:
         return ["machine: the settings of at least one side are not known"]
     a, b = (safe(name, STATE_WIDTH - 3) for name in names)
-    found = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
+    text_lines = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
     for state in one.differing:
         a, b = (shown(state.key, value) for value in (state.a, state.b))
         head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
-            # B below it, in its column as far as there is room.
-            found.append(f"{head}{a}")
+            # B on a line of its own, in its column if there is room.
+            text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
         explains = f" explains the {number_of(state.explains[0]).words}" if state.explains else ""
-        found.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
+        text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
     if one.same:
         keys = [key for key in SAME if key in one.same]
         keys += [key for key in one.same if key not in keys]
         words, more = [label(key) for key in keys[:MAX_SAME]], len(keys) - MAX_SAME
         words += [f"{more} more"] if more > 0 else []
-        found += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
-    return found
+        text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
+    return text_lines
 
 
 def _runs(one: Comparison) -> str:
-    """How many runs each side has, or the name of a phase."""
+    """The number of runs on each side, or the name of a phase."""
     a, b = len(one.a), len(one.b)
     if one.label:
         name = safe(one.label, 10)
@@ -129,13 +129,13 @@ TRIM = 0.005
 
 def pictures(one: Comparison, *, unicode: bool) -> list[str]:
     """Distributions of numbers on both sides, as rows of blocks on one axis."""
-    found: list[str] = []
+    rows: list[str] = []
     for row in one.rows:
         sides = [_values(side, row.number.key, samples=one.blocks) for side in (one.a, one.b)]
         shows = row.sure or row.number.key == "run_s"
-        if shows and min(map(len, sides)) >= MIN_VALUES and len(found) < 2 * MAX_PICTURES:
-            found += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
-    return found
+        if shows and min(map(len, sides)) >= MIN_VALUES and len(rows) < 2 * MAX_PICTURES:
+            rows += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
+    return rows
 
 
 def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
@@ -151,7 +151,7 @@ def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator
     low, high = ordered[cut], ordered[-1 - cut]
     ends = [shown_like(row.number, end, row.a) for end in (low, high)]
     for name, values in zip("AB", sides, strict=True):
-        counts = [0] * BINS  # what is beyond the ends counts in the last bin there
+        counts = [0] * BINS  # values beyond an end count in the bin at that end
         for value in values:
             place = int((value - low) / (high - low) * BINS) if high > low else BINS // 2
             counts[min(max(place, 0), BINS - 1)] += 1
@@ -163,11 +163,12 @@ def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator
 # --- JSON
 
 
-def diff_json(found: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
+def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
     """`diff`: `answer`, `state` of what differs in the machines, `same`, and by phase (`label`,
     null of the whole) the numbers in base units: of each side, `difference` B - A with its 95 %
-    interval `low` to `high`, `chance` of it without a difference, for so many rows, `verdict`."""
-    first = found[0]
+    interval `low` to `high`, `chance` of it without a difference, allowing for the number of rows,
+    `verdict`."""
+    first = compared[0]
     state = [{"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}
              for one in first.differing]  # fmt: skip
     phases = [
@@ -176,20 +177,21 @@ def diff_json(found: Sequence[Comparison], files: tuple[list[str], list[str]]) -
             "numbers": {row.number.key: _row_json(row) for row in one.rows},
             "only_a": one.only[0], "only_b": one.only[1],
         }
-        for one in found
+        for one in compared
     ]  # fmt: skip
     return {
-        "type": "diff", "answer": answer(found), "a": {"files": files[0]}, "b": {"files": files[1]},
-        "state": state, "same": first.same, "phases": phases, "not_told": list(not_known(found)),
+        "type": "diff", "answer": answer(compared),
+        "a": {"files": files[0]}, "b": {"files": files[1]}, "state": state,
+        "same": first.same, "phases": phases, "not_told": list(not_known(compared)),
     }  # fmt: skip
 
 
 def _row_json(row: Row) -> Line:
-    known = row.difference
+    difference = row.difference
     return {
         "a": number(row.a), "b": number(row.b), "difference": number(row.b - row.a),
-        "low": None if known is None else number(known.mean - known.half),
-        "high": None if known is None else number(known.mean + known.half),
-        "chance": None if known is None else number(row.chance), "verdict": row.verdict,
+        "low": None if difference is None else number(difference.mean - difference.half),
+        "high": None if difference is None else number(difference.mean + difference.half),
+        "chance": None if difference is None else number(row.chance), "verdict": row.verdict,
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

@@ -69,8 +69,8 @@ class IntervalRows:
 
     def methods(self) -> list[object]:
         """The method that gave the SMT states of each row's core."""
-        found: Sequence[object] = [*self.interval.split.method, None]
-        return [found[core] for core in self.cores.tolist()]
+        methods: Sequence[object] = [*self.interval.split.method, None]
+        return [methods[core] for core in self.cores.tolist()]
 
     def places(self, name: str) -> list[object]:
         return [getattr(self.session.topology[row], name) for row in self.rows]
@@ -78,8 +78,8 @@ class IntervalRows:
     def first_tasks(self, name: str) -> list[object]:
         """An attribute of the task that ran most on each CPU."""
         cpus = (self.session.topology[row].cpu for row in self.rows)
-        found = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
-        return [getattr(each[0].task, name) if each else None for each in found]
+        tasks = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
+        return [getattr(task[0].task, name) if task else None for task in tasks]
 
     def job(self, name: str) -> list[object]:
         moved = self.interval.watched
@@ -138,7 +138,7 @@ BELIEF = (
         "suspect", "whole",
     ),
 )  # fmt: skip
-"""How far to believe an interval; these are in every export, whatever measures are chosen."""
+"""Reliability of an interval; these are in every export, whatever measures are chosen."""
 
 
 # --- measures
@@ -151,11 +151,11 @@ def _of(one: Number, key: str = "") -> Field:
 
 
 def _bounds(end: str, what: str) -> Iterable[Field]:
-    """How low or high the states of a core can be, by method bounds."""
+    """Lower or upper limits of the states of a core, by method bounds."""
 
     def values(i: int, now: IntervalRows) -> list[object]:
-        found = now.of_core(getattr(now.interval.split, end)[:, i])
-        methods = zip(found, now.methods(), strict=True)
+        limits = now.of_core(getattr(now.interval.split, end)[:, i])
+        methods = zip(limits, now.methods(), strict=True)
         return [value if method == "bounds" else None for value, method in methods]
 
     for i, state in enumerate(STATES):
@@ -214,7 +214,7 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     """The measures with these column names or keys; None: all. Those of chosen events, which only
-    a session knows, come by `with_events`. Raises Failed."""
+    a session knows, are added by `with_events`. Raises Failed."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
@@ -227,7 +227,8 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _asked(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Those with these names or keys; a count has the key of its rate, so it goes by its name."""
+    """Those with these names or keys; a count has the key of its rate, so only its name selects
+    it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
@@ -246,6 +247,6 @@ def with_events(
         if name in RARE and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
-            there = ", ".join(counters) or "none (choose them with -e)"
-            raise Failed(f"--metrics: no event {name!r} here; counted: {there}", USAGE)
+            available = ", ".join(counters) or "none (choose them with -e)"
+            raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
     return (*measures, *_asked(events, names))

@@ -71,9 +71,9 @@ class Command:
             self._seen.take(self._session.neighbours.watched_job, message.time_ns)
             if self._apart.take(message.records, message.time_ns) and self._apart.last_threads:
                 # The first record has the command alone, waiting for its start.
-                seen = self._seen_apart or JobFootprint(self._apart.last_threads[0].pid)
-                seen.take(self._apart, message.time_ns)
-                self._seen_apart = seen
+                footprint = self._seen_apart or JobFootprint(self._apart.last_threads[0].pid)
+                footprint.take(self._apart, message.time_ns)
+                self._seen_apart = footprint
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start = message
         elif isinstance(message, wire.Note) and message.kind == "run-end":

@@ -52,8 +52,8 @@ class JsonLines(Form):
         self._line(stat_json.episode_line(self._session, episode))
 
     def mark(self, mark: Episode) -> None:
-        at = self._session.unix(mark.start_ns)
-        self._line({"type": "mark", "time": at, "label": mark.evidence["label"]})
+        time = self._session.unix(mark.start_ns)
+        self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint
@@ -88,8 +88,12 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """The row without these keys, and without the reasons under them."""
-    found = {key: value for key, value in row.items() if key not in keys}
-    return found | {"why": _without(found["why"], keys)} if "why" in found else found
+    kept_values = {key: value for key, value in row.items() if key not in keys}
+    return (
+        kept_values | {"why": _without(kept_values["why"], keys)}
+        if "why" in kept_values
+        else kept_values
+    )
 
 
 # --- tables
@@ -100,7 +104,7 @@ class ExportTable:
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
-        # Names of the machine and the run, so that tables of several can be put together.
+        # Names of the machine and the run, so that tables of several can be joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
@@ -111,14 +115,14 @@ class ExportTable:
                   "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
         )  # fmt: skip
-        """The last one must stand after those that fill `_missing`."""
+        """In the order of the columns; `why` is the last, because the others fill `_missing`."""
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
         """The columns in the order of `fields`, with one value for each CPU shown."""
         now = IntervalRows(self._session, interval)
         self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
         """By row, the names of fields without a value, by reason."""
-        found = []
+        columns = []
         for field in self.fields:
             values = field.values(now)
             if field.explained and None in values:
@@ -126,14 +130,14 @@ class ExportTable:
                     if value is None:
                         reason = " ".join(self._reason(field, now, row).split())
                         self._missing[place].setdefault(reason, []).append(field.name)
-            found.append(values)
-        return found
+            columns.append(values)
+        return columns
 
     def _whys(self) -> list[object]:
         """Reasons for missing values by CPU, each after the names that share it."""
         return [
-            "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
-            for found in self._missing
+            "; ".join(f"{','.join(names)}={reason}" for reason, names in missing.items())
+            for missing in self._missing
         ]
 
     def _reason(self, field: Field, now: IntervalRows, row: int) -> str:
@@ -154,12 +158,12 @@ def _constant(name: str, text: str) -> Field:
 
 
 ALL_THERE = "-"
-"""Stands in `why` where no value is missing any more."""
+"""Value of `why` where no value is missing any more."""
 
 
 class Delimited(Form):
-    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` stands in
-    the first row of a CPU, and again where it has changed: else it would be most of the bytes."""
+    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` is in the
+    first row of a CPU, and again where it has changed: else it would be most of the bytes."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)
@@ -203,7 +207,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(Form):
-    """The same table as in CSV, in row groups. The file is readable only after `finish`."""
+    """The table of the CSV form, in row groups. The file is readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow, hello = pyarrow(), session.hello

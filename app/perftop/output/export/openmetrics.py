@@ -35,7 +35,7 @@ class OpenMetrics(Form):
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
-        # All samples of a family are together; those of chosen events come last.
+        # The samples of a family must be adjacent; those of chosen events are the last.
         fields.sort(key=lambda field: _end(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
@@ -95,16 +95,17 @@ class OpenMetrics(Form):
         return [getattr(self._session.topology[row], scope) for row in self._session.shown]
 
     def _core_labels(self) -> list[str]:
-        """The label `cpus` tells apart cores to which the kernel gives the same number, or none."""
+        """Labels by row. `cpus` distinguishes cores to which the kernel gives the same number, or
+        none."""
         session, cores = self._session, self._session.reader.cores
-        owners, found = self._owners("core"), []
+        owners, places = self._owners("core"), []
         first = _first(owners).tolist()
-        for at, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
-            known = core is not None and core >= 0 and first[at]
-            cpus = cores.lists[core] if known and core is not None else [session.topology[row].cpu]
+        for index, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
+            listed = core is not None and core >= 0 and first[index]
+            cpus = cores.lists[core] if listed and core is not None else [session.topology[row].cpu]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
-            found.append(labels(**of_core, cpus=ranges(cpus)))
-        return found
+            places.append(labels(**of_core, cpus=ranges(cpus)))
+        return places
 
     def _family(self, i: int, field: Field, places: list[str]) -> None:
         heading = _heading(field)
@@ -119,38 +120,39 @@ class OpenMetrics(Form):
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
-        for at in range(0, len(places), step):
-            some = places[at : at + step]
+        for first in range(0, len(places), step):
+            part = places[first : first + step]
             for place, series in zip(
-                some, np.array(table[:, i, at : at + len(some)]).T, strict=True
+                part, np.array(table[:, i, first : first + len(part)]).T, strict=True
             ):
                 self._samples(f"{heading.sample}{place}", series)
 
     def _samples(self, name: str, series: Floats) -> None:
-        found = zip(self._times, series.tolist(), strict=True)
-        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in found if math.isfinite(v)))
+        samples = zip(self._times, series.tolist(), strict=True)
+        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in samples if math.isfinite(v)))
 
     def _text(self, text: str) -> None:
         self._out.write(text.encode())
 
 
 def _first(owners: Sequence[object]) -> Bools:
-    """Which rows are the first of their owner."""
-    return np.array([owners.index(owner) == at for at, owner in enumerate(owners)], bool)
+    """Mask of the rows that are the first of their owner."""
+    return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
 def _of_cpu(session: Session, row: int) -> dict[str, object]:
     place = session.topology[row]
     host = session.hello.host
-    found = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
-    return {key: value for key, value in found.items() if value is not None}
+    names = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
+    return {key: value for key, value in names.items() if value is not None}
 
 
 # --- headings
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip
-"""Ends of names of fields, and what a family's name has in their place. The first that fits."""
+"""Ends of names of fields, and their replacement in the name of a family. The first that fits is
+used."""
 _EVENTS = {
     "_count": Heading("perftop_event", "counter", "Chosen events, in samples that can be trusted."),
     "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),

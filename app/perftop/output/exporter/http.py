@@ -92,21 +92,21 @@ def wants_openmetrics(accept: str) -> bool:
     best = {True: 0.0, False: 0.0}
     for part in accept.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
-        known = dict(parameter.partition("=")[::2] for parameter in parameters)
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
         asked = kind == "application/openmetrics-text"
-        if asked and known.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
+        if asked and values.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
             continue
         if asked or kind in {"text/plain", "text/*", "*/*"}:
-            best[asked] = max(best[asked], _quality(known.get("q", "1")))
+            best[asked] = max(best[asked], _quality(values.get("q", "1")))
     return best[True] > 0 and best[True] >= best[False]
 
 
 def _quality(text: str) -> float:
     try:
-        found = float(text)
+        quality = float(text)
     except ValueError:
         return 0.0
-    return found if 0 <= found <= 1 else 0.0
+    return quality if 0 <= quality <= 1 else 0.0
 
 
 class Server:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
                 self.drop()
             return
         self._head += data[: MAX_REQUEST + 1]
-        ends = [at for end in (b"\r\n\r\n", b"\n\n") if (at := self._head.find(end)) >= 0]
+        ends = [end_at for end in (b"\r\n\r\n", b"\n\n") if (end_at := self._head.find(end)) >= 0]
         if ends and min(ends) <= MAX_REQUEST:
             self._answer(answer(self._head[: min(ends)], self._server.render))
         elif len(self._head) > MAX_REQUEST:

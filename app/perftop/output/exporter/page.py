@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats
 from perftop.base.text import ranges
 from perftop.model.cores import Cores
 from perftop.model.memory import TRAFFIC_KEYS
@@ -126,9 +126,9 @@ class Family(NamedTuple):
     """Number of the lines."""
 
 
-def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
-    """A family whose series come and stay; of none whose value is NaN."""
-    lines = [f"{heading.sample}{labels(**of)} {value:.15g}\n" for of, value in found
+def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
+    """A family whose series appear over time and stay. Values that are NaN have no series."""
+    lines = [f"{heading.sample}{labels(**places)} {value:.15g}\n" for places, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
 
@@ -136,7 +136,7 @@ def series_of(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family
 class _Form(NamedTuple):
     places: Sequence[Labels]
     known: bytes
-    """Which values there are."""
+    """Mask of the values that are known, as bytes."""
     text: str
     """Text of all lines, with a place for each value."""
 
@@ -159,11 +159,13 @@ class Grids:
         known = np.isfinite(flat)
         form = self._forms.get(heading.name)
         if form is None or form.places is not places or form.known != known.tobytes():
-            more = [{label: name} if label else {} for name in names]
+            by_name = [{label: name} if label else {} for name in names]
             begins = [f"{heading.sample}{labels(**place, **one)} "
-                      for one in more for place in places]  # fmt: skip
+                      for one in by_name for place in places]  # fmt: skip
             lines = zip(begins, known.tolist(), strict=True)
-            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in lines if there)
+            text = "".join(
+                f"{line.replace('%', '%%')}%.15g\n" for line, is_known in lines if is_known
+            )
             form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
         return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
@@ -181,8 +183,8 @@ class Page:
         self._known: Sequence[Labels] = self._packages[:]
         self._packages.append({})
         """Labels by position; the last are of what is in no known package, whose position is -1."""
-        of = self._sums.package % len(self._packages)
-        self._members = [np.flatnonzero(of == at) for at in range(len(self._packages))]
+        package = self._sums.package % len(self._packages)
+        self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
         """CPUs by package, as positions."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
         """The cores shown, with their labels; replaced when cores were regrouped."""
@@ -215,29 +217,30 @@ class Page:
         return sum(one.series for one in self.families())
 
     def families(self) -> list[Family]:
-        found = [one for one in self._all() if one.series]
-        missing = self._missing({one.heading.sample for one in found})
-        found += [missing] if missing.series else []
-        count = sum(one.series for one in found) + 1
-        return [*found, series_of(SERIES, [({}, count)])]
+        families = [one for one in self._all() if one.series]
+        missing = self._missing({one.heading.sample for one in families})
+        families += [missing] if missing.series else []
+        count = sum(one.series for one in families) + 1
+        return [*families, series_of(SERIES, [({}, count)])]
 
-    def _missing(self, there: set[str]) -> Family:
-        """What is not on the page, and why. `there`: names of the samples that are."""
+    def _missing(self, shown: set[str]) -> Family:
+        """The families that are not on the page, and why. `shown`: names of the samples that
+        are."""
         sums = self._sums
-        parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[at].any())
-                 for at, (mode, key) in enumerate(MODES.items())]  # fmt: skip
+        parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
+                 for index, (mode, key) in enumerate(MODES.items())]  # fmt: skip
         for heading, rings in RINGS.items():
             for key, ring in rings.items():
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [(one.sample, key, one.sample not in there) for one, key in NEEDS.items()]
-        found = []
+        parts += [(one.sample, key, one.sample not in shown) for one, key in NEEDS.items()]
+        rows = []
         for what, key, absent in parts:
             if why := self._why(key, absent=absent):
                 reason = QUOTED.sub("a program", why)[:MAX_REASON]
-                found.append(({"what": what, "why": reason}, 1.0))
-        return series_of(MISSING, found)
+                rows.append(({"what": what, "why": reason}, 1.0))
+        return series_of(MISSING, rows)
 
     def _why(self, key: str, *, absent: bool) -> str:
         """Why no CPU has it, or else why some CPUs lack it; '' if all have it."""
@@ -254,13 +257,18 @@ class Page:
         yield self._states()
         yield self._of_cpus(CPU, "mode", list(MODES), sums.seconds, sums.known_seconds)
         for heading, rings in RINGS.items():
-            at = [COUNTS.index(key) for key in rings]
+            rows = [COUNTS.index(key) for key in rings]
             names = list(rings.values())
-            yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.known_counts[at])
+            yield self._of_cpus(heading, "ring", names, sums.counts[rows], sums.known_counts[rows])
         yield from self._of_episodes()
+        ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
+        by_package = [
+            (package == rows) & np.isfinite(ceiling_hz) for rows in range(len(self._known))
+        ]
+        means = [ceiling_hz[cores].mean() if cores.any() else np.nan for cores in by_package]
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
-            (CEILING, self._ceilings()),
+            (CEILING, np.array(means)),
             (BASE, np.full(len(self._known), base)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
@@ -289,7 +297,7 @@ class Page:
     @cached_property
     def _cpus(self) -> Sequence[Labels]:
         rows = zip(self._sums.package.tolist(), self._session.hello.topology, strict=True)
-        return [{**self._packages[at], "cpu": row.cpu} for at, row in rows]
+        return [{**self._packages[package], "cpu": row.cpu} for package, row in rows]
 
     def _of_cpus(
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, known: Bools
@@ -308,30 +316,27 @@ class Page:
     def _states(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
-            at = self._session.shown_cores()
-            places = self._packages if self._detail == "package" else self._named(at)
-            self._cores = core_time.cores, at, places
-        _, at, places = self._cores
-        if not core_time.seconds[at].any():
+            cores = self._session.shown_cores()
+            places = self._packages if self._detail == "package" else self._named(cores)
+            self._cores = core_time.cores, cores, places
+        _, cores, places = self._cores
+        if not core_time.seconds[cores].any():
             return Family(SMT, "", 0)
-        seconds = core_time.seconds[at]
+        seconds = core_time.seconds[cores]
         if self._detail == "package":
-            seconds = self._states_by_package(core_time.cores.package[at], seconds)
+            packages = core_time.cores.package[cores]
+            by_package = np.full(core_time.gone.shape, np.nan)  # the last row: of no known package
+            for package in np.unique(packages):
+                gone = core_time.gone[package]
+                by_package[package] = seconds[packages == package].sum(axis=0) + gone
+            seconds = by_package
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
-    def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
-        """(packages, CORE_STATES), the last of what is in no known package; NaN: it has no core."""
-        found = np.full(self._core_time.gone.shape, np.nan)
-        for package in np.unique(of):
-            gone = self._core_time.gone[package]
-            found[package] = seconds[of == package].sum(axis=0) + gone
-        return found
-
-    def _named(self, at: Sequence[int]) -> Sequence[Labels]:
-        """The kernel gives some cores the same number, or none: these have the name of their first
-        CPU."""
+    def _named(self, cores_shown: Sequence[int]) -> Sequence[Labels]:
+        """Labels of cores. Those to which the kernel gives the same number, or none, have the name
+        of their first CPU."""
         session, cores = self._session, self._core_time.cores
-        rows = [session.topology[session.position[cores.lists[core][0]]] for core in at]
+        rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]
         alike = Counter((row.package, row.core) for row in rows)
         return [
             {
@@ -340,13 +345,8 @@ class Page:
                 if row.core is None or alike[row.package, row.core] > 1
                 else row.core,
             }
-            for core, row in zip(at, rows, strict=True)
+            for core, row in zip(cores_shown, rows, strict=True)
         ]
-
-    def _ceilings(self) -> Floats:
-        hz, of = self._core_time.ceiling_hz, self._core_time.cores.package
-        known = [(of == package) & np.isfinite(hz) for package in range(len(self._known))]
-        return np.array([hz[cores].mean() if cores.any() else np.nan for cores in known])
 
     def _of_episodes(self) -> Iterator[Family]:
         sums, packages = self._episodes, self._packages
@@ -354,14 +354,20 @@ class Page:
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
         known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
         with_ceiling = np.unique(self._sums.package[known & session.reader.turbo.cpus]).tolist()
-        below = {(at, cause): 0.0 for at in with_ceiling for cause in CAUSES}
-        for heading, found in (BELOW, below | sums.below_s), (BELOW_CYCLES, sums.below_cycles):
-            places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
+        below = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
+        for heading, sums_by_cause in (
+            (BELOW, below | sums.below_s),
+            (BELOW_CYCLES, sums.below_cycles),
+        ):
+            places = (
+                ({**packages[package], "cause": cause}, n)
+                for (package, cause), n in sums_by_cause.items()
+            )
             yield series_of(heading, places)
         counted = {key: float(count) for key, count in sums.count.items()}
-        for heading, each in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):
-            kinds = (({**packages[at], "kind": kind, "cause": cause}, n)
-                     for (at, kind, cause), n in each.items())  # fmt: skip
+        for heading, values in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):
+            kinds = (({**packages[package], "kind": kind, "cause": cause}, n)
+                     for (package, kind, cause), n in values.items())  # fmt: skip
             yield series_of(heading, kinds)
 
 

@@ -25,7 +25,7 @@ from perftop.session.session import Session
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
-"""Where the time of a CPU goes, with the metric of each."""
+"""Modes that the time of a CPU is divided into, with the metric of each."""
 POLL = list(MODES).index("poll")
 COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 TOGETHER = 3
@@ -67,8 +67,8 @@ class Sums:
 
     def _at(self, keys: Iterable[str]) -> list[int]:
         """The places of these counters among those that can be doubted."""
-        at = self._session.counters.key_at
-        return [at[key] for key in keys if key in at]
+        positions = self._session.counters.key_at
+        return [positions[key] for key in keys if key in positions]
 
     def take(self, sample: Sample) -> None:
         delta, counters = sample.delta, self._session.counters
@@ -84,20 +84,20 @@ class Sums:
             if (now := counters.rates(delta, key)) is not None:
                 last[:] = np.where(np.isfinite(now), now, last)
         for doubt in Doubt if delta.doubts.any() else ():
-            found = (delta.doubts == doubt).any(axis=1) & self.shown
-            self.suspects[doubt.name.lower()] += int(found.sum())
+            doubted = (delta.doubts == doubt).any(axis=1) & self.shown
+            self.suspects[doubt.name.lower()] += int(doubted.sum())
 
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
-        at = [INDEX[key] for key in MODES.values()]
-        seconds = values.top[at]
+        metrics = [INDEX[key] for key in MODES.values()]
+        seconds = values.top[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL], 0.0)
         known = np.isfinite(seconds) & self._served & self.shown
         if doubts.any():
             doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
             known &= ~(doubted & self._served).any(axis=0)
         self.seconds += np.where(known, seconds, 0.0)
-        self.known_seconds |= known & (values.bottom[at] > 0)
+        self.known_seconds |= known & (values.bottom[metrics] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
         counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
@@ -118,7 +118,7 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
-"""Share of a sample by which a read may be late. What no read covers beyond that is unknown."""
+"""Share of a sample by which a read may be late. Time beyond that without a read is unknown."""
 
 
 class CoreTime:
@@ -135,7 +135,7 @@ class CoreTime:
         self._owed_s = np.zeros(len(self.cores.lists))
         """Time by core since its last read, in s; later reads have it. Below 0: reads are ahead."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
-        """What turbo allows each core for certain, in the newest sample."""
+        """The least ceiling that turbo gives each core, in the newest sample."""
 
     def take(self, sample: Sample, span_s: float) -> None:
         if self.cores is not self._session.reader.cores:
@@ -156,7 +156,7 @@ class CoreTime:
         self._owed_s[lost] = 0.0
 
     def _regroup(self, now: Cores) -> None:
-        """The core list changed: the time of a core goes to the one that its CPUs are in."""
+        """The core list changed: adds the time of a core to the new core of its CPUs."""
         before, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = now, len(now.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
@@ -175,7 +175,7 @@ CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "
           "hwp", "hypervisor", "unknown")  # fmt: skip
 """Causes of a clock below its ceiling; labels of series, which stay."""
 Key = tuple[int, str, str]
-"""Position of the package, -1 for what is in none; kind and cause."""
+"""Position of the package, -1 for none; kind and cause."""
 Place = tuple[int, str]
 """Position of the package, and cause."""
 
@@ -187,12 +187,12 @@ class _Waiting:
     since_ns: int
     time_ns: int
     lost: Floats
-    """Cycles by core that its ceiling would have allowed and that did not come."""
+    """Cycles by core by which it stayed below its ceiling."""
     cores: Cores
 
 
 class EpisodeSums:
-    """How long episodes ran, and what clocks below their ceiling cost.
+    """Lengths of episodes, and the cost of clocks below their ceiling.
 
     A counter cannot go back, but a running episode may prove to have ended some seconds ago, or to
     have another cause. So samples wait until nothing of that can happen any more.
@@ -202,7 +202,9 @@ class EpisodeSums:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
         self._waiting: deque[_Waiting] = deque()
-        self._package = {cpu: at for at, cpus in enumerate(session.hello.packages) for cpu in cpus}
+        self._package = {
+            cpu: package for package, cpus in enumerate(session.hello.packages) for cpu in cpus
+        }
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
         self.below_s: defaultdict[Place, float] = defaultdict(float)
@@ -212,8 +214,8 @@ class EpisodeSums:
     def take(self, sample: Sample, since_ns: int) -> None:
         """Add a sample, which is the session's newest."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
-        at = INDEX["busy_hz"]
-        cycles, run_s = sample.values.top[at], sample.values.bottom[at]
+        clock = INDEX["busy_hz"]
+        cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
         known = np.isfinite(cycles) & np.isfinite(run_s)
         ran, ran_s = (cores.total(np.where(known, part, 0.0)) for part in (cycles, run_s))
         lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * ran_s - ran)

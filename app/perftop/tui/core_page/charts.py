@@ -12,19 +12,19 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import round_number
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
-from perftop.draw.strips import Run, fit
+from perftop.draw.columns import Run, fit
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import OF_L3
 from perftop.model.memory import READ, WRITE
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
-from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, beside
+from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, panel_numbers
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.row_episodes import loser, number
+from perftop.tui.shared.row_episodes import loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
@@ -75,7 +75,7 @@ class Charts:
                 lines.append([])
             labels, drawn = self._drawn(panel)
             for label, cells, numbers in zip(
-                labels, drawn, beside(self.moment, panel), strict=True
+                labels, drawn, panel_numbers(self.moment, panel), strict=True
             ):
                 start = f" {label:>{LABEL - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
@@ -132,7 +132,11 @@ class Charts:
     def _alarmed(self, key: str) -> Bools:
         """Columns in which an episode ran that is an alarm now and makes this number worse."""
         now_ns = self.moment.interval.time_ns
-        return self._during(lambda e: number(e) == key and time_axis.mark(e, now_ns)[1] == "alarm")
+
+        def alarmed(episode: Episode) -> bool:
+            return lowered_number(episode) == key and time_axis.mark(episode, now_ns)[1] == "alarm"
+
+        return self._during(alarmed)
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
         """Columns in which a wanted episode ran."""
@@ -177,7 +181,7 @@ class Charts:
         """A field over time, with a strip for each sibling or one for the core."""
         key, tall, evaluator = panel.key, panel.tall, self.moment.session.evaluator
         metric = evaluator.metrics[key]
-        values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
+        values = self.track.of_cpus(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
         ends = charts.ANY if metric.rate else _ENDS.get(key)
         if ends is not None:
@@ -205,7 +209,7 @@ class Charts:
         """Traffic of its package or its L3 to memory, red while it slows this core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
-        cells = self._rate(moved, self._pressed(), top, panel.tall)
+        cells = self._rate(moved, self._saturated(), top, panel.tall)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.tall > 1:
             return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.tall][
@@ -213,8 +217,8 @@ class Charts:
             ], cells
         return [f"{name} 0-{round_number(top)}"], cells
 
-    def _pressed(self) -> Bools:
-        """Columns in which others have pressed the memory of this core, and still do."""
+    def _saturated(self) -> Bools:
+        """Columns in which other tasks saturate the memory of this core, and still do."""
         now_ns = self.moment.interval.time_ns
         return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
@@ -224,7 +228,7 @@ class Charts:
         moment, now_ns = self.moment, self.moment.interval.time_ns
         running = [episode for episode in moment.episodes if going(episode, now_ns)]
         at = loser(moment.place.cpus, running, key)
-        return self.track.core(key) if at is None else self.track.of(key)[:, at]
+        return self.track.core(key) if at is None else self.track.of_cpus(key)[:, at]
 
     def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
         """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
@@ -239,7 +243,7 @@ class Charts:
 
 
 def _twice(*kinds: np.ndarray) -> Floats:
-    """Each column twice, as a cell has two."""
+    """Every column twice, as a cell has two."""
     return np.stack(kinds, axis=1).repeat(2, axis=0)
 
 
@@ -282,10 +286,10 @@ class CoreHistory:
         self._axis: Axis
         self._rings: dict[str, Ring] = {}
 
-    def look(self, axis: Axis) -> None:
+    def move_to(self, axis: Axis) -> None:
         self._axis = axis
 
-    def of(self, key: str) -> Floats:
+    def of_cpus(self, key: str) -> Floats:
         """A metric of each CPU: (columns, CPUs)."""
         rows = self._place.rows
         return self._bins(key, lambda history, at: history.field(key, rows, at))
@@ -299,7 +303,9 @@ class CoreHistory:
     def core(self, key: str) -> Floats:
         """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
         views."""
-        return of_core(key, self.of(key), busiest(self.of("util"), self.of("busy_hz")))
+        return of_core(
+            key, self.of_cpus(key), busiest(self.of_cpus("util"), self.of_cpus("busy_hz"))
+        )
 
     def ceiling(self) -> Floats:
         """(columns): the core's ceiling in Hz."""
@@ -307,14 +313,14 @@ class CoreHistory:
 
     def awake(self) -> Bools:
         """Columns in which the core was busy enough for its clock to mean something."""
-        found: Bools = np.fmax.reduce(self.of("util"), axis=1) >= AWAKE
+        found: Bools = np.fmax.reduce(self.of_cpus("util"), axis=1) >= AWAKE
         return found
 
     def states(self) -> Floats:
         """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
         the thread that had a utilisation shows which one it was."""
         found = self._of_core()[:, :-1].copy()
-        util = self.of("util")
+        util = self.of_cpus("util")
         if util.shape[1] == 2:
             second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
             found[second] = found[second][:, [0, 2, 1, 3]]
@@ -327,7 +333,7 @@ class CoreHistory:
 
     def lowest(self) -> Floats:
         """(columns, 4): minimum share of each state, for cores with only bounds."""
-        util = self.of("util")
+        util = self.of_cpus("util")
         if util.shape[1] == 2:
             return bounds(util[:, 0], util[:, 1])[0]
         neither = np.maximum(0.0, 1 - util.sum(axis=1))
@@ -338,14 +344,14 @@ class CoreHistory:
         return self._shared(READ, self._package) + self._shared(WRITE, self._package)
 
     def l3(self) -> Floats:
-        """(columns): bytes per second between its L3 and memory. Nothing beside a core at work is
+        """(columns): bytes per second between its L3 and memory. A zero while the core works is
         the count of a dead monitor, so it is unknown."""
         moved = self._shared(L3_TRAFFIC, self._l3)
         return np.where((moved == 0) & self.awake(), np.nan, moved)
 
     def _shared(self, key: str, row: int | None) -> Floats:
-        """(columns): a row of a counter of packages or L3s; None: its row is not known. All of it
-        is read each time, since a read may cover earlier bins."""
+        """(columns): a row of a counter of packages or L3s; None: its row is not known. Each call
+        reads all of it, since a read may cover earlier bins."""
         found = self._history.shared(key, self._axis.edges)
         known = row is not None and row < found.shape[1]
         return found[:, row] if known else np.full(self._axis.bins, np.nan)
@@ -360,12 +366,12 @@ class CoreHistory:
 
 def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
     """The rows of a core's package and of its L3 among those that are counted."""
-    mine = {*place.cpus}
+    own_cpus = {*place.cpus}
     packages = enumerate(session.hello.packages)
     column = session.counters.columns.get(L3_TRAFFIC)
     having = {*(column.counter.cpus or ())} if column else set()
     caches = [row for row in session.topology if row.cpu in having]
     return (
-        next((at for at, cpus in packages if not mine.isdisjoint(cpus)), None),
+        next((at for at, cpus in packages if not own_cpus.isdisjoint(cpus)), None),
         next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
     )

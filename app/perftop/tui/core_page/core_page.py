@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from perftop.base.format import duration
 from perftop.draw import strips
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
@@ -38,7 +38,7 @@ class CorePage(Canvas):
     _scales: Scales | None = None
     _lines: Sequence[list[Run]] = ()
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def show(self, session: Session, interval: Interval) -> None:
         changed = self.settle(session, interval)
@@ -72,7 +72,7 @@ class CorePage(Canvas):
         self.redraw()
 
     def _draw(self) -> None:
-        """Make all lines, as each may change with time."""
+        """Makes all lines, as each may change with time."""
         assert self._laid is not None
         (place, page_), choice = self._laid, self.choice
         session, interval = self.session, self.interval
@@ -81,7 +81,7 @@ class CorePage(Canvas):
         moment = numbers.moment(session, interval, place, page_, choice.units, time.start_ns)
         self._track = self._track or CoreHistory(session, place)
         self._scales = self._scales or Scales()
-        self._track.look(time)
+        self._track.move_to(time)
         drawn = Charts(moment, time, self._track, self._scales, choice.ascii, self.look)
         self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
 
@@ -95,7 +95,7 @@ class CorePage(Canvas):
     # --- another core
 
     def action_neighbour(self, by: int) -> None:
-        """Move by this many cores, in the order of rows in other views."""
+        """Moves by this many cores, in the order of rows in other views."""
         if self._laid is None:
             return
         places = self.places.places
@@ -133,7 +133,7 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
 
 
 def _shared(session: Session, place: Place) -> tuple[str, ...]:
-    """Panels of the traffic to memory that is counted where the core is."""
+    """Panels of the memory traffic that is counted for this core's package and L3."""
     columns, (package, l3) = session.counters.columns, shared_rows(session, place)
     found = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
     return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

@@ -1,5 +1,5 @@
-"""The page of a core: which panels there are, how high and how wide. Only what the source knows of
-this core and the room decide, so that nothing moves when values change."""
+"""The panels on the page of a core, their heights and widths. They depend on the source and the
+room only, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ LABEL = 12
 """Cells to the left of the charts, for the names of lines or marks of a scale."""
 NAME, VALUE = 12, 7
 """Cells to the right of the charts, for the name of a number and for each number."""
-NARROW = 56
+MIN_WIDTH_FOR_NUMBERS = 56
 """Minimum cells of a page with numbers beside the charts."""
-ORIGINS = 160
-"""Minimum cells of a page that shows where numbers come from."""
-LEAST_CHART = 90
+MIN_WIDTH_FOR_ORIGINS = 160
+"""Minimum cells of a page that shows the origin of numbers."""
+MIN_CHART = 90
 """Minimum cells of the charts beside such origins."""
-MOST_ORIGIN = 60
-MOST_EVENTS = 4
+MAX_ORIGIN = 60
+MAX_EVENTS = 4
 """Chosen events over time; of further ones the table has the numbers."""
-TALL = 36
+MIN_HEIGHT_FOR_PAIRS = 36
 """Minimum lines for strips of each sibling, and for empty lines between groups of panels."""
-TALLER = 50
+MIN_HEIGHT_FOR_ACCOUNT = 50
 """Minimum lines for the system's account of time in addition to the SMT states."""
 
 
@@ -100,17 +100,19 @@ def page(known: Known, width: int, lines: int) -> Page:
 
 def _widths(threads: int, width: int) -> tuple[int, int, int]:
     room = max(1, width - LABEL - 1)
-    if width < NARROW:
+    if width < MIN_WIDTH_FOR_NUMBERS:
         return room, 0, 0
     values = threads if NAME + VALUE * threads <= 0.45 * width else 1
     room -= NAME + VALUE * values
-    origin = min(MOST_ORIGIN, max(0, room - LEAST_CHART)) if width >= ORIGINS else 0
+    origin = min(MAX_ORIGIN, max(0, room - MIN_CHART)) if width >= MIN_WIDTH_FOR_ORIGINS else 0
     return max(1, room - origin), values, origin
 
 
 def _panels(known: Known, room: int) -> Iterable[Panel]:
     """Panels from the top: each gets its minimum height, then spare lines go by weight."""
-    wishes = _wishes(known, tall=room >= TALL, taller=room >= TALLER)
+    wishes = _wishes(
+        known, tall=room >= MIN_HEIGHT_FOR_PAIRS, taller=room >= MIN_HEIGHT_FOR_ACCOUNT
+    )
     gaps = sum(wish.panel.gap for wish in wishes)
     while len(wishes) > 1 and sum(wish.panel.lines for wish in wishes) + gaps > room:
         wishes.remove(max(wishes, key=lambda wish: wish.rank))
@@ -148,7 +150,7 @@ def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
             found.append(_Wish(panel, 3, 1, ranks[key]))
     for rank, key in enumerate(known.shared, 6):
         found.append(_Wish(Panel(key, 1, 1), 3, 1, rank))
-    for rank, key in enumerate(known.events[:MOST_EVENTS], 8):
+    for rank, key in enumerate(known.events[:MAX_EVENTS], 8):
         found.append(_Wish(Panel(key, 1, 1), 3, 1, rank))
     if account and paired and taller:
         found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 12))

@@ -1,6 +1,5 @@
-"""The numbers beside the charts of a core: those of both siblings, and where they come from. Every
-line is exactly as wide as its place on the page.
-"""
+"""The numbers beside the charts of a core: those of both siblings, with their origins. Every line
+is exactly as wide as its place on the page."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from math import isnan, nan
 
 import numpy as np
 
-from perftop.base.format import MISSING, ClockUnit, prefixed, when
-from perftop.base.format import short_duration as brief_time
-from perftop.draw import strips, theme
-from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, shed, width
+from perftop.base.format import MISSING, ClockUnit, short_duration, when
+from perftop.draw import theme
+from perftop.draw.columns import DOUBTED, Column, Run, fit, number
+from perftop.draw.strips import QUIET, Piece, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
@@ -32,7 +31,7 @@ from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import because, going
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.row_episodes import number
+from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP, busiest, of_core
 
 DRAM = "power_dram_w"
@@ -63,9 +62,9 @@ class CoreMoment:
 
     def lost(self, key: str, rows: Sequence[int]) -> bool:
         """An episode that is an alarm makes this number worse now, on one of these CPUs."""
-        mine, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
+        affected, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
         red = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
-        return any(number(e) == key and not mine.isdisjoint(e.cpus) for e in red)
+        return any(lowered_number(e) == key and not affected.isdisjoint(e.cpus) for e in red)
 
     @property
     def ceiling_hz(self) -> float:
@@ -93,7 +92,7 @@ def moment(
 
 
 def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
-    """A metric in the interval: of each CPU, and what the core shows."""
+    """A metric in the interval: of each CPU, and of the core."""
     rows = list(place.rows)
     there = interval.online[rows]
     values, util, hz = (
@@ -105,7 +104,7 @@ def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float
 # --- numbers beside the charts
 
 
-def beside(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
+def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     """Numbers for each line of the panel."""
     if not moment.page.values:
         return [[] for _ in range(panel.lines)]
@@ -129,15 +128,14 @@ def _number(moment: CoreMoment, key: str) -> list[Run] | None:
         return None
     metric = moment.session.evaluator.metrics[key]
     scale, digits = metric.scale(moment.unit, brief=True)
+    column = Column(key, metric.label, VALUE - 1, scale=scale, digits=digits, prefixed=metric.rate)
     cells = []
     for rows, value in _values(moment, *_now(moment.interval, moment.place, key)):
-        if metric.of_running and moment.interval.resting[list(rows)].all():
-            cells.append([at_rest(VALUE - 1), (" ", "text")])
-            continue
         style = "alarm" if moment.lost(key, rows) else _style(moment, key, value)
-        text = prefixed(value) if metric.rate else f"{value * scale:.{digits}f}"
-        cells.append(_cell(moment, key, rows, value, text, style))
-        if key == "busy_hz" and moment.awake and value < moment.ceiling_hz * (1 - DROP):
+        rests = metric.of_running and bool(moment.interval.resting[list(rows)].all())
+        cells.append(_cell(moment, column, rows, value, style, rests=rests))
+        low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP)
+        if key == "busy_hz" and low:
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
     name = _name(label, _counted(moment, key, moment.place.rows))
@@ -156,7 +154,7 @@ def _name(label: str, counted: float) -> list[Run]:
 
 
 def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
-    """The least share of the time for which one of these CPUs counted an event; 1 for others."""
+    """The minimum share of the time for which these CPUs counted an event; 1 for other numbers."""
     shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
@@ -171,20 +169,19 @@ def _values(
 
 
 def _cell(
-    moment: CoreMoment, key: str, rows: Sequence[int], value: float, text: str, style: str
-) -> list[Run]:
+    moment: CoreMoment, column: Column, rows: Sequence[int], value: float, style: str,
+    *, rests: bool = False,
+) -> list[Run]:  # fmt: skip
     """A number, and a cell after it for the mark of a clock below its ceiling."""
     online = [row for row in rows if moment.interval.online[row]]
-    if not online:
-        return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
-    text, style = (MISSING, "faint") if isnan(value) else (text, style)
-    turns = not isnan(value) and _counted(moment, key, online) < MIN_COUNTED_SHARE
-    if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
+    text, style = column.cell(
+        value, style, online=bool(online), resting=rests,
+        doubted=bool(doubted(column.key, moment.session, moment.interval)[online].any()),
+        estimated=not isnan(value) and _counted(moment, column.key, online) < MIN_COUNTED_SHARE,
+    )  # fmt: skip
+    if len(text) > column.width:  # the sign takes the place of the decimals
         text = re.sub(r"\.\d+", "", text)
-    run: Run = f"{text:>{VALUE - 1}}", style
-    run = strips.estimated(run) if turns else run
-    against = doubted(key, moment.session, moment.interval)[online].any()
-    return [strips.doubted(run) if against else run, (" ", "text")]
+    return [(column.place(text), style), (" ", "text")]
 
 
 def _style(moment: CoreMoment, key: str, value: float) -> str:
@@ -201,9 +198,9 @@ def _ceiling(moment: CoreMoment) -> list[Run] | None:
     if origin is None:
         return None
     hz, (_, scale, digits) = moment.ceiling_hz, moment.unit
-    number = strips.number(hz * scale, digits, VALUE - 1)
+    text = number(hz * scale, digits)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
-    return _common(moment, name, number, origin)
+    return _common(moment, name, text, origin)
 
 
 def _smi(moment: CoreMoment) -> list[Run] | None:
@@ -214,8 +211,9 @@ def _smi(moment: CoreMoment) -> list[Run] | None:
         return None
     each = [float(counts[row]) for row in moment.place.rows]
     most = max((count for count in each if not isnan(count)), default=nan)
+    column = Column("smi", "SMIs", VALUE - 1)
     cells = [
-        _cell(moment, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
+        _cell(moment, column, rows, count, "warn" if count > 0 else "dim")
         for rows, count in _values(moment, each, most)
     ]
     origin = moment.session.counters.columns["smi"].counter.origin
@@ -233,7 +231,7 @@ def _states(moment: CoreMoment) -> list[list[Run]]:
     if not paired:
         active = float(moment.interval.split.active_threads[moment.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(moment, runs, strips.number(active, 2, VALUE - 1)))
+        found.append(_common(moment, runs, number(active, 2)))
     how = method(moment)
     if len(how) > moment.size:  # then a note has the rest
         how = how.rpartition(" ")[0]
@@ -249,8 +247,9 @@ def _state(moment: CoreMoment, name: str) -> Run:
     if isnan(share) and not isnan(low):
         ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
         return "–".join(dict.fromkeys(ends)), "text"
-    run = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
-    return strips.doubted(run) if doubted(name, moment.session, moment.interval)[first] else run
+    percent = Column(name, name, VALUE - 1, scale=100.0, digits=1)
+    against = bool(doubted(name, moment.session, moment.interval)[first])
+    return percent.cell(share, "dim" if share < QUIET else "text", doubted=against)
 
 
 def _common(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
@@ -291,8 +290,8 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
 }
-"""Numbers of its package or its L3: label, factor to its unit, digits, keys of what is added up,
-and the counter that they come from."""
+"""Numbers of its package or its L3: label, factor to its unit, digits, keys that are added up,
+and their counter."""
 
 
 def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
@@ -303,8 +302,7 @@ def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
     row, session = moment.place.rows[0], moment.session
     value = sum(float(of_cpus(session, moment.interval, each)[row]) for each in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
-    number = strips.number(value * scale, digits, VALUE - 1)
-    return _common(moment, [(label, "dim")], number, origin)
+    return _common(moment, [(label, "dim")], number(value * scale, digits), origin)
 
 
 _OTHERS = {"ceiling": _ceiling, "smi": _smi}
@@ -331,7 +329,7 @@ def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) ->
         (6, f"{keys['back']} back", "dim"),
         (2, f"{keys['window']} window {window}", "dim"),
     ]
-    dotted: list[tuple[int, list[Run]]] = [
+    dotted: list[Piece] = [
         (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
         for rank, text, key in pieces
         if text
@@ -364,8 +362,8 @@ def who(moment: CoreMoment, size: int) -> list[Run]:
     runs: list[Run] = [(" ", "text")]
     for i, cpu in enumerate(cpus):
         name = f"lp{i} " if len(cpus) > 1 else ""
-        mine: list[Run] = [(name, "dim"), *_task(moment, cpu)]
-        runs += _cut(mine, part - 1)
+        part_runs: list[Run] = [(name, "dim"), *_task(moment, cpu)]
+        runs += _cut(part_runs, part - 1)
         runs.append((" ", "text"))
     return runs
 
@@ -393,7 +391,7 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
     return [*done, (" " * size, "text")]
 
 
-# --- notes: what is wrong, what is over, what is unknown
+# --- notes: episodes that run or have ended, doubts, unknown numbers
 
 
 def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
@@ -431,7 +429,7 @@ def _episodes(moment: CoreMoment) -> Iterable[list[Run]]:
     for cpu, row in zip(place.cpus, place.rows, strict=True):
         if reasons := doubts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
-            yield [(f" {theme.SUSPECT} {foreign(text)}", "dim")]
+            yield [(f" {DOUBTED} {foreign(text)}", "dim")]
     yield from (_episode(moment, e) for e in ordered if not going(e, interval.time_ns))
 
 
@@ -481,7 +479,7 @@ def _ramp_words(episode: Episode, cores: int, unit: ClockUnit) -> str:
         f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
         f"fell {evidence['drops']}× on the way" if "drops" in evidence else "",
         f"median of {cores} cores" if cores > 1 else "",
-        f"CPU {evidence['slowest_cpu']} {brief_time(evidence['slowest_s'])}"
+        f"CPU {evidence['slowest_cpu']} {short_duration(evidence['slowest_s'])}"
         if "slowest_s" in evidence else "",
     ]  # fmt: skip
     return " · ".join(part for part in parts if part)
@@ -494,9 +492,9 @@ def _hz(hz: float, unit: ClockUnit) -> str:
 def _after(evidence: dict[str, float], key: str) -> str:
     least_s = evidence["resolution_s"]
     if evidence[key] <= least_s:
-        return f"after at most {brief_time(least_s)}"
-    sure = f" (± {brief_time(least_s)})" if key == "steady_s" else ""
-    return f"after {brief_time(evidence[key])}{sure}"
+        return f"after at most {short_duration(least_s)}"
+    sure = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
+    return f"after {short_duration(evidence[key])}{sure}"
 
 
 def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
@@ -504,8 +502,8 @@ def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
     session, cpus = moment.session, set(moment.place.cpus)
     bounds = moment.interval.split.method[moment.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
-    here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
-    reasons = by_reason(here, lambda missing: names.get(missing.what))
+    missing = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    reasons = by_reason(missing, lambda missing: names.get(missing.what))
     order = list(dict.fromkeys(names.values()))
     for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
         what = ", ".join(sorted(lost, key=order.index))

@@ -9,11 +9,12 @@ import numpy as np
 
 from perftop.base.format import time_of_day
 from perftop.draw import bars, braille, theme
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread
 from perftop.session.fleet.fleet import SharedEpisode
 from perftop.session.fleet.machine import PAST_S, Machine
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
 
 SPAN_S = 1800.0
 """Time that the chart of machines below their ceiling covers."""
@@ -133,7 +134,7 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
     if not machine.answers:
         why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
         return [*name, ("  ", "text"), (why, "alarm")], "chosen"
-    pieces: list[tuple[int, list[Run]]] = [(0, name)]
+    pieces: list[Piece] = [(0, name)]
     for rank, (key, label) in enumerate(_NUMBERS.items(), 1):
         value = machine.numbers[key]
         if not isfinite(value):

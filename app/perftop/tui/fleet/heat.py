@@ -1,6 +1,6 @@
 """One number of all machines: as a heat map, a cell a machine, or over time, a line a machine.
 
-In the heat map racks are columns where names have them, else machines follow each other.
+Racks are columns of the heat map where names contain them; else machines are in one sequence.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 
-from perftop.base.format import GHZ
+from perftop.base.format import GHZ, MISSING
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
+from perftop.draw.columns import Run, fit, number
+from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet.fleet import natural, racks
 from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, calm, cell, unit
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
 
 SIZES = (6, 4, 3, 2, 1)
 """Widths of the cell of a machine, of which the widest that fits is used; numbers need 4."""
@@ -29,7 +30,7 @@ TIME_NAME, TIME_WIDE = 16, 120
 """Cells of a name in the time view, and minimum columns for the sentence there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None: a gap."""
@@ -46,8 +47,8 @@ class Grid:
                     return x, y
         return 0, 0
 
-    def beside(self, name: str, dx: int, dy: int) -> str:
-        """The nearest machine in a direction; the same one at an edge. Gaps are skipped."""
+    def neighbour(self, name: str, dx: int, dy: int) -> str:
+        """The nearest machine in a direction, this one at an edge. Gaps are skipped."""
         x, y = self.place(name)
         while True:
             x, y = x + dx, y + dy
@@ -116,7 +117,7 @@ def heat(look: Look, height: int) -> list[Line]:
 
 
 def _legend(look: Look) -> list[Line]:
-    """What the cells show, the ramp, and how many machines are on each of its steps."""
+    """The number shown, the ramp, and how many machines are on each of its steps."""
     key, wide = look.shown, look.width >= WIDE
     top, name = words.ramp_top(look, key), unit(key)
     left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
@@ -146,7 +147,7 @@ def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[
     value = machine.numbers[key]
     step = words.level(value, key, words.ramp_top(look, key))
     if step < 0:
-        return [(fit(sign if sign != " " else theme.MISSING[:size], size), "faint"), gap]
+        return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     if size < 4:
         return [(f"{sign:^{size}}", inks[step]), gap]
     text = ""

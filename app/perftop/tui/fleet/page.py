@@ -1,5 +1,5 @@
-"""The fleet's screen from top to bottom, for one size: what is watched, its numbers together, what
-goes wrong, one of the views, and what keys are called."""
+"""The fleet's screen from top to bottom, for one size: the source, the numbers of all machines,
+alerts, one of the views, and the names of keys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from math import isfinite
 from typing import NamedTuple
 
 from perftop.base.format import GHZ, time_of_day
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed, spread, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import detail, heat, table
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import Look, calm
+from perftop.tui.fleet import detail, heat, table, words
+from perftop.tui.fleet.words import Look, calm
 
 WIDE, SIDE = 150, 33
 """Minimum columns for a right side, and its minimum cells."""
@@ -45,7 +45,7 @@ def page(look: Look) -> list[Line]:
 
 
 def header(look: Look) -> Line:
-    """Where the numbers come from, how many machines answer, and what that costs."""
+    """The source, how many machines answer, and the cost."""
     fleet = look.fleet
     every = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent)
@@ -58,16 +58,14 @@ def header(look: Look) -> Line:
     left += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
     if width(left) > look.width:
         left = [run for run in left if run != (look.what, "dim")]
-    facts: list[tuple[int, list[Run]]] = [
-        (rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)
-    ]
+    facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)]
     right = shed([*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left) - 3, 3)
     return calm(*spread(left, [*right, (" ", "text")], look.width))
 
 
 def totals(look: Look) -> Line:
     found = look.fleet.totals()
-    pieces: list[tuple[int, list[Run]]] = []
+    pieces: list[Piece] = []
     for key, name, rank in _TOTALS:
         if isfinite(found[key]):
             style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
@@ -76,7 +74,7 @@ def totals(look: Look) -> Line:
 
 
 def alerts(look: Look, most: int) -> list[Line]:
-    """What goes wrong, the worst first, each as a sentence; the rest by their signs."""
+    """The worst episodes, each as a sentence; the rest by their signs."""
     gone = [m for m in look.fleet.silent if m.why != "connecting"]
     causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
     shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
@@ -119,20 +117,19 @@ def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[
 
 
 def _which(look: Look, names: Sequence[str]) -> str:
-    """The racks that the machines fill or are in, or the first of their names; of one machine, what
-    runs there."""
+    """The racks of these machines, or the first of their names; the tasks of a single machine."""
     if len(names) == 1:
         machine = look.fleet.machines.get(names[0])
         return "" if machine is None else foreign(machine.tasks)
     every = racks(list(look.fleet.machines.values()))
-    mine = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
-    if all(rack[-1:].isdigit() for rack in mine) and len(mine) <= min(4, len(every) // 2):
-        return f"only {(' and ' if len(mine) < 3 else ', ').join(mine)}"
+    hit_racks = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
+    if all(rack[-1:].isdigit() for rack in hit_racks) and len(hit_racks) <= min(4, len(every) // 2):
+        return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
     return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
 
 
 def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
-    """Which machines do not answer, since when, and why."""
+    """The machines that do not answer, since when, and why."""
     one = min(gone, key=lambda m: m.silent_since)
     since = f"since {time_of_day(one.silent_since)}"
     if len(gone) == 1:
@@ -207,8 +204,8 @@ def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine
 
 
 def _rows(look: Look, body: int, first: int) -> list[Line]:
-    """The table, what concerns all machines at its right, and the selected machine over time below
-    it, where few machines leave room for that."""
+    """The table; at its right, facts about all machines; below it the selected machine over time,
+    where few machines leave room for that."""
     left, right = halves(look)
     made = table.table(look, left)
     lines: list[Line] = [table.headings(look, made)]
@@ -286,7 +283,7 @@ class KeyHelp(NamedTuple):
 
     ids: tuple[str, ...]
     label: str
-    """In the last line, which names the first key; '': only the help names it."""
+    """Label in the last line, which names the first key; '': only the help names it."""
     help: str
 
 

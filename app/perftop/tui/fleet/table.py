@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column
-from perftop.draw.strips import Line, Run, fit, foreign
+from perftop.draw.columns import DOUBTED, Cell, Column, Run, fit
+from perftop.draw.strips import Line, foreign
 from perftop.session.fleet.fleet import ORDERS, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import MIN_LOSS, Look, amount, cell
+from perftop.tui.fleet import words
+from perftop.tui.fleet.words import MIN_LOSS, Look, amount, cell
 
 NAME = 7, 24
 """Minimum and maximum cells of a name."""
@@ -42,14 +42,14 @@ COLUMNS = (
     _number("power_w", 4, 12, "W"),
     _number("power_limit_w", 4, 13, "of"),
     Column("episodes", theme.DROPPED, 2, gap=1, rank=5),
-    Column("suspects", theme.SUSPECT, 2, gap=1, rank=7),
+    Column("suspects", DOUBTED, 2, gap=1, rank=7),
     Column("age", "age s", 6, gap=1, rank=2),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns for one width, and what the cells of all rows are compared with."""
+    """Columns for one width, and the values that the cells of all rows are compared with."""
 
     columns: list[Column]
     top_hz: float
@@ -76,7 +76,7 @@ def headings(look: Look, made: Table) -> Line:
 
 
 def order_at(made: Table, x: int) -> str:
-    """What a click on the headings at this cell sorts by; '' for nothing."""
+    """The order that a click on the headings at this cell chooses; '' for none."""
     column = columns.column_at(made.columns, x)
     return column.key if column is not None and column.key in ORDERS else ""
 
@@ -117,7 +117,7 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
             count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
         case "suspects":
-            return (theme.SUSPECT, "warn") if machine.suspects else (theme.NEITHER, "neither")
+            return (DOUBTED, "warn") if machine.suspects else (theme.NEITHER, "neither")
         case "age":
             age = max(0.0, look.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
@@ -131,7 +131,7 @@ def _bar(share: float) -> str:
 
 
 def _clock_bar(made: Table, machine: Machine, size: int) -> list[Run]:
-    """The clock in green, what it misses of its ceiling in red, the ceiling as a mark."""
+    """The clock in green, the part below its ceiling in red, the ceiling as a mark."""
     hz, ceiling = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     if not isfinite(hz):
         return [(fit(foreign(machine.absent or "no clock"), size), "faint")]

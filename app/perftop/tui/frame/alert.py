@@ -1,5 +1,5 @@
-"""One line for what is wrong now: a sentence on the worst episode with its evidence, or a message.
-For a minute after the last episode it shows that one quietly."""
+"""The alert line: a sentence on the worst running episode with its evidence, or a message. For a
+minute after the last episode it shows that one quietly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from perftop.base import findings
 from perftop.base.format import length, running
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import episode_style as past_sentences
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -26,8 +26,8 @@ WARNING_NS = 10_000_000_000
 """How long a warning is shown."""
 LAST_NS = 60_000_000_000
 """How long the last episode is shown after its end."""
-MIN_SENTENCE = 12
-"""Characters that a sentence on it needs."""
+MIN_SENTENCE = len("involuntary-halt")
+"""Minimum characters of a sentence on it: any kind, without place and loss."""
 
 
 class AlertLine(NamedTuple):
@@ -44,9 +44,9 @@ def line(
     """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
         return AlertLine(_failed(status, interval, size))
-    if (way := status.way) is not None and way.down:
-        when = f"next try in {way.next_s:.0f} s" if way.next_s else "trying again"
-        return _message(f" {when} · {way.down}", "alarm", size)
+    if (link := status.link) is not None and link.down:
+        when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
+        return _message(f" {when} · {link.down}", "alarm", size)
     if status.notice:
         failed = status.recording == ""
         return _message(f" {status.notice}", "alarm" if failed else "text", size)
@@ -67,7 +67,7 @@ def line(
         return _message(f" ! {warning}", "warn", size)
     suspect = bool(groups) and groups[0][0].kind == "suspect"
     if not suspect and (last := _last(session, now_ns)) is not None:
-        return AlertLine(_over(session, last, now_ns, size, episodes))
+        return AlertLine(_ended(session, last, now_ns, size, episodes))
     return AlertLine(_harmless(session, groups[0], shown_ns, size) if groups else [])
 
 
@@ -108,7 +108,7 @@ def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
 def _running(
     session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
 ) -> list[Run]:
-    """A sentence on the worst group, its evidence as far as whole pieces fit, and how many others
+    """A sentence on the worst group, the pieces of its evidence that fit, and how many other groups
     run."""
     worst, others = groups[0], groups[1:]
     runs: list[Run] = [
@@ -120,26 +120,24 @@ def _running(
         when=sentences.lasting(session, worst, now_ns),
         most=min(size - width(runs), sentences.MAX_SENTENCE),
     )  # fmt: skip
-    for part in parts:
-        text, room = foreign(part.text), size - width(runs)
-        style = "alarm" if part.role == "lost" else "bright"
-        runs.append((fit(text, max(0, min(len(text), room))), style))
+    runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
     more = _more(session, others, size - width(runs)) if others else []
     room = size - width(runs) - width(more) - 1  # evidence leaves the margin free
-    return [*runs, *_evidence(worst[0], room, "text"), *more]
+    return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
 
 
-def _evidence(episode: Episode, room: int, key: str) -> list[Run]:
-    """The pieces of its evidence that fit."""
+def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]:
+    """The pieces of its evidence that fit, without the clocks if the sentence has them."""
     runs: list[Run] = []
     for piece in map(foreign, pieces(episode.cause, episode.evidence)):
-        if width(runs) + 3 + len(piece) <= room:
+        stated = piece.removeprefix("clock ") in sentence
+        if not stated and width(runs) + 3 + len(piece) <= room:
             runs += [(" · ", "faint"), (piece, key)]
     return runs
 
 
 def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
-    """How many other episodes run, and the worst of them, as far as there is room."""
+    """How many other episodes run, and the worst of them if there is room."""
     next_ = groups[0][0]
     count, sign = len(groups), episode_style.sign(next_)
     place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
@@ -155,11 +153,11 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
     parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
     text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
     style = episode_style.severity(first)
-    evidence = _evidence(first, size - len(text), "dim")
-    return [(fit(text, min(len(text), size)), style), *evidence]
+    evidence = _evidence(first, text, size - len(text), "dim")
+    return [(text, style), *evidence]
 
 
-def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
+def _ended(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
     """The last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
     ago = running(max(0, now_ns - end_ns) // 10**9)
@@ -168,11 +166,10 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
     room = size - len(f"{start}{lasted}{key}{end} ")
     if room < MIN_SENTENCE:
         return []
-    parts = past_sentences.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
+    parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
     text = foreign(sentences.text(parts))
     if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
         text = text[0].lower() + text[1:]
-    text = fit(text, min(len(text), room))
     return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
 
 

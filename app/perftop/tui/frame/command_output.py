@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import ClassVar, Literal
 
+from rich.ansi import AnsiDecoder
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Size
@@ -13,7 +17,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from perftop.base.text import plain
-from perftop.draw import printed_line, theme
+from perftop.draw import theme
+from perftop.draw.columns import CUT
 from perftop.draw.strips import width
 from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
@@ -67,8 +72,8 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Takes up new output. The last line stays in view, or, if scrolled back, the lines that
-        are in view."""
+        """Shows new output. The last line stays in view, or, if the user has scrolled back, the
+        visible lines do."""
         gone = self._printout.left_out - self._first
         self._first += gone
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
@@ -91,7 +96,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
-            end = Strip([Segment(plain(theme.CUT) if self._ascii else theme.CUT)])
+            end = Strip([Segment(plain(CUT) if self._ascii else CUT)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 
@@ -100,7 +105,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             return Strip([])
         number = self._printout.left_out + at
         if (held := self._strips.get(number)) is None:
-            held = printed_line.strip(*self._printout[at], ascii_=self._ascii)
+            held = printed_line(*self._printout[at], ascii_=self._ascii)
             if at < self._printout.ended:
                 if len(self._strips) >= MAX_STRIPS:
                     self._strips.clear()
@@ -123,3 +128,71 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self.refresh()
+
+
+# --- a printed line
+
+MAX_COLUMNS = 1024
+"""Columns kept of a line; no screen is wider."""
+TAB = 8
+_PIECES = re.compile(
+    r"(?P<pen>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
+    r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
+    r"|(?P<move>[\r\b\t])|(?P<text>[^\x00-\x1f\x7f]+)"
+)
+Cell = tuple[str, Style]
+
+
+def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
+    """A line that a program printed, as a terminal would show it. `pen`: the colour sequences in
+    force at its start. Sequences that move the cursor to another line, or that do more than write
+    and colour text, are left out."""
+    text = raw.decode(errors="replace")
+    if text.isprintable() and not pen:
+        return Strip([Segment(_safe(text[:MAX_COLUMNS], ascii_))])
+    cells = _cells(_pieces(pen.decode("ascii") + text))
+    groups = groupby(cells, lambda cell: cell[1])
+    return Strip(
+        [Segment(_safe("".join(sign for sign, _ in group), ascii_), style or None)
+         for style, group in groups]
+    )  # fmt: skip
+
+
+def _safe(text: str, ascii_: bool) -> str:
+    shown = text if text.isprintable() else "".join(c for c in text if c.isprintable())
+    return plain(shown) if ascii_ else shown
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    return ((it.lastgroup, it[it.lastgroup]) for it in _PIECES.finditer(text) if it.lastgroup)
+
+
+def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
+    """The final content of each column."""
+    colours, style, nothing = AnsiDecoder(), Style.null(), Style.null()
+    cells: list[Cell] = []
+    at = 0
+    for kind, piece in pieces:
+        if kind == "pen":
+            colours.decode_line(piece)
+            style = _calm(colours.style)
+        elif kind == "erase":
+            begin, end = {"1": (0, at), "2": (0, len(cells))}.get(piece, (at, len(cells)))
+            cells[begin:end] = [(" ", nothing)] * (min(end, len(cells)) - begin)
+        elif kind == "move":
+            at = {"\r": 0, "\b": max(0, at - 1), "\t": at // TAB * TAB + TAB}[piece]
+        else:
+            written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - at)]]
+            cells += [(" ", nothing)] * (at - len(cells))
+            cells[at : at + len(written)] = written
+            at += len(written)
+    return cells
+
+
+def _calm(style: Style) -> Style:
+    """The style with its colours and weight only: no blinking, hidden text or links."""
+    return Style(
+        color=style.color, bgcolor=style.bgcolor, bold=style.bold, dim=style.dim,
+        italic=style.italic, underline=style.underline, reverse=style.reverse,
+        strike=style.strike,
+    )  # fmt: skip

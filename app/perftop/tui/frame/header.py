@@ -9,7 +9,8 @@ from math import isinf, isnan
 from typing import TYPE_CHECKING
 
 from perftop.base.format import duration, many, place, when
-from perftop.draw.strips import Run, foreign, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import Piece, fitting, foreign, spread
 from perftop.tui.frame import machine_line
 from perftop.tui.frame.status import STARTING, Replay, Status
 
@@ -24,9 +25,9 @@ MARGIN = 1
 MAX_SKEW = 0.1
 """Share of a sample; a larger skew between CPUs is shown as a warning."""
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
-"""Parts of a CPU's name that do not tell it from others."""
-Piece = tuple[int, list[Run]]
-"""A rank and runs; the piece with the highest rank is left out first."""
+"""Parts of a CPU's name that do not distinguish it."""
+_SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
+"""Before the first, the second and each further part at the left."""
 
 
 def line(
@@ -35,33 +36,25 @@ def line(
     if session is None:
         return STARTING
     wordy = size >= MIN_WORDY
-    left = _machine(session, status, wordy=wordy)
-    right = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
+    left = [
+        (rank, [_SEPARATORS[min(i, 2)], *runs])
+        for i, (rank, runs) in enumerate(_machine(session, status, wordy=wordy))
+    ]
+    gap: Run = (" " * (3 if size >= MIN_WIDE_GAPS else 2), "text")
+    parts = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
              *_state(status, interval, wordy=wordy)]  # fmt: skip
-    gap = " " * (3 if size >= MIN_WIDE_GAPS else 2)
-    while True:
-        begin, end = _joined(left, (" · ", "faint"), ("  ", "text")), _joined(right, (gap, "text"))
-        room = size - 2 * MARGIN - width(begin) - width(end)
-        if room >= len(gap) or not (left[1:] or right):
-            break
-        worst = max([*left[1:], *right], key=lambda piece: piece[0])
-        (left if worst in left else right).remove(worst)
+    right = [(rank, [gap, *runs]) for rank, runs in parts]
+    kept = fitting([*left, *right], size - 2 * MARGIN, 0)
+    begin, end = ([run for piece in side if piece in kept for run in piece[1]]
+                  for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
-    return [margin, *begin, (" " * max(1, room), "text"), *end, margin]
-
-
-def _joined(pieces: list[Piece], gap: Run, first: Run | None = None) -> list[Run]:
-    """The pieces with a gap between each two; the first gap may be another."""
-    runs: list[Run] = []
-    for i, (_, piece) in enumerate(pieces):
-        runs += [first if first and i == 1 else gap, *piece] if i else piece
-    return runs
+    return spread([margin, *begin], [*end[1:], margin], size)
 
 
 def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(machine_line.extent(session).cores), len(session.shown)
-    pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
+    pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
     kind = hello.virtualisation
     if name := model(hello.identity.name):
         several = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
@@ -86,9 +79,9 @@ def model(name: str) -> str:
 def _reading(
     session: Session, interval: Interval | None, status: Status, *, wordy: bool
 ) -> list[Piece]:
-    """The link to a probe that is far away, where the numbers come from, the method of the SMT
-    states, and how often both are read."""
-    hello, link = session.hello, status.way
+    """The link to a remote probe, the source of the numbers, the method of the SMT states, and how
+    often both are read."""
+    hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
         runs: list[Run] = [("socket" if link.place.startswith("unix:") else "ssh", "clock")]
@@ -120,8 +113,8 @@ def _method(session: Session, interval: Interval | None) -> str:
 
 
 def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
-    """What watching costs and what was missed. Late counts the sample times at which no CPU was
-    read; both counts begin with the probe."""
+    """The cost of watching, and the samples missed. Late counts the sample times at which no CPU
+    was read; both counts begin with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
     whose = "own" if status.replay is None else "probe"  # a recording has no cost of the app
     label = f"{whose} ".rjust(len(whose) + 5 - len(own))
@@ -138,7 +131,7 @@ def _cost(session: Session, interval: Interval | None, status: Status) -> list[P
 
 
 def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Piece]:
-    """What is unusual: a past moment, a recording, a command, no data."""
+    """Badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:
@@ -157,8 +150,8 @@ def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Pi
             badge(0, _replay(replay, interval, " · " if wordy else " "), style)
     elif status.paused is not None:
         badge(0, f" PAUSED {when(status.paused)} ", "paused")
-    elif status.way is not None and status.way.down:
-        badge(0, f" NO LINK FOR {status.way.down_s:.0f} s ", "lost")
+    elif status.link is not None and status.link.down:
+        badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:
         badge(0, f" NO DATA FOR {status.silent_s:.0f} s ", "lost")
     if status.failed is not None:

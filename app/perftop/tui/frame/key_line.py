@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual import events
 from textual.message import Message
 
-from perftop.draw.strips import BLANK, Line, Run, fit, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import BLANK, Line, foreign, width
 from perftop.session.missing import NAMES, by_reason, lasting
 from perftop.tui.frame.top import AIRY, SHORT
 from perftop.tui.shared.canvas import PageWidget
@@ -46,7 +47,7 @@ _PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "wind
 """Labels of pairs of keys, by the second key of the pair."""
 FIRST_HINTS, FIRST_COMMON = 1, 4
 """Entries that alternate in importance: so many of the view alone, so many of all views, then the
-others of the view. In a recording those of all views come first: they play it."""
+others of the view. For recordings those of all views come first: they play it."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
@@ -73,7 +74,7 @@ class KeyLine(PageWidget):
         self._captions = captions
         self._pieces: list[Piece] = []
         self._shown: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
-        """What was last given to `show`."""
+        """The arguments of the last `show`."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
@@ -180,8 +181,8 @@ _DOCTOR: Run = ("perftop doctor", "key")
 
 
 class MissingLine(PageWidget):
-    """The line above the keys on what this source cannot count, why, and how to get it. It is not
-    there where nothing is missing."""
+    """The line above the keys on what this source cannot count, why, and how to get it. It is
+    hidden where nothing is missing."""
 
     _session: Session | None = None
     _runs: Sequence[Run] = ()
@@ -192,20 +193,20 @@ class MissingLine(PageWidget):
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Called with every refresh; only a new session has news."""
+        """Called with every refresh; only a new session changes the line."""
         if session is not self._session:
             self._session = session
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Called when the screen has another size."""
+        """Called when the size of the screen has changed."""
         size = self.screen.size
         self._runs = missing_runs(self._session, size.width) if self._session is not None else []
         self._at = int(size.height >= AIRY)
         lines = (1 + self._at) * bool(self._runs) + self._at
         self.display = lines > 0 and size.height >= SHORT
         self.styles.height = lines
-        self.anew()
+        self.redraw()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as laid out
         return [*[BLANK] * self._at, ([*self._runs], "calm")]

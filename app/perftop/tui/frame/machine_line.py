@@ -12,7 +12,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run, gapped, number, width
+from perftop.draw.columns import Run, number
+from perftop.draw.strips import Piece, fitting, gapped, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS
@@ -20,7 +21,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import row_episodes as trouble
+from perftop.tui.shared.row_episodes import lowered_number
 
 MIN_DECIMAL = 110
 """Columns from which the shares beside the bar have a decimal."""
@@ -34,10 +35,10 @@ SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between numbers: where all fit, and where they do not."""
 WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""What tasks wait for, by the name of the pressure."""
+"""Resources that tasks wait for, by the name of the pressure."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Extent:
     """The CPUs asked for and their cores. They change so seldom that they are not listed at every
     refresh."""
@@ -91,14 +92,14 @@ def numbers(
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
-    pieces: list[tuple[int, list[Run]]] = [(0, share("util", "busy", "bright"))]
+    pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if chosen["busy_hz"]:
         sign, ceiling_hz = red.get("busy_hz", ""), _ceiling(session, interval)
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
         runs.append(number(values["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves nothing behind it
+        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves no later piece
         pieces.append((1, runs))
     if chosen["net_hz"]:
         net = number(values["net_hz"] / 1e9, 2, 0)
@@ -127,7 +128,7 @@ def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
-        keys = {trouble.number(episode), "temperature_c" if episode.kind == "throttle" else ""}
+        keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
         for key in keys - {""}:
             by_key.setdefault(key, []).append(episode)
     return {
@@ -159,7 +160,7 @@ def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
 
 
 def _waits(machine: Mapping[str, float]) -> list[Run]:
-    """What tasks wait for."""
+    """The shares of time that tasks wait, by resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAITS.items()}
     if all(map(isnan, shares.values())):
         return []
@@ -180,30 +181,26 @@ def _memory(machine: Mapping[str, float]) -> list[Run]:
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
-def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
+def _spread(pieces: list[Piece], size: int) -> list[Run]:
     """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
     the room of its longest number, so that those beside it stay in place."""
     padded = []
-    for _, runs in pieces:
+    for rank, runs in pieces:
         shares = [text for text, _ in runs if text[-2:-1] == "."]  # they have one decimal
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
-        padded.append([*runs, (" " * spare, "text")])
-    sizes = [*map(width, padded)]
-    if sum(sizes) + GAP * (len(sizes) - 1) <= size:
-        return gapped(padded, GAP)
-    kept, room = set[int](), size
-    for at in sorted(range(len(pieces)), key=lambda at: pieces[at][0]):
-        if sizes[at] <= room:
-            kept.add(at)
-            room -= sizes[at] + NARROW_GAP
-    return gapped([padded[at] for at in sorted(kept)], NARROW_GAP)
+        padded.append((rank, [*runs, (" " * spare, "text")]))
+    gap = GAP
+    if len(kept := fitting(padded, size + gap, gap)) < len(padded):
+        gap = NARROW_GAP
+        kept = fitting(padded, size + gap, gap)
+    return gapped([runs for _, runs in kept], gap)
 
 
 # --- the SMT states
 
 
 def strip(session: Session, interval: Interval, size: int) -> list[Run]:
-    """The SMT states of all cores together, in the order of the legend behind them. On the
+    """The SMT states of all cores together, in the order of the legend after them. On the
     narrowest screens the words are left out."""
     cores, split = extent(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = bars.possible

@@ -169,7 +169,7 @@ class Prompt(Widget):
             self._accept(event.value)
 
     def on_descendant_blur(self) -> None:
-        """A click elsewhere takes effect, but the focus comes back to the prompt."""
+        """A click elsewhere takes effect, but the focus returns to the prompt."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 

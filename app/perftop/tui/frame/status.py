@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 
 if TYPE_CHECKING:
     from perftop.process.link import LinkState
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Replay:
     """State of the playback of a recording."""
 
@@ -32,12 +32,12 @@ class Replay:
     damage: str | None
     """Why the recording is incomplete; None if it was ended properly."""
     indexed: float | None = None
-    """Share of the file in which episodes have been looked for; None: in all of it."""
+    """Share of the file that has been searched for episodes; None: all of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Status:
-    """The app's own state, which a screen shows beside what is measured."""
+    """The app's own state, which a screen shows with the measured numbers."""
 
     interval_ns: int
     own: float = float("nan")
@@ -48,24 +48,24 @@ class Status:
     """Seconds since the last message; None while that is not too long."""
     replay: Replay | None = None
     """None: the stream is live."""
-    way: LinkState | None = None
-    """The way to a probe that is far away; None: it is not."""
+    link: LinkState | None = None
+    """The link to a remote probe; None: the probe is local."""
     recording: str | None = None
     """Size of the recording so far, '' if it failed; None: nothing is being recorded."""
     notice: str = ""
-    """News of a recording or command, removed when no longer new."""
+    """A message about a recording or command, shown for some time."""
     job: str = ""
     """Name and state of the command that perftop runs; '' without one."""
     job_status: int | None = None
     """Its exit status; None while it has not ended."""
     failed: str | None = None
-    """Why the stream has ended; None while it has not."""
+    """Why the stream has ended; None while it runs."""
 
 
 SPAN_NS = 5_000_000_000
 """Span of the mean that is shown: the cost itself is small and jumps."""
 STEP_NS = 1_000_000_000
-"""The cost is read no more often than this, and its number moves no more often."""
+"""Minimum time between two reads of the cost, so that its number seldom changes."""
 
 
 class Cost:

@@ -1,5 +1,5 @@
-"""The machine's numbers where no core can be counted: what CPUs did by the system's account, and
-what tasks waited for, each with its own past below it where there is room."""
+"""The machine's numbers where no core can be counted: the system's account of CPU time, and the
+waits of tasks, each with its past below it where there is room."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, number, shed, width
-from perftop.model.numbers import METRICS
+from perftop.draw.columns import Run, number
+from perftop.draw.strips import shed, width
+from perftop.model.numbers import METRICS, NUMBERS
 from perftop.tui.frame.machine_line import extent
 from perftop.tui.shared.column_ring import Ring
 
@@ -35,12 +36,11 @@ class Tile(NamedTuple):
     brief: str
     """The name where there is little room."""
     rank: int
-    """From 0, which stays where it is narrow."""
+    """0: the most important, which stays on narrow screens."""
     area: str
     """Colour of its past."""
-    unit: str = " %"
     min_top: float | None = None
-    """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
+    """Minimum top of the scale of its past, where it is mostly small; None: the scale is fixed."""
 
 
 _TILES = (
@@ -51,9 +51,9 @@ _TILES = (
     Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
     Tile("pressure_io", "for a disk", "disk", 7, "dim", min_top=0.1),
     Tile("pressure_memory", "for memory", "memory", 9, "dim", min_top=0.1),
-    Tile("load_1", "load", "load", 3, "dim", "", 1.0),
-    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", " /s", 1000.0),
-    Tile("context_switches_hz", "switches", "switches", 8, "dim", " /s", 1000.0),
+    Tile("load_1", "load", "load", 3, "dim", 1.0),
+    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
+    Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
 )
 _OLDER_LOADS = "load_5", "load_15"
 HOT = METRICS["steal"].stands_out
@@ -64,7 +64,7 @@ class Column(NamedTuple):
 
     tile: Tile
     room: int
-    """Cells with the gap behind it: what its words need, and an equal part of what is left."""
+    """Cells with the gap after it: those of its words, and an equal part of the spare ones."""
     number: list[Run]
     used: int
     """Cells of the number."""
@@ -81,7 +81,7 @@ def serve(session: Session) -> bool:
 
 
 def values(session: Session, interval: Interval) -> Mapping[str, float]:
-    """What the tiles show, by key; NaN or absent where it is not known."""
+    """The numbers of the tiles, by key; NaN or absent where unknown."""
     counted = interval.values.group(extent(session).cpus).tolist()
     chosen = session.evaluator.chosen
     served = {key: value for key, value in zip(chosen, counted, strict=True) if chosen[key]}
@@ -106,9 +106,9 @@ def _number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]
     if tile.key == "load_1":
         older = [number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and wordy]
         return [name, number(value, 2, 5, style), *older]
-    if tile.unit == " /s":
-        return [name, number(value, 0, 5, style), (tile.unit, "dim")]
-    return [name, number(100 * value, 1, 5, style), (tile.unit, "dim")]
+    if NUMBERS[tile.key].rate:
+        return [name, number(value, 0, 5, style), (" /s", "dim")]
+    return [name, number(100 * value, 1, 5, style), (" %", "dim")]
 
 
 def columns(known: Mapping[str, float], size: int) -> list[Column]:
@@ -204,8 +204,8 @@ def _columns(rows: int) -> list[str]:
 
 
 def _heat(past: Sequence[float]) -> list[tuple[str, int]]:
-    """Styles of cells of steal and how many have each: red as far back as it has been high without
-    a break."""
+    """Styles of cells of steal and how many have each: red from the moment since which it has been
+    high without a break."""
     keys = ["over" if value >= HOT else "steal" for value in past]
     at = len(keys)
     while at and keys[at - 1] == "over":

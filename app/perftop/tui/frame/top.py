@@ -1,4 +1,4 @@
-"""The lines above the view: the machine and the cost of watching it, one line for what is wrong,
+"""The lines above the view: the machine and the cost of watching it, one line of alerts,
 the machine's numbers and its SMT states."""
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from textual import events
 
 from perftop.draw import theme
-from perftop.draw.strips import Line, Run
+from perftop.draw.columns import Run
+from perftop.draw.strips import Line
 from perftop.tui.frame import alert, header, machine_line, tiles
 from perftop.tui.frame.status import Status
 from perftop.tui.shared.canvas import PageWidget
@@ -51,10 +52,10 @@ class Top(PageWidget):
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._past: tuple[Session, tiles.Past] | None = None
-        """The session that was shown last, with what its tiles keep."""
+        """The session that was shown last, with the past of its tiles."""
         self._status = Status(0)
         self._values: Mapping[str, float] = {}
-        """What tiles show."""
+        """The numbers of the tiles."""
         self._columns: Sequence[tiles.Column] = ()
         """The tiles that have their past below them."""
         self._plan: Sequence[Name] = ()
@@ -116,7 +117,7 @@ class Top(PageWidget):
         )
 
     async def on_click(self, event: events.Click) -> None:
-        """The alert line leads to all episodes."""
+        """A click on the alert line shows all episodes."""
         y = event.get_content_offset(self)
         if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")

@@ -1,5 +1,5 @@
-"""The charts of the overview, from the history to cells: the columns of time, the values of all
-units in them, the cells of their charts, and the axis below with round times and episodes.
+"""The charts of the overview, from the history to cells: columns of time, their values for all
+units, the cells of the charts, and the axis below with round times and episodes.
 
 The newest column is at the right edge. Columns from before the history are blank and have no axis.
 """
@@ -16,7 +16,8 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts, theme
 from perftop.draw.charts import RATES, Look, rows_of, top
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Run
+from perftop.draw.strips import joined
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.interval import Interval
@@ -45,7 +46,7 @@ class Span:
     """Columns in each bin."""
     columns: int
     known: int
-    """Columns, from the right, that are not from before the history."""
+    """Columns, from the right, that the history covers."""
     now_ns: int
     """Raw ns of the newest moment."""
     per: int = 1
@@ -57,12 +58,12 @@ class Span:
 
     @property
     def free(self) -> int:
-        """Cells at the left that are from before the history."""
+        """Cells at the left from before the history."""
         return (self.columns - self.known) // self.per
 
     @property
     def bins(self) -> int:
-        """Bins of which something is known or may be."""
+        """Number of bins."""
         return self.columns // self.wide
 
     @property
@@ -75,7 +76,7 @@ class Span:
         return self.columns - (before + 1) * self.wide
 
     def stretch(self, episode: Episode) -> tuple[range, bool] | None:
-        """The cells of an episode, and whether its start is seen; None if it is off the chart or
+        """The cells of an episode, and whether its start is visible; None if it is off the chart or
         begins later."""
         if episode.start_ns > self.now_ns:
             return None
@@ -97,7 +98,7 @@ MAX_COLUMNS_IN_BIN = 4
 _SHORTER = 0.6, 0.8
 """Parts of the usual bin that are bins while the history is short."""
 _STEADY = 3
-"""Intervals of another length after which bins change theirs; a single one was only late."""
+"""Intervals of a new length after which bins adopt it; a single one was only late."""
 
 
 class ColumnHistory:
@@ -107,7 +108,7 @@ class ColumnHistory:
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
-        """`metrics` of CPUs, given by position, and what else is looked up, by key."""
+        """`metrics` of CPUs, given by position, and further lookups, by key."""
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._ring = Ring(
@@ -156,7 +157,7 @@ class ColumnHistory:
             self._step_ns, self._unusual = step_ns, 0
         return self._step_ns
 
-    def of(self, key: str) -> Floats:
+    def series(self, key: str) -> Floats:
         """(..., columns): the values of all columns; NaN where nothing is known."""
         found = self._found.get(key)
         return self.of_cpus[self.metrics.index(key)] if found is None else found
@@ -221,8 +222,8 @@ class ChartDrawer:
         at = {row: i for i, row in enumerate(rows)}
         self._of = [[at[row] for row in unit.rows] for unit in units]
         """By unit, the indices of its CPUs in values of CPUs."""
-        self._first = np.array([mine[0] for mine in self._of], int)
-        self._last = np.array([mine[-1] for mine in self._of], int)
+        self._first = np.array([rows[0] for rows in self._of], int)
+        self._last = np.array([rows[-1] for rows in self._of], int)
         types = [unit.type for unit in units]
         self._alike = [np.flatnonzero([one == type_ for one in types]) for type_ in {*types}]
         """The units of each type."""
@@ -250,8 +251,8 @@ class ChartDrawer:
         if singles:
             made.append((singles, self._account(singles, episodes, rows, look)))
         for which, found in made:
-            for i, mine in zip(which, found, strict=True):
-                drawn[i].area = mine
+            for i, area in zip(which, found, strict=True):
+                drawn[i].area = area
         if self._counted:
             busier = self._busier()
             self._clocks(drawn, busier, episodes, rows, look)
@@ -266,7 +267,7 @@ class ChartDrawer:
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
         busy, user, kernel, steal = (
-            self.past.of(key)[at] for key in ("util", "user", "system", "steal")
+            self.past.series(key)[at] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
@@ -277,10 +278,10 @@ class ChartDrawer:
 
     def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
-        _, lp0, lp1, both, _ = self.past.of("cores")[self._pairs].swapaxes(0, 1)
+        _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
         open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
         if self._bounded and np.count_nonzero(unknown[:, span.columns - span.known :]):
-            util = self.past.of("util")
+            util = self.past.series("util")
             first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
             low, high = bounds(util[first], util[second])
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
@@ -310,8 +311,8 @@ class ChartDrawer:
         return found
 
     def _busier(self) -> Mapping[str, Floats]:
-        """(units, columns) by metric: the value of the CPU that had more to do in each column, of
-        two that had as much the first."""
+        """(units, columns) by metric: the value of the busier CPU in each column, or of the first
+        if both are equally busy."""
         keys, values = self.past.metrics, self.past.of_cpus
         util = values[keys.index("util")]
         rank = np.where(np.isnan(util), -1.0, util.round(2))  # as `busiest` has it
@@ -328,7 +329,7 @@ class ChartDrawer:
         how = self._marked(every, episodes, "clock", charts.AWAKE, charts.LOST)
         asleep = ~(busier["util"] >= AWAKE)
         how[asleep & (how != charts.LOST)] = charts.ASLEEP
-        ceiling = self.past.of("cores")[:, -1]
+        ceiling = self.past.series("cores")[:, -1]
         low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = zip(low.tolist(), high.tolist(), strict=True)
         for one, columns, (floor_hz, top_hz) in zip(
@@ -341,12 +342,12 @@ class ChartDrawer:
         """The ends of the scales, which units of one type share: the floor below the lowest clock
         at work, and the highest ceiling."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
-        for mine in self._alike:
-            most = float(np.fmax.reduce(ceiling[mine], axis=None, initial=0.0))
-            most = most or float(np.fmax.reduce(hz[mine], axis=None, initial=_FLOOR_HZ))
-            least = float(np.fmin.reduce(awake[mine], axis=None, initial=most))
+        for alike in self._alike:
+            most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
+            most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=_FLOOR_HZ))
+            least = float(np.fmin.reduce(awake[alike], axis=None, initial=most))
             bottom = floor(least / _FLOOR_HZ + 1e-6) * _FLOOR_HZ
-            low[mine], high[mine] = min(bottom, most - _FLOOR_HZ), most
+            low[alike], high[alike] = min(bottom, most - _FLOOR_HZ), most
         return low, high
 
     def _rates(
@@ -357,11 +358,11 @@ class ChartDrawer:
         rows: int,
         look: Look,
     ) -> None:
-        """`values`: of the CPU that had more to do; a CPU that loses some takes its place."""
+        """`values`: of the busier CPU; those of a CPU that loses some replace them."""
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
-                values[i] = self.past.of("ipc")[self._of[i][at]]
+                values[i] = self.past.series("ipc")[self._of[i][at]]
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", charts.AWAKE, charts.LOST)

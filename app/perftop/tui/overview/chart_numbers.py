@@ -1,6 +1,5 @@
-"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs. And
-the values of a unit in one interval, as numbers and as text.
-"""
+"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs.
+Values of a unit in one interval, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -12,22 +11,24 @@ import numpy as np
 
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, merged, width
+from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
+from perftop.draw.strips import foreign, merged, width
 from perftop.model.episode import Episode
-from perftop.model.numbers import INDEX
+from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session import values as columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.values import doubted
 from perftop.tui.panels.tasks import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.row_episodes import OF_CPU, loser, number
+from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP
 
-_NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
+_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Numbers that have charts."""
-_KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
+_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
+"""Keys of the shares of a CPU's time, by name."""
 _READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
 """Numbers of CPUs that are read."""
 _AT = [INDEX[key] for key in _READ]
@@ -35,7 +36,7 @@ _AT = [INDEX[key] for key in _READ]
 
 def lost(episode: Episode) -> str:
     """Name of the number that the episode makes worse; '' if no chart shows it."""
-    return _NAMES.get(number(episode), "")
+    return _NAMES.get(lowered_number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def units(
 
 
 class Moment:
-    """One interval, and what runs in it, for the units of a machine."""
+    """One interval and its running episodes, for the units of a machine."""
 
     def __init__(
         self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
@@ -93,9 +94,9 @@ class Moment:
         rows = [row for unit in units for row in unit.rows]
         numbers = interval.values.all[_AT][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
-        """By position of a CPU, those of _READ."""
+        """By position of a CPU, the numbers of _READ."""
         self._busier = self._leads(units)
-        """By the first CPU of a unit the one that had more to do, both as positions."""
+        """The busier CPU of each unit, by its first CPU; both as positions."""
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
@@ -103,8 +104,8 @@ class Moment:
         if episode.kind in OF_CPU:
             return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
-        mine = {unit.package for unit in hit}
-        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in mine for unit in units)
+        packages = {unit.package for unit in hit}
+        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
 
     def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
         found: dict[int, list[tuple[float, str]]] = {}
@@ -131,8 +132,8 @@ class Moment:
     def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
         """Sign of the worst episode that runs on most of a package."""
         cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
-        mine = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
-        return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
+        wide = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
+        return next(((episode_style.sign(e), episode_style.severity(e)) for e in wide),
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
@@ -193,12 +194,12 @@ class Moment:
         keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
             name for name, key in keys.items()
-            if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
+            if doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
 
 
 def busy_rank(util: float, hz: float) -> float:
-    """The highest is that of the busiest of some CPUs, as `sheet.busiest` has it of arrays."""
+    """Rank of a CPU by how busy it is, equal to that of `sheet.busiest` for arrays."""
     return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
 
 
@@ -239,11 +240,11 @@ class UnitValues:
     cpus: str
     """Its CPUs, for a core."""
     shares: Mapping[str, float]
-    """Shares of its time by name; which there are depends on the machine."""
+    """Shares of its time by name; the machine decides which are known."""
     lost: frozenset[str] = frozenset()
-    """Names of numbers that an episode makes worse now."""
+    """Names of numbers that a running episode makes worse."""
     unsure: frozenset[str] = frozenset()
-    """Names of numbers of which a counter is doubted."""
+    """Names of numbers with a doubted counter."""
     sign: Run = (" ", "text")
     """Sign of the worst episode that runs on it."""
     tasks: Sequence[str] = ()
@@ -276,8 +277,8 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lost else "dim" if value < LOW else "text"
-    run = f"{100 * value:>{size}.1f}", key
-    return doubted(run) if unsure else run
+    text = f"{100 * value:.1f}"
+    return (f"{DOUBTED + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
 
 
 def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
@@ -435,7 +436,7 @@ def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> R
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
-        return at_rest(5) if key == "dim" else (f"{'–':>5}", "faint")
+        return f"{AT_REST if key == 'dim' else '–':>5}", "faint"
     return f"{value:>5.{digits}f}", "alarm" if lost else key
 
 

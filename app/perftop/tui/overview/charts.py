@@ -14,7 +14,8 @@ from typing import Literal
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.charts import Look
-from perftop.draw.strips import Run, merged, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -69,7 +70,7 @@ class Charts:
         """By line, the index of its place; None where it belongs to no core."""
 
     def fit(self, height: int, width: int) -> bool:
-        """Chooses the picture for a size; returns whether there is one."""
+        """Chooses the layout for a size; returns whether one fits."""
         session, places = self._session, self._places
         self._page = None
         if places.threads > 2 or not places.places or session.history is None:
@@ -117,7 +118,7 @@ class _Page:
         self.block = WIDE_BLOCK if plan.rows == 2 else BLOCK
         if plan.kind == "titled":
             self.block = AXIS
-        self.rates = counted and width >= COUNTED
+        self.rates = counted and width >= MIN_WIDTH_FOR_RATES
         room = width - self.block - (1 if not counted else RIGHT + _GAP)
         if self.rates:
             self.wide = (room - RIGHT - _GAP + 2) // 4
@@ -145,7 +146,7 @@ class _Picture:
         step = chart_cells.step(self.dots, _TICKS[page.counted])
         ticks = chart_cells.ticks(self.span, step, session.unix)
         self.marks = {it.per: chart_cells.in_cells(it, ticks) for it in (self.span, self.dots)}
-        """Round times of the axes, which lie beside and below each other."""
+        """Round times of the axes, by columns in a cell."""
 
     def made(
         self, drawn: list[UnitCharts], numbers: list[UnitValues]
@@ -189,12 +190,12 @@ class _Picture:
         rows = page.plan.rows
         left = chart_numbers.block(values, rows)
         if not page.counted:
-            return [[*mine, *area] for mine, area in zip(left, one.area, strict=True)]
+            return [[*block, *area] for block, area in zip(left, one.area, strict=True)]
         gap: Run = (" " * _GAP, "text")
         right = chart_numbers.beside_clock(values, one.low_hz, rows, ipc=not page.rates)
         lines = [
-            [*mine, *area, gap, *clock, *numbers]
-            for mine, area, clock, numbers in zip(left, one.area, one.clock, right, strict=True)
+            [*block, *area, gap, *clock, *numbers]
+            for block, area, clock, numbers in zip(left, one.area, one.clock, right, strict=True)
         ]
         if page.rates:
             rate: list[list[Run]] = [*one.rate]
@@ -245,12 +246,12 @@ class _Picture:
         if not (last or plan.axes):
             return []
         cpus = {*unit.cpus} if plan.axes else {c for one in self.units for c in one.cpus}
-        mine = [e for e in self.episodes if not cpus.isdisjoint(e.cpus)]
-        parts = [(self.span, mine)]
+        own = [e for e in self.episodes if not cpus.isdisjoint(e.cpus)]
+        parts = [(self.span, own)]
         if page.counted:
             names = ("clock", "IPC") if page.rates else ("clock",)
-            sorted_ = {name: [e for e in mine if lost(e) == name] for name in names}
-            rest = [e for e in mine if lost(e) not in names]
+            sorted_ = {name: [e for e in own if lost(e) == name] for name in names}
+            rest = [e for e in own if lost(e) not in names]
             parts = [(self.span, rest), *((self.dots, sorted_[name]) for name in names)]
         lines = [self._side_by_side(parts, inside=not plan.times)]
         if last and plan.times:
@@ -274,24 +275,24 @@ class _Picture:
         return runs
 
 
-# --- which charts there are, and how tall
+# --- how many charts fit, and how tall
 
 
-MOST = 16
-"""Most charts; a machine with more has rows."""
-TITLED = 4
-"""Most charts with a title line each; more have their numbers beside them."""
-NARROWEST = 60
-"""Minimum width."""
-COUNTED = 112
+MAX_CHARTS = 16
+"""A machine with more units has rows instead of charts."""
+MAX_TITLED = 4
+"""Maximum charts with a title line each; more have their numbers beside them."""
+MIN_WIDTH = 60
+"""Minimum columns of a screen with charts."""
+MIN_WIDTH_FOR_RATES = 112
 """Minimum width for a chart of IPC beside that of the clock."""
-_ROOMY, _LOW = 28, 22
+_MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights: for gaps, and for times on a line of their own."""
-_CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MOST, 2))
-"""Most rows of a chart, by the most charts that may have them, on a screen of 50 lines."""
+_CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
+"""Maximum rows of a chart, by the maximum number of charts, on a screen of 50 lines."""
 _LOW_CAPS = ((1, 7), (2, 5), (4, 2))
-"""Most rows of a chart on a screen of 24 lines."""
-_TALL = 42
+"""Maximum rows of a chart on a screen of 24 lines."""
+_GROWTH_HEIGHT = 42
 """Height beyond which charts grow with the screen."""
 _GROWTH = 0.75
 """Their part of the lines beyond it; the rest is for the panels."""
@@ -320,9 +321,9 @@ class Plan:
 def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -> Plan | None:
     """The best picture of `charts` CPUs or cores; None if they do not fit. `beside`: they have
     their numbers beside them, as cores with counters have, and an even number of rows."""
-    if not 0 < charts <= MOST or width < NARROWEST:
+    if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
-    beside = beside or charts > TITLED
+    beside = beside or charts > MAX_TITLED
     for rows in range(_cap(charts, height), 1, -1):
         if beside and rows % 2:
             continue
@@ -334,9 +335,9 @@ def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -
 
 
 def _cap(charts: int, height: int) -> int:
-    table = _LOW_CAPS if height < _LOW else _CAPS
+    table = _LOW_CAPS if height < _MIN_HEIGHT_FOR_TIMES else _CAPS
     cap = next((rows for most, rows in table if charts <= most), 0)
-    return cap + int(_GROWTH * max(0, height - _TALL)) // charts
+    return cap + int(_GROWTH * max(0, height - _GROWTH_HEIGHT)) // charts
 
 
 def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:
@@ -345,7 +346,7 @@ def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool)
     each = rows if beside else 1 + rows
     for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),
                                     (0, False, False, 0)):  # fmt: skip
-        if height < (_ROOMY if gap else _LOW if times else 0):
+        if height < (_MIN_HEIGHT_FOR_GAPS if gap else _MIN_HEIGHT_FOR_TIMES if times else 0):
             continue
         used = headings + charts * each + (charts - 1) * gap
         used += (charts if axes else 1) + times + blank

@@ -1,5 +1,5 @@
-"""The columns of the overview, and its lines: rows and packages, folded or not. Only the abilities
-of the source and the size decide, so that nothing moves when values change.
+"""The columns of the overview, and its lines: rows and packages, folded or not. They depend on
+the source and the size only, so that nothing moves when values change.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from perftop.base.format import GHZ, ClockUnit
-from perftop.draw.columns import Column, fitted, headings
-from perftop.draw.strips import Run
+from perftop.draw.columns import Column, Run, fitted, headings
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
-from perftop.tui.shared.places import Line, Places, spans
+from perftop.tui.shared.places import PlaceLine, Places, spans
 from perftop.tui.shared.sheet import LEAD
 
 BEFORE = 2
 """Cells before the columns: the mark of the selected row, and the sign of an episode."""
-ROOMY = 140
+MIN_ROOMY_WIDTH = 140
 """Width from which numbers are further apart."""
-MOST_THREADS = 4
+MAX_THREADS = 4
 """Maximum CPUs of a core whose numbers are side by side; else only the busiest CPU has some."""
-MUST = 3
+MAX_RANK_AT_80 = 3
 """Columns up to this rank are shown at 80 columns, where they are close together."""
 SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Parts of the bar of issue slots; the back end has the rest."""
@@ -77,13 +76,13 @@ class Shown:
     thread: int
     """Index of the CPU within its core; LEAD: the busiest one."""
     number: Any = None
-    """The number of a CPU or a core, as `BY_KEY` has it; None: something else."""
+    """The number from `BY_KEY` that the column shows; None: it shows none."""
 
 
 def layout(known: Known, width: int) -> list[Column]:
     """The columns that fit, in their order; spare width goes to those that can grow."""
     make = _core_columns if known.pairs else _cpu_columns
-    found = fitted(make(known, roomy=width >= ROOMY), width)
+    found = fitted(make(known, roomy=width >= MIN_ROOMY_WIDTH), width)
     return [_scaled(column, known.clock) for column in found]
 
 
@@ -96,7 +95,7 @@ def _scaled(column: Column, clock: ClockUnit) -> Column:
 
 def _core_columns(known: Known, *, roomy: bool) -> list[Column]:
     air = 1 if roomy else 0
-    some = known.threads <= MOST_THREADS
+    some = known.threads <= MAX_THREADS
     caches = [Column("l3", "L3", 4, rank=9)] if known.caches else []
     return [
         Column("core", "core", known.core_width),
@@ -148,10 +147,10 @@ def _each(
     """Columns of a metric, one for each thread, or that of the busiest CPU."""
     if key not in known.metrics:
         return []
-    if known.threads > MOST_THREADS:
+    if known.threads > MAX_THREADS:
         name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
         return [Column(key, name, max(width, len(name) + 2), shows=LEAD, rank=rank)]
-    gap = 2 if rank > MUST else 1
+    gap = 2 if rank > MAX_RANK_AT_80 else 1
     names = [title.format(thread) for thread in range(known.threads)]
     names[0] = first or names[0]
     wide = [max(least if not i else 0, width, len(name) + gap) for i, name in enumerate(names)]
@@ -227,20 +226,20 @@ def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool 
     return marked + headings(placed[at + 1 :])  # other columns may have the same key
 
 
-# --- Which lines the overview has: those that scroll, and the packages' lines that stay in sight.
+# --- the lines of the overview: those that scroll, and lines of packages that stay in sight
 
 Fold = Literal["needed", "never", "always"]
 FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
-MOST = 3
+LINES_PER_PACKAGE = 3
 """At most one line in this many may be a package's that stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    above: Sequence[Line]
+    above: Sequence[PlaceLine]
     """Packages' lines that stay above the rows, and `below` them."""
-    lines: Sequence[Line]
-    below: Sequence[Line]
+    lines: Sequence[PlaceLine]
+    below: Sequence[PlaceLine]
     order: Sequence[int]
     """All rows in their order, folded or not."""
     grouped: bool = True
@@ -256,17 +255,17 @@ def arrangement(
     packages = list(dict.fromkeys(place.package for place in places.places))
     every = _lines(places, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
-    plain = [Line("row", row) for row in rows]
+    plain = [PlaceLine("row", row) for row in rows]
     named = [line for line in _lines(places, packages) if line.kind == "folded"]
     if bare or not any(line.kind == "package" for line in every):
         off = [line for line in every if line.kind == "off" and not bare]
         return Arrangement([], [*plain, *off], [], rows)
     if order is not None:
-        above = named if len(named) * MOST <= room else []
+        above = named if len(named) * LINES_PER_PACKAGE <= room else []
         return Arrangement(above, plain, [], rows, grouped=False)
     if fold != "always" and len(every) <= room:
         return Arrangement([], every, [], rows)
-    if fold == "never" and len(named) * MOST <= room:
+    if fold == "never" and len(named) * LINES_PER_PACKAGE <= room:
         return Arrangement(named, plain, [], rows, grouped=False)
     if fold == "never":
         return Arrangement([], every, [], rows)
@@ -277,19 +276,21 @@ def _folded(
     places: Places, packages: Sequence[int | None], room: int, fold: Fold, cpu: int | None,
     rows: list[int],
 ) -> Arrangement:  # fmt: skip
-    here = next((place.package for place in places.places if cpu in place.cpus), packages[0])
-    shut = [package for package in packages if package != here or fold == "always"]
+    open_package = next(
+        (place.package for place in places.places if cpu in place.cpus), packages[0]
+    )
+    shut = [package for package in packages if package != open_package or fold == "always"]
     for package in tuple(shut) if fold == "needed" else ():  # unfold what still fits
         fewer = [other for other in shut if other != package]
         if len(_lines(places, fewer)) <= room:
             shut = fewer
     lines = _lines(places, shut)
-    if len(lines) <= room or fold == "always" or len(packages) * MOST > room:
+    if len(lines) <= room or fold == "always" or len(packages) * LINES_PER_PACKAGE > room:
         return Arrangement([], lines, [], rows)
     inside = [i for i, line in enumerate(lines) if line.kind == "row"]
     first, last = inside[0], inside[-1] + 1
     return Arrangement(lines[:first], lines[first:last], lines[last:], rows)
 
 
-def _lines(places: Places, fold: Sequence[int | None]) -> list[Line]:
+def _lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
     return [line for line in places.lines(1, fold) if line.kind != "l3"]

@@ -24,12 +24,12 @@ from perftop.tui.panels.row import Paneled, PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line
+from perftop.tui.shared.places import PlaceLine
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
-_STEADY = frozenset({"topology", "CPU number"})
-"""Orders that no value changes."""
+_FIXED_ORDERS = frozenset({"topology", "CPU number"})
+"""Orders that do not depend on values."""
 
 
 class CoreGrid(Paneled, Cursor):
@@ -46,7 +46,7 @@ class CoreGrid(Paneled, Cursor):
     _top_ipc = 0.0
     """Top of the scale of IPC so far, so that columns change only by what they show."""
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def show(self, session: Session, interval: Interval) -> None:
         fresh = self.settle(session, interval) or self._reader is None
@@ -60,17 +60,17 @@ class CoreGrid(Paneled, Cursor):
             self.lay_out()
             return
         self._picture.sheet = sheet
-        if self.choice.order not in _STEADY:
+        if self.choice.order not in _FIXED_ORDERS:
             self._arrange()
-        self._look()
+        self._draw_rows()
         self.paint()
 
     def _sight(self) -> list[int]:
         lines = self._plan.lines[self.top : self.top + self.height]
         return [line.row for line in lines if line.kind == "row"]
 
-    def _look(self) -> None:
-        """Make the lines of the rows in sight, and the fixed lines."""
+    def _draw_rows(self) -> None:
+        """Makes the lines of the rows in sight, and the fixed lines."""
         picture = self._picture
         sight = self._sight()
         if picture.recent is not None:
@@ -78,10 +78,10 @@ class CoreGrid(Paneled, Cursor):
             picture.recent.read(self.interval, sight, top_ipc)
             self._top_ipc = picture.recent.top_ipc
         self._lines = rows(picture, sight)
-        self._tell()
+        self._draw_fixed_lines()
 
-    def _tell(self) -> None:
-        """Make the fixed lines again."""
+    def _draw_fixed_lines(self) -> None:
+        """Makes the fixed lines."""
         picture, plan, width = self._picture, self._plan, self.width
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
@@ -112,7 +112,7 @@ class CoreGrid(Paneled, Cursor):
             places, ascii_ = self.places.places, self.choice.ascii
             picture.recent = RowHistories(self.session, places, work, ipc, ascii_=ascii_)
         self._arrange()
-        self._look()
+        self._draw_rows()
         self.redraw()
         self.show_cursor()
 
@@ -141,8 +141,8 @@ class CoreGrid(Paneled, Cursor):
     # --- the cursor
 
     def cpu(self, y: int) -> int | None:
-        """First CPU of the line's core; a folded package means the selected core if that is
-        in it, else for its first one. None for headings."""
+        """First CPU of the line's core; for a folded package that of the selected core if it
+        contains it, else of its first core. None for headings."""
         line, places = self._plan.lines[y], self.places.places
         if line.kind == "row":
             return places[line.row].cpus[0]
@@ -152,17 +152,17 @@ class CoreGrid(Paneled, Cursor):
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def chosen(self) -> None:
-        """Arrange the lines again, as the cursor may have moved into a folded package."""
+        """Arranges the lines, as the cursor may have moved into a folded package."""
         before = self._plan
         self._arrange()
         if (len(before.above), before.lines) == (len(self._plan.above), self._plan.lines):
-            self._look()
+            self._draw_rows()
             super().chosen()
         else:
             self.lay_out()
 
     def _select(self, index: int) -> None:
-        """Select the row at this place of the order, whether its package is folded or not."""
+        """Selects the row at this place of the order, whether its package is folded or not."""
         order = self._plan.order
         if order:
             row = order[max(0, min(len(order) - 1, index))]
@@ -170,7 +170,7 @@ class CoreGrid(Paneled, Cursor):
             self.chosen()
 
     def action_move(self, by: int) -> None:
-        """Move by rows; of packages that are all folded, by packages."""
+        """Moves by rows, or by packages if all are folded."""
         if not self.count:  # nothing matches
             return
         places = self.places.places
@@ -192,7 +192,7 @@ class CoreGrid(Paneled, Cursor):
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        """Sort by a clicked title; open a clicked package. Other clicks are the cursor's."""
+        """Sorts by a clicked heading; opens a clicked package. The cursor handles other clicks."""
         below = event.y - len(self.heads) - self.height
         fixed = event.y < len(self.heads) or 0 <= below < len(self._plan.below)
         if self._reader is None or not fixed:
@@ -205,7 +205,7 @@ class CoreGrid(Paneled, Cursor):
         elif below >= 0:
             self._open(self._plan.below[below])
 
-    def _open(self, line: Line) -> None:
+    def _open(self, line: PlaceLine) -> None:
         if line.row >= 0:
             self._select(self._plan.order.index(line.row))
 
@@ -217,8 +217,7 @@ class CoreGrid(Paneled, Cursor):
         await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")
 
 
-# --- The overview: charts where the machine is small enough for the screen, else a row for each
-# core.
+# --- the overview: charts where they fit the screen, else a row for each core
 
 _THREE, _COUNTED_THREE = 200, 140
 """Widths from which there are three panels: on a machine without counters, and with them."""
@@ -229,13 +228,14 @@ class Overview(CoreGrid):
     _fits = False
     """Whether the charts fit the screen; a filter does not change it."""
     _room = Size(0, 0)
-    """Cells in a line, and lines, as of then: Textual computes both at each access."""
+    """Cells in a line, and lines, when the charts were fitted: Textual computes both at each
+    access."""
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session, interval) or self._charts is None:
-            self._reader = None  # of another machine
+            self._reader = None  # the machine is another
             self._charts = Charts(session, self.places)
             self._fit()
         if not self._fits:

@@ -1,4 +1,4 @@
-"""The past beside the rows, and the time axis below it: each cell is one interval, the newest at
+"""Histories beside the rows, and the time axis below them: each cell is one interval, the newest at
 the right edge."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.base.format import time_of_day
 from perftop.draw import heat_ramp, theme
-from perftop.draw.columns import Column
-from perftop.draw.strips import Run, joined
+from perftop.draw.columns import Column, Run
+from perftop.draw.strips import joined
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
@@ -70,7 +70,7 @@ class RowHistories:
         return Ring({"past": lambda history, at: history.fields(keys, every, at)})
 
     def _add(self, rows: Sequence[int], ring: Ring) -> None:
-        """Makes the cells of these rows, which together cost little more than one alone."""
+        """Makes the cells of these rows together, which costs little more than for one row."""
         work, ipc, history = self._work_cells, self._ipc_cells, self._session.history
         if not rows:
             return

@@ -1,4 +1,4 @@
-"""Rows of the grid as runs of text. Pure: takes rows of a sheet, returns text and style keys."""
+"""Rows of the grid as runs of text, from rows of a sheet."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
-from perftop.draw.columns import Column
-from perftop.draw.strips import QUIET, Run, fit, foreign, width
+from perftop.draw.columns import Column, Run, fit
+from perftop.draw.strips import QUIET, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -26,8 +26,8 @@ from perftop.session.values import mean_ceiling
 from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import RowHistories
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.places import Line, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, number
+from perftop.tui.shared.places import PlaceLine, Places, package_name
+from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
 Found = Mapping[int, RowEpisode]
@@ -49,7 +49,7 @@ class Picture:
     clock: ClockUnit = GHZ
     _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
-    """The tasks by row, as far as they were needed; they change once a second."""
+    """The tasks by row, looked up when needed; they change once a second."""
     _of: Tasks | None = None
     """The task records that these names are from."""
 
@@ -79,8 +79,8 @@ class Picture:
 
 
 def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, strips.Line]:
-    """The lines of cores or CPUs by row, and how each is drawn, with a blank for the mark of the
-    selected one. They are made together: each column draws its cells in all lines."""
+    """The lines of cores or CPUs by row, with a blank for the mark of the selected one. Each column
+    draws its cells in all lines together."""
     there = picture.sheet.online[[*wanted]].tolist()
     on = [i for i, online in zip(wanted, there, strict=True) if True in online]
     made = dict(zip(on, _drawn(picture, on), strict=True)) if on else {}
@@ -90,7 +90,7 @@ def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, strips.Line]:
 def _drawn(picture: Picture, on: Sequence[int]) -> list[strips.Line]:
     places, troubles = picture.places.places, picture.troubles
     rows = enumerate(places[i].rows for i in on) if troubles else ()
-    found = {at: it for at, mine in rows if (it := troubles.of(mine)) is not None}
+    found = {at: it for at, positions in rows if (it := troubles.on_rows(positions)) is not None}
     lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in on]
     for at, trouble in found.items():
         lines[at][1] = trouble.sign, trouble.key
@@ -278,7 +278,7 @@ def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[l
 
 @lru_cache(maxsize=4096)
 def _names(names: tuple[str, ...], room: int) -> str:
-    """Each name once. Cached, as the names change once a second."""
+    """The names without repetitions. Cached, as they change once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
@@ -330,20 +330,20 @@ other columns."""
 
 GAP = 3
 """Cells between two numbers, where there is room."""
-LEAST = 16
-"""Minimum room for a bar, in cells; a narrower one cannot be read."""
+MIN_BAR = 16
+"""Cells of a bar; a narrower one cannot be read."""
 
 
-def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) -> list[Run]:
+def heading(picture: Picture, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
     """The line of a package, or of CPUs that are offline."""
     if line.kind == "off":
         return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]
     package = picture.places.places[line.row].package
-    every, wide = picture.troubles.on(package)
+    every, wide = picture.troubles.on_package(package)
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
     filling = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
-    util, hz = _over(picture, package)
+    util, hz = _package_load(picture, package)
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
         filling.place(busy, start(picture, "bar"))
@@ -372,7 +372,7 @@ class _Filling:
         """Cells that are left."""
 
     def place(self, piece: list[Run], column: int = 0) -> None:
-        """Append a piece if it fits with a cell after it, at this column if that is further
+        """Appends a piece if it fits with a cell after it, at this column if that is further
         right."""
         wide, most = width(piece), self.room - 1
         gap = min(GAP, max(1, most - wide))
@@ -384,7 +384,7 @@ class _Filling:
             self.room -= gap + wide
 
 
-def _over(picture: Picture, package: int | None) -> tuple[float, float]:
+def _package_load(picture: Picture, package: int | None) -> tuple[float, float]:
     """Utilisation and clock of all CPUs of a package that the user asked for."""
     values, cpus = picture.sheet.interval.values, picture.cpus(package)
     util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
@@ -396,7 +396,7 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     if isnan(hz):
         return []
     unit, per_hz, digits = picture.clock
-    red = any(number(episode) == "busy_hz" for episode in wide)
+    red = any(lowered_number(episode) == "busy_hz" for episode in wide)
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
     rows, sheet = picture.rows(package), picture.sheet
@@ -452,6 +452,6 @@ def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
     """Bar of SMT states, averaged over these rows."""
     states = picture.sheet.states(rows)
     known = states[~np.isnan(states[:, 3])]
-    if not len(known) or width < LEAST:
+    if not len(known) or width < MIN_BAR:
         return []
     return [("  ", "text"), *bars.smt(known.mean(axis=0).tolist(), width - 2)]

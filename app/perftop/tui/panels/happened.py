@@ -11,20 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perftop.base.format import length, time_of_day
-from perftop.draw.columns import fit
-from perftop.draw.strips import Run, foreign, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import fit_runs, foreign
 from perftop.model.episode import Episode
-from perftop.output.sentences import (
-    STOLEN,
-    cause,
-    evidence,
-    group,
-    grouped,
-    losers,
-    lost,
-    sentence,
-    where_briefly,
-)
+from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, MIN_HEIGHT_FOR_HEADINGS, PanelLine, title, wrapped
@@ -129,7 +119,7 @@ def _line(
 def _what(
     session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
 ) -> list[Run]:
-    """A sentence in exactly `room` cells; kind, loss and place if it is too long."""
+    """A sentence in exactly `room` cells."""
     wrong = episode_style.wrong(alike[0])
     if running:
         names = losers(session, alike, interval.tasks)
@@ -140,19 +130,7 @@ def _what(
         style = "text" if wrong else "dim"
     red = "alarm" if running and wrong else style
     runs = [(foreign(part.text), red if part.role == "lost" else style) for part in parts]
-    if (size := width(runs)) <= room:
-        return [*runs, (" " * (room - size), "text")]
-    worst = max(alike, key=lambda e: e.depth or 0.0)
-    if worst.kind == "mark":
-        return [(fit(foreign(str(worst.evidence.get("label", ""))), room), style)]
-    cpus = {cpu for episode in alike for cpu in episode.cpus}
-    place = where_briefly(session.topology, cpus, worst.cpus[0] if worst.cpus else None)
-    kind = STOLEN[0] if group(worst) == STOLEN else worst.kind
-    loss = lost(worst)
-    much = f"{kind} {loss}" if loss else kind
-    tries = (f"{much}, {place}", f"{loss} lost, {place}" if loss else "", f"{kind}, {place}", much)
-    brief = next((text for text in tries if 0 < len(text) <= room), kind)
-    return [(fit(foreign(brief), room), style)]
+    return fit_runs(runs, room, style)
 
 
 def because(

@@ -11,8 +11,8 @@ from typing import Any
 from perftop.base.format import length, many, rough, time_of_day
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns
-from perftop.draw.columns import Cell, Column, fit, fitted, total_width
-from perftop.draw.strips import Run, foreign
+from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
+from perftop.draw.strips import foreign
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece
@@ -50,7 +50,7 @@ class Pair:
     lost: float
     """Share lost, 0 to 1; NaN if unknown."""
     ipc: float
-    """IPC of that CPU, and what it is without the other; NaN if unknown or of another cause."""
+    """IPC of that CPU, and its IPC without the taker; NaN if unknown or if the cause is another."""
     alone: float
     since_ns: int
     cause: str
@@ -68,7 +68,7 @@ def running(
     session: Session, interval: Interval, watched_job: WatchedJob, shown: frozenset[int]
 ) -> list[Pair]:
     """Pairs on these positions of CPUs, the greatest loss first; of equal ones the oldest.
-    `watching`: the watched job at that moment."""
+    `watched_job`: as of that moment."""
     position = session.position
     found = [
         _pair(session, interval, watched_job, episode, cpu)
@@ -141,12 +141,13 @@ def _pair(
 
 
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
-    """IPC of the CPU at this position without its sibling; NaN if unknown, as it is of the past."""
+    """IPC of the CPU at this position without its sibling; NaN if unknown, as for past
+    intervals."""
     return session.neighbours.siblings.alone(row) if interval.seq else nan
 
 
 def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
-    """Who takes, as the evidence names it: the one on this CPU, else the first."""
+    """The taker named by the evidence: the one on this CPU, else the first."""
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")

@@ -1,7 +1,7 @@
-"""What all panels are made from: a title with a thin rule, and text in lines.
+"""Parts of all panels: a title with a thin rule, and text in lines.
 
 A panel is a function of the session, an interval, the user's choices and a size; it returns lines,
-each with its target: what a click on it means. `row` puts panels of one height side by side, makes
+each with its target for clicks. `row` puts panels of one height side by side, makes
 each line exactly as wide as its panel, and adds margins and gaps.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, merged, width
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 
 Target = Episode | int | None

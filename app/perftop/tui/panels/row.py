@@ -1,5 +1,5 @@
 """Panels side by side: who runs or who loses to whom, what happened, the selected core. A view
-fills with them the lines that it leaves at the bottom of the screen."""
+fills the spare lines at the bottom of the screen with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.draw.strips import BLANK, Line, Run, merged
+from perftop.draw.columns import Run
+from perftop.draw.strips import BLANK, Line, merged
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened, pairs, selected, tasks
@@ -70,8 +71,8 @@ class PanelRow:
 
 
 class Paneled(Canvas):
-    """A view with panels below its lines. It provides `begin`, which is called where the machine or
-    the filter is another, and `read`, which sets `heads`, `count` and `feet` from the interval."""
+    """A view with panels below its lines. It provides `begin`, which is called when the machine or
+    the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the interval."""
 
     OWN_PANEL: ClassVar[Kind | None] = None
     """The panel that would repeat what the view itself shows; it is left out."""
@@ -109,7 +110,7 @@ class Paneled(Canvas):
             return [BLANK] * room
         width = self.size.width
         first: Kind = "who"
-        # Where there are losses, they replace the tasks on a low row.
+        # Losses, if any, replace the tasks on a low row.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perftop.draw.columns import AT_REST, Column, fit
-from perftop.draw.strips import QUIET, Run, foreign
+from perftop.draw.columns import AT_REST, Column, Run, fit
+from perftop.draw.strips import QUIET, foreign
 from perftop.model.episode import Episode
-from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.model.numbers import NUMBERS
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
 from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, PanelLine, title
 from perftop.tui.shared import episode_style
-from perftop.tui.shared import row_episodes as trouble
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import clock_of, placed
+from perftop.tui.shared.row_episodes import lowered_number
 
 _NAME, _UNIT = 18, 4
 """Cells of the names and the units of the numbers."""
 _VALUE = 7, 12
 """Minimum and maximum cells of a CPU's column."""
-_ROWS = (
-    ("util", "busy"), ("busy_hz", "clock"), ("ipc", "IPC"), ("ipc_alone", "IPC alone"),
-    ("user", "user"), ("system", "kernel"), ("kernel_cycles", "kernel cycles"),
-    ("idle", "halts, idle"),
-    ("involuntary", "halts, involuntary"), ("steal", "steal"), ("runs", "runs"),
-)  # fmt: skip
-"""Numbers from the top, and what they are called here."""
+_ROWS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
+         "involuntary", "steal", "runs")  # fmt: skip
+"""Numbers, from the top."""
+_NAMES = {
+    "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
+}  # fmt: skip
+"""Names that differ from their labels."""
 
 
 def lines(
@@ -42,7 +43,8 @@ def lines(
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
     lost = _lost(session, interval, cpus)
     events = session.evaluator.registry.events.items()
-    rows = [*_ROWS, *((key, fit(metric.label, _NAME - 1).rstrip()) for key, metric in events)]
+    rows = [(key, _NAMES.get(key, NUMBERS[key].label)) for key in _ROWS]
+    rows += [(key, fit(metric.label, _NAME - 1).rstrip()) for key, metric in events]
     clock = clock_of(session, choice.units)
     found: list[list[Run]] = [
         title(_name(session, core), "selected", width),
@@ -75,7 +77,7 @@ def _lost(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Ep
     """The worst running episode by the number that it makes worse."""
     found: dict[str, Episode] = {}
     for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
-        key = trouble.number(episode)
+        key = lowered_number(episode)
         if key and episode_style.wrong(episode) and not set(cpus).isdisjoint(episode.cpus):
             found.setdefault(key, episode)
     return found
@@ -90,7 +92,7 @@ def _name(session: Session, core: list[int]) -> str:
 
 
 def _counted(session: Session, key: str) -> bool:
-    """Whether this stream can have the number."""
+    """Whether this stream has the number."""
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
@@ -136,7 +138,7 @@ def _cells(
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """The IPC without the sibling: as a loss of that moment has it, else what is known now."""
+    """The IPC without the sibling: from a loss of that moment, else the present estimate."""
     for episode in episode_style.during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):

@@ -8,8 +8,8 @@ from math import isnan, nan
 from weakref import WeakKeyDictionary
 
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, fit, fitted, total_width
-from perftop.draw.strips import Run, foreign
+from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
+from perftop.draw.strips import foreign
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -1,4 +1,4 @@
-"""Help: keys by what they are for, shapes as they are drawn, and what every number means."""
+"""Help: keys by purpose, shapes as they are drawn, and the meaning of every number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.draw.strips import Run, foreign, width
+from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.strips import foreign, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
 from perftop.session.filter import HELP
@@ -27,9 +29,9 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
 
 MIN_TWO_COLUMNS = 110
-"""Columns from which keys stand at the left and shapes at the right."""
+"""Columns from which keys are at the left and shapes at the right."""
 GAP = 3
-"""Cells between the two."""
+"""Cells between the halves."""
 TERM_WIDTH = 20
 """Cells for a key or a shape, before the words."""
 MIN_WORDS_WIDTH = 20
@@ -154,8 +156,8 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(theme.SUSPECT + "12.3", "dim")], "a sample that cannot be true was left out"),
-    ([(theme.MISSING, "faint")], "not known; the reasons are at the end of this page"),
+    ([(DOUBTED + "12.3", "dim")], "a sample that cannot be true was left out"),
+    ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in _SHAPES])
@@ -166,7 +168,7 @@ FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what 
 
 
 def _numbers(session: Session) -> Section:
-    """What each number is, and below it the formula and counters that it comes from here."""
+    """The meaning of each number, and its formula and counters on this machine."""
     entries = []
     for key, metric in METRICS.items():
         origin = session.evaluator.origin(key)

@@ -1,4 +1,4 @@
-"""Short lists over a view, which stays visible: one for a single choice, one for several."""
+"""Short lists over a view, which stays visible: for a single choice, and for several."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.base.text import plain
 from perftop.draw import theme
+from perftop.draw.columns import FALLING, RISING
 from perftop.model.numbers import Number
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns
@@ -148,7 +149,7 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
         clock = clock_unit(choice.units, nan)  # only its name counts here
         every = CpuColumns(session).columns()
         options += [(c.key, full_name(c, clock)) for c in every if table or c.key in known]
-    chosen, arrow = view.sorting.order, theme.RISING if view.sorting.reverse else theme.FALLING
+    chosen, arrow = view.sorting.order, RISING if view.sorting.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, chosen, ascii_=choice.ascii)
 

@@ -14,7 +14,8 @@ from textual.dom import DOMNode
 
 from perfprobe.wire import Cpu
 from perftop.base.format import duration, when
-from perftop.draw.strips import fit, foreign
+from perftop.draw.columns import fit
+from perftop.draw.strips import foreign
 from perftop.process.job_terminal import Printout
 from perftop.session.filter import Filter, parse
 from perftop.session.interval import Interval
@@ -44,7 +45,7 @@ MAX_FILTER = 24
 
 
 class State(NamedTuple):
-    """What the app shows now."""
+    """The state that the app shows."""
 
     session: Session | None
     interval: Interval | None
@@ -57,7 +58,7 @@ class State(NamedTuple):
 
 
 class Controls(Protocol):
-    """What the screen asks of the app. Times are raw ns."""
+    """Requests to the app. Times are raw ns."""
 
     def go(self, time_ns: int) -> None:
         """Shows this moment."""
@@ -137,8 +138,8 @@ class Monitor(DirectScreen):
 
     # --- new numbers
 
-    def tell(self, state: State) -> None:
-        """Draws what is new, at once."""
+    def show_state(self, state: State) -> None:
+        """Draws the changes, immediately."""
         before, self.last = self.last, state
         if before.interval is None and state.interval is not None:
             self._show_machine()  # its lines have other heights than before
@@ -157,8 +158,8 @@ class Monitor(DirectScreen):
                 self._show_view()
             self._show_keys()
 
-    def again(self) -> None:
-        """Shows the view anew: after another choice, or if history reaches further back."""
+    def refresh_view(self) -> None:
+        """Shows the view again: after a choice, or when the history has grown backwards."""
         self.view.lay_out()
         self._show_view()
         self._show_keys()
@@ -187,7 +188,7 @@ class Monitor(DirectScreen):
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
-        """Does what the key does. A prompt that is open is left as by Esc."""
+        """Runs the action of the key. An open prompt closes as by Esc."""
         key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
@@ -213,7 +214,7 @@ class Monitor(DirectScreen):
         self.view = self._views[name]
         self.view.display = True
         self.view.focus()
-        self.again()
+        self.refresh_view()
 
     async def action_turn(self, by: int) -> None:
         at = keys.TURN.index(self.view.id or "") if self.view.id in keys.TURN else 0
@@ -226,7 +227,7 @@ class Monitor(DirectScreen):
     async def on_canvas_opened(self, _: Canvas.Opened) -> None:
         await self.action_open()
 
-    async def on_canvas_told(self, message: Canvas.Told) -> None:
+    async def on_canvas_episode_clicked(self, message: Canvas.EpisodeClicked) -> None:
         from perftop.tui.views.episodes import Episodes
 
         await self.action_view("episodes")
@@ -250,13 +251,13 @@ class Monitor(DirectScreen):
     # --- the output of a command, below the view or in its place
 
     async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
-        """Shows what the command has printed; the pane comes with the first of it. `resize`: is
-        called with the pane's size, in columns and lines of output."""
+        """Shows the output of the command, in a pane that appears with the first of it. `resize`:
+        is called with the pane's size, in columns and lines of output."""
         if self.output is None:
             caption = self._captions["output"]
             self.output = Output(printout, caption, resize, ascii_=self.choice.ascii)
             await self.mount(self.output, after=self.view)
-            self.again()
+            self.refresh_view()
         self.output.show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -273,7 +274,7 @@ class Monitor(DirectScreen):
         self.output.extend(extent)
         self.view.display = extent != "whole"
         (self.output if extent == "whole" else self.view).focus()
-        self.again()
+        self.refresh_view()
 
     # --- choices: order, metric, units, window and columns
 
@@ -281,16 +282,16 @@ class Monitor(DirectScreen):
         sorting, orders = self.view.sorting, self.view.ORDERS
         at = orders.index(sorting.order) if sorting.order in orders else -1
         sorting.order = orders[(at + 1) % len(orders)]
-        self.again()
+        self.refresh_view()
 
     def action_sort(self, key: str) -> None:
         sorting = self.view.sorting if key in self.view.ORDERS else self.choice
         sorting.order, sorting.reverse = key, False
-        self.again()
+        self.refresh_view()
 
     def action_reverse(self) -> None:
         self.view.sorting.reverse = not self.view.sorting.reverse
-        self.again()
+        self.refresh_view()
 
     def action_metric(self, which: int | str) -> None:
         """Chooses the metric with this key, or the one this many further on."""
@@ -301,24 +302,24 @@ class Monitor(DirectScreen):
             at = known.index(self.choice.metric) if self.choice.metric in known else 0
             which = known[(at + which) % len(known)]
         self.choice.metric = which
-        self.again()
+        self.refresh_view()
 
     def action_goto(self, cpu: int) -> None:
         """Moves the cursor to the core of this CPU."""
         session = self.last.session
         cores = session.cores if session is not None else []
         self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
-        self.again()
+        self.refresh_view()
 
     def action_units(self, name: str = "") -> None:
         at = UNITS.index(self.choice.units)
         self.choice.units = next((u for u in UNITS if u == name), UNITS[(at + 1) % len(UNITS)])
-        self.again()
+        self.refresh_view()
 
     def action_window(self, by: int) -> None:
         at = WINDOWS_S.index(self.choice.window_s) + by
         self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, at))]
-        self.again()
+        self.refresh_view()
 
     def action_sort_menu(self) -> None:
         from perftop.tui.screen.menu import sorting  # Textual's list is slow to import
@@ -338,7 +339,7 @@ class Monitor(DirectScreen):
         def chosen(ticked: set[str] | None) -> None:
             if ticked is not None and session is not None:
                 choice.columns = ordered(session, choice.columns, ticked)
-                self.again()
+                self.refresh_view()
 
         if session is not None:
             self.app.push_screen(columns(session, choice), chosen)
@@ -432,7 +433,7 @@ class Monitor(DirectScreen):
 
     def _narrowed(self) -> None:
         self._narrowing.update_mask(self.last.session, self.last.interval)
-        self.again()
+        self.refresh_view()
 
 
 class Narrowing:

@@ -91,7 +91,7 @@ class Palette(CommandPalette):
 
     @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - the same
     async def _gather_commands(self, search_value: str) -> None:
-        """Search. A search that was asked for by the last key may begin when the list is gone."""
+        """Searches. A search for the last key may begin after the list has closed."""
         with contextlib.suppress(NoMatches):
             await SEARCH(self, search_value)
 

@@ -21,7 +21,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw import theme
-from perftop.draw.strips import BLANK, Line, Run, foreign, text
+from perftop.draw.columns import Run
+from perftop.draw.strips import BLANK, Line, foreign, text
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -54,7 +55,7 @@ class StripCache:
         self._made, self._painted, self._inks = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, size: int) -> Strip:
-        """The strip of a line; `key`: what stays the same of it while its text changes."""
+        """The strip of a line; `key`: its identity, which stays while its text changes."""
         held = self._made.get(key)
         if held is not None and held[0] == line:
             return held[1]
@@ -73,8 +74,7 @@ class StripCache:
         return self.strip(key, line, size).crop_extend(crop.x, crop.right, None)
 
     def paint(self, lines: Sequence[tuple[Hashable, Line]], size: int, wide: int) -> None:
-        """Paints the lines of the whole widget, of `size` cells and `wide` visible ones, as far as
-        they changed."""
+        """Paints the changed lines of the whole widget, of `size` cells, `wide` of them visible."""
         self._inks.clear()
         strips = [self.strip(key, line, size) for key, line in lines]
         before = self._painted
@@ -95,16 +95,16 @@ class PageWidget(Widget, metaclass=Abstract):
 
     @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
-        """The lines of the whole widget, at this size; those that are lacking are blank."""
+        """The lines of the whole widget, at this size; missing ones are blank."""
 
     def update(self) -> None:
-        """Draws what is new."""
+        """Draws the changed lines."""
         width, height = self.size
         if width and height:
             self._lines = self.page(width, height)
             self._strips.paint([(y, self._line(y)) for y in range(height)], width, width)
 
-    def anew(self) -> None:
+    def redraw(self) -> None:
         """Draws all lines."""
         self._strips.clear()
         self.update()
@@ -123,12 +123,12 @@ class PageWidget(Widget, metaclass=Abstract):
         return self._lines[y] if y < len(self._lines) else BLANK
 
     def on_resize(self) -> None:
-        self.anew()
+        self.redraw()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         if self.is_mounted:
-            self.anew()
+            self.redraw()
 
 
 class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=False):
@@ -142,7 +142,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """A core was double-clicked."""
 
     @dataclass(eq=False)
-    class Told(Message):
+    class EpisodeClicked(Message):
         """An episode below the lines was clicked."""
 
         episode: Episode
@@ -173,7 +173,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         if choice.ascii:  # a scrollbar is drawn with blocks
             self.styles.scrollbar_size_vertical = 0
 
-    # --- for the view to provide
+    # --- methods that a view provides
 
     @abstractmethod
     def show(self, session: Session, interval: Interval) -> None:
@@ -211,7 +211,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Handles Enter; returns whether there is a core to show."""
         return True
 
-    # --- for the view to use
+    # --- methods that a view uses
 
     def lay_out(self) -> None:
         """Makes all lines for another width, order or machine."""
@@ -220,8 +220,8 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             self.build()
 
     def settle(self, session: Session, interval: Interval) -> bool:
-        """Takes over this interval. Makes `places` again if the machine or the filter has changed;
-        returns whether it did."""
+        """Stores this interval. Makes `places` if the machine or the filter has changed; returns
+        whether it did."""
         self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
         if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
@@ -291,7 +291,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         elif first < self.top:
             self._go(first)
 
-    def at(self, y: int) -> int | None:
+    def line_at(self, y: int) -> int | None:
         """Number of the scrolling line at height `y` of the widget; None if there is none."""
         found = y - len(self.heads) + self.top
         scrolls = len(self.heads) <= y < len(self.heads) + self.height
@@ -304,7 +304,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             return False
         found = self.target(event.x, self.size.height - event.y)
         if isinstance(found, Episode):
-            self.post_message(self.Told(found))
+            self.post_message(self.EpisodeClicked(found))
         elif found is not None:
             core = next((place.cpus for place in self.places.places if found in place.cpus), None)
             if core is not None:

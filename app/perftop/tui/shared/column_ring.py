@@ -1,5 +1,5 @@
-"""The past in pictures: a value for each of some bins of time, up to now. Bins that are
-over do not change, so at each refresh only the newest are looked up."""
+"""Values of bins of time up to now. Complete bins do not change, so at each refresh only the newest
+are looked up."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Ring:
         self._lookups = lookups
         self._held: dict[str, Floats] = {}
         self._of: tuple[int, int, int, int] | None = None
-        """Length and number of the bins that are held, their end and the newest moment in them."""
+        """Length and number of the bins held, their end, and the newest moment in them."""
         self._begin_ns = 0
-        """When the history began that they were read from."""
+        """The start of the history that they were read from."""
 
     def __getitem__(self, key: str) -> Floats:
         """(bins, ...); NaN where nothing is known."""

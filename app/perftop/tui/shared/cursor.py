@@ -24,10 +24,10 @@ class Cursor(Canvas):
         """The first CPU of the core that line `y` belongs to; None for headings."""
 
     def identity(self, y: int) -> object:
-        """What line `y` shows, whatever its numbers are; None for headings."""
+        """Identity of the thing that line `y` shows; None for headings."""
         return self.cpu(y)
 
-    def _at(self) -> int:
+    def _cursor_line(self) -> int:
         """The line under the cursor: that of the selected thing, else the first of its core."""
         lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
         same = (y for y in lines if self.identity(y) == self._selected)
@@ -52,21 +52,21 @@ class Cursor(Canvas):
 
     def show_cursor(self) -> None:
         """Scrolls to the selected core and the headings directly above it."""
-        y = first = self._at()
+        y = first = self._cursor_line()
         while first > 0 and self.cpu(first - 1) is None:
             first -= 1
         self.reveal(first, y)
 
     def action_move(self, by: int) -> None:
-        y = self._at()
-        here = self.identity(y) if y < self.count and self.cpu(y) == self.choice.cpu else None
-        while 0 <= y < self.count and self.identity(y) in {None, here}:
+        y = self._cursor_line()
+        current = self.identity(y) if y < self.count and self.cpu(y) == self.choice.cpu else None
+        while 0 <= y < self.count and self.identity(y) in {None, current}:
             y += by
         if 0 <= y < self.count:
             self.choose(y, by)
 
     def action_page(self, by: int) -> None:
-        self.choose(self._at() + by * max(1, self.height - 1), by)
+        self.choose(self._cursor_line() + by * max(1, self.height - 1), by)
 
     def action_end(self, to: int) -> None:
         self.choose(0 if to < 0 else self.count - 1, -to)
@@ -74,7 +74,7 @@ class Cursor(Canvas):
     def on_click(self, event: events.Click) -> None:
         if self.pick(event):
             return
-        y = self.at(event.y)
+        y = self.line_at(event.y)
         if y is not None and self.cpu(y) is not None:
             self.choose(y)
             if event.chain == 2:

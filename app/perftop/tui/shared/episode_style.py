@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from perftop.draw.strips import foreign
 from perftop.model.kinds import KINDS, kind_of
-from perftop.output.sentences import MAX_SENTENCE, STOLEN, Part, cause, evidence, group, sentence
+from perftop.output.sentences import MAX_SENTENCE, Part, cause, evidence, sentence
 
 if TYPE_CHECKING:
     from perftop.model.episode import Episode
@@ -42,8 +42,7 @@ def severity(episode: Episode, *, over: bool = False) -> str:
 
 
 def sign(episode: Episode) -> str:
-    """The sign of its kind; steal has one sign, whichever detector found it."""
-    return KINDS["steal"].sign if group(episode) == STOLEN else kind_of(episode).sign
+    return kind_of(episode).sign
 
 
 def because(episode: Episode) -> str:
@@ -73,14 +72,14 @@ def going(episode: Episode, now_ns: int) -> bool:
 
 
 def during(session: Session, interval: Interval) -> list[Episode]:
-    """Those that run in this interval: of the newest one, what runs now; of one looked up in the
-    past or in a recording, whose running ones are those at its end, what overlaps it."""
+    """The episodes of this interval: for the newest interval those that run now, for one of the
+    past or of a recording those that overlap it."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping(session, interval)
 
 
 def overlapping(session: Session, interval: Interval) -> list[Episode]:
-    """Those that ran at any moment of this interval."""
+    """The episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.episodes(since_ns, interval.time_ns)

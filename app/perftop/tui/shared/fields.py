@@ -28,8 +28,8 @@ _SLACK = 2.5
 
 
 def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
-    """The unit of clocks. Where no base clock is known, multiples of it are NaN; if a unit must be
-    `known`, it then is GHz."""
+    """The unit of clocks. Multiples of an unknown base clock are NaN; if a unit must be
+    `known`, it is GHz instead."""
     base = session.hello.base_hz
     unit = clock_unit(units, math.nan if base is None else base.hz)
     return GHZ if known and math.isnan(unit.per_hz) else unit
@@ -85,7 +85,7 @@ def fields(session: Session) -> list[Number]:
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """The field with this key, else the first one; and the names of those that come after it."""
+    """The field with this key, else the first one; and the names of the fields after it."""
     known = fields(session)
     at = next((i for i, field in enumerate(known) if field.key == metric), 0)
     return known[at], [other.words for other in known[at + 1 :] + known[:at]]

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
                 "chooser", "prompt", "output", "fleet"]  # fmt: skip
-"""Where a key works: in the whole app, in the app on a recording (replay), in all views (monitor),
-in views whose cursor moves up and down (rows), in one view; in all lists (menu), in lists with
-several choices (chooser), in the prompt; in a command's output while it fills the screen; on the
-fleet's screen, where keys of other places work too (FLEET)."""
+"""The place where a key works: in the whole app, in the app on a recording (replay), in all views
+(monitor), in views whose cursor moves up and down (rows), in one view; in all lists (menu), in
+lists with several choices (chooser), in the prompt; in a command's output while it fills the
+screen; on the fleet's screen, where keys of other places work too (FLEET)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ KEYS: tuple[Key, ...] = (
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
-"""Of several keys with one action in one place, the screen shows the first."""
+"""The screen shows the first of several keys with one action in one place."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",

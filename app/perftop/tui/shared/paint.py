@@ -1,4 +1,4 @@
-"""The painter: how a line reaches the terminal, and what is saved on the way.
+"""The painter: how a line reaches the terminal, and how work is saved.
 
 At each refresh, Textual alone would send messages for each widget, wait for a timer, make segments
 of each strip, cut and filter them, and turn each into an escape sequence of its own: most of the
@@ -7,9 +7,9 @@ cost where most lines change several times a second. Three things avoid that:
 1. A line is one text. `Ink` writes runs with as few escape sequences as their styles need, and a
    `ReadyStrip` keeps that text. If something covers the strip, or only a part of it is painted, it
    acts as an ordinary strip.
-2. Lines are written at once. Where nothing lies above a widget, its lines are known to appear as
-   they are, at its place: `DirectScreen.together` collects those of all widgets and writes them in
-   one go. In all other cases, as while a menu is open, Textual paints.
+2. Lines are written immediately. If no other widget covers a widget, its lines appear unchanged at
+   its place: `DirectScreen.together` collects those of all widgets and writes them in one go.
+   Textual paints in all other cases, as while a menu is open.
 3. Only what differs is written. As long as nothing else has written to the terminal, the lines
    there are known, and the runs that are equal at both ends of a line stay.
 
@@ -40,7 +40,8 @@ from textual.widget import Widget
 
 from perftop.base.text import plain, printable
 from perftop.draw import theme
-from perftop.draw.strips import Run, grounded, merged, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import grounded, merged, width
 
 _RESET = "\x1b[0m"
 
@@ -81,12 +82,12 @@ class Ink:
         last, ground, field = "", None, False
         for text, key in (*runs, (" " * blanks, "text")) if blanks else runs:
             if key != last:
-                mine, whole, colour, own = switches.get(key) or self._switch(key)
+                own_ground, whole, colour, own = switches.get(key) or self._switch(key)
                 if not text:
                     continue
                 if own or field or ground is None or not text.isspace():
-                    append(colour if mine == ground else whole)
-                    last, ground, field = key, mine, own
+                    append(colour if own_ground == ground else whole)
+                    last, ground, field = key, own_ground, own
             append(text)
         append(_RESET)
         return "".join(parts)

@@ -28,7 +28,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlaceLine:
     """The content of a line of the grid: a row, the heading of a package or L3, or the traffic of a
     package to memory."""
 
@@ -70,24 +70,24 @@ class Places:
             for place, name in zip(self.places, self._short, strict=True)
         ]
 
-    def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[Line]:
+    def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[PlaceLine]:
         """Lines in the order of the topology, with headings; each package in `fold` is one line."""
-        lines: list[Line] = []
+        lines: list[PlaceLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.groups))
         headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
         for package in packages:
             caches = {key: rows for key, rows in self.groups.items() if key[0] == package}
             first = next(iter(caches.values()))[0]
             if package in fold:
-                lines.append(Line("folded", first))
+                lines.append(PlaceLine("folded", first))
                 continue
             if headings:
-                lines.append(Line("package", first))
+                lines.append(PlaceLine("package", first))
             for rows in caches.values():
                 if len(caches) > 1:
-                    lines.append(Line("l3", rows[0]))
-                lines += [Line("row", row, part) for row in rows for part in range(tall)]
-        return [*lines, Line("off")] if self.strays else lines
+                    lines.append(PlaceLine("l3", rows[0]))
+                lines += [PlaceLine("row", row, part) for row in rows for part in range(tall)]
+        return [*lines, PlaceLine("off")] if self.strays else lines
 
     def of_package(self, package: int | None) -> list[int]:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]

@@ -1,4 +1,4 @@
-"""Where episodes run: the sign of a row, the numbers that it lost, and how much.
+"""Episodes by row: the sign of a row, the numbers that it lost, and how much.
 
 Lists by CPU change only when an episode begins, grows or ends, so that a refresh costs the rows in
 sight and not the CPUs.
@@ -28,7 +28,7 @@ MIN_LOST_HZ = 5e6
 """Minimum loss of clock that counts as one; SIMD levels may cost nothing."""
 
 
-def number(episode: Episode) -> str:
+def lowered_number(episode: Episode) -> str:
     """Key of the number that the episode makes worse; '' if there is none."""
     kind = kind_of(episode)
     if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
@@ -38,13 +38,13 @@ def number(episode: Episode) -> str:
 
 def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
     """Index of the first of these CPUs whose number these episodes make worse; None: of none."""
-    hit = {cpu for episode in episodes if number(episode) == key for cpu in episode.cpus}
+    hit = {cpu for episode in episodes if lowered_number(episode) == key for cpu in episode.cpus}
     return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RowEpisode:
-    """What runs on some CPUs."""
+    """The episodes that run on some CPUs."""
 
     episode: Episode
     """The worst; of equal ones on several CPUs that of the first CPU."""
@@ -81,13 +81,13 @@ class RowEpisodes:
         self._masks: dict[str, Bools] = {}
         """By kind that can affect packages: the CPUs on which it runs."""
         self._on: list[list[Episode]] = []
-        """By package, what runs on some of its CPUs and is wrong; the worst first."""
+        """By package, alarming episodes on its CPUs; the worst first."""
         self._wide: dict[str, list[bool]] = {}
         """By kind: the packages of which at least half of the working CPUs are affected."""
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:
-        """Find out what runs in this interval, and which of it affects whole packages."""
+        """Finds the episodes of this interval, and those that affect whole packages."""
         self._interval = interval
         episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
         of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
@@ -103,7 +103,7 @@ class RowEpisodes:
             self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
 
     def _assign(self, episodes: Sequence[Episode]) -> None:
-        """Fill the lists by CPU and by package."""
+        """Fills the lists by CPU and by package."""
         position, n = self._session.position, len(self._package)
         self._by_row, self._masks, self._wide = {}, {}, {}
         self._on = [[] for _ in self._packages]
@@ -120,21 +120,21 @@ class RowEpisodes:
     @property
     def ipc_alone(self) -> float:
         """The highest IPC that a CPU had before it lost some; 0 if none is known."""
-        found = (e.evidence.get("ipc_alone", 0.0) for mine in self._on for e in mine)
+        found = (e.evidence.get("ipc_alone", 0.0) for episodes in self._on for e in episodes)
         return max(found, default=0.0)
 
     def __bool__(self) -> bool:
         return bool(self._by_row)
 
-    def of(self, rows: Iterable[int]) -> RowEpisode | None:
-        """What runs on CPUs given by position; None if nothing does."""
+    def on_rows(self, rows: Iterable[int]) -> RowEpisode | None:
+        """The episodes on CPUs given by position; None if none runs there."""
         found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
         if not found:
             return None
         bad = [(e, row) for e, row in found if episode_style.wrong(e) and not self.wide(e, row)]
         episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
-        lost = frozenset((row, key) for e, row in bad if (key := number(e)))
-        shared = frozenset(number(e) for e, row in found if self.wide(e, row))
+        lost = frozenset((row, key) for e, row in bad if (key := lowered_number(e)))
+        shared = frozenset(lowered_number(e) for e, row in found if self.wide(e, row))
         return RowEpisode(episode, row, bool(bad), lost, shared)
 
     def wide(self, episode: Episode, row: int) -> bool:
@@ -142,8 +142,8 @@ class RowEpisodes:
         packages = self._wide.get(episode.kind)
         return packages is not None and packages[self._package[row]]
 
-    def on(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
-        """What runs on some CPUs of a package and is wrong, the worst first; and those of it that
+    def on_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
+        """The alarming episodes on CPUs of a package, the worst first; and those of them that
         affect the whole package."""
         if not self._by_row:
             return [], []
@@ -154,14 +154,14 @@ class RowEpisodes:
     def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
         """How many cores, given by the positions of their CPUs, suffer, by the cause or kind of
         their worst episode that is not of the whole package."""
-        troubles = (self.of(mine) for mine in rows) if self._by_row else ()
+        troubles = (self.on_rows(positions) for positions in rows) if self._by_row else ()
         victims = (found.episode for found in troubles if found is not None and found.victim)
         return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
 
     def share(self, trouble: RowEpisode) -> float:
         """Share that the CPU has lost; NaN if unknown."""
         episode, session = trouble.episode, self._session
-        if not number(episode) or episode.depth is None:
+        if not lowered_number(episode) or episode.depth is None:
             return nan
         if episode.kind == "neighbour" and self._interval.seq:
             share = session.neighbours.share(episode, session.topology[trouble.row].cpu)
@@ -178,8 +178,8 @@ class RowEpisodes:
         return f"−{rough(share)}" if isfinite(share) else ""
 
     def taker(self, trouble: RowEpisode, tasks: dict[int, str]) -> str:
-        """Who takes what a neighbour episode is about; '' if it is of another kind. `tasks`: by
-        position, who runs on the CPUs of its core."""
+        """The taker of a neighbour episode; '' for other kinds. `tasks`: by position, the tasks on
+        the CPUs of its core."""
         episode = trouble.episode
         if episode.kind == "steal":
             return "hypervisor"
@@ -191,5 +191,5 @@ class RowEpisodes:
         if isinstance(who, Host):
             return "hypervisor"
         cpu = self._session.topology[trouble.row].cpu
-        mine = [one for one in who or () if getattr(one, "cpu", None) == cpu] or list(who or ())
-        return " ".join(f"{one.comm} {one.pid}" for one in mine[:1] if hasattr(one, "comm"))
+        takers = [one for one in who or () if getattr(one, "cpu", None) == cpu] or list(who or ())
+        return " ".join(f"{one.comm} {one.pid}" for one in takers[:1] if hasattr(one, "comm"))

@@ -1,7 +1,7 @@
-"""A sheet: one interval by row, from which rows are drawn. What all rows are needed for is read as
-arrays, once a refresh; the rows in sight are read as plain numbers, each number in one go.
+"""A sheet: one interval by row, from which rows are drawn. Numbers of all rows are read as arrays,
+once a refresh; those of the rows in sight as plain numbers.
 
-Every number is that of a CPU, as `stat` has it: a row shows each CPU's, or the busiest CPU's, or of
+Every number is that of a CPU, as in `stat`: a row shows each CPU's, or the busiest CPU's, or of
 halts and steal the worst CPU's. Nothing is averaged over siblings.
 """
 
@@ -43,8 +43,8 @@ Kind = tuple[int | None, str | None]
 
 @dataclass
 class Sheet:
-    """Arrays have an entry per row, those of CPUs one per row and sibling; NaN where unknown. What
-    few screens show is worked out when it is first asked for."""
+    """Arrays have an entry per row, those of CPUs one per row and sibling; NaN where unknown.
+    Rarely shown properties are computed at their first use."""
 
     reader: Reader
     interval: Interval
@@ -195,7 +195,7 @@ class Reader:
 
     def usual(self, sheet: Sheet) -> dict[Kind, float]:
         """The median clock of the rows at work, by package and type."""
-        working = {kind: sheet.busy[mine & sheet.awake] for kind, mine in self._kinds.items()}
+        working = {kind: sheet.busy[members & sheet.awake] for kind, members in self._kinds.items()}
         return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
 
     def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
@@ -221,14 +221,14 @@ class Reader:
         every = self._every
         usual = every.usual(sheet if every is self else every.read(sheet.interval))
         found = np.zeros(len(sheet.busy), bool)
-        for kind, mine in self._kinds.items():
-            found |= mine & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
+        for kind, members in self._kinds.items():
+            found |= members & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
         return found
 
 
 def busiest(util: Floats, hz: Floats) -> Ints:
-    """Index along the last axis of the busiest CPU. Of CPUs that are equally busy, to one per cent,
-    the first whose clock is known, so that the index seldom changes."""
+    """Index along the last axis of the busiest CPU. Among CPUs that are equally busy, to one per
+    cent, the first with a known clock counts, so that the index seldom changes."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     found: Ints = np.argmax(rank, axis=-1)
     return found

@@ -13,7 +13,8 @@ from math import ceil
 
 from perftop.base.format import time_of_day
 from perftop.draw import theme
-from perftop.draw.strips import Run, foreign
+from perftop.draw.columns import Run
+from perftop.draw.strips import foreign
 from perftop.model.episode import Episode
 from perftop.session.history import edges
 from perftop.session.history_chunk import Times
@@ -43,13 +44,13 @@ class Axis:
     """Bins of equal length, side by side; a bin holds the samples after its start up to its end."""
 
     end_ns: int
-    """Raw ns at which the last bin ends; a multiple of the bin length, so that a bin covers the
-    same span while time goes on."""
+    """Raw ns at which the last bin ends; a multiple of the bin length, so that a bin keeps
+    its span while time passes."""
     bin_ns: int
     bins: int
     """Number of bins; each is a cell."""
     now_ns: int
-    """Raw ns of the newest moment; it lies in the last bin, which holds nothing later."""
+    """Raw ns of the newest moment; it is in the last bin, which holds nothing later."""
 
     @property
     def start_ns(self) -> int:

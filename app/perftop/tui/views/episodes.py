@@ -14,8 +14,8 @@ from textual.message import Message
 from perftop.base.format import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, fit, total_width
-from perftop.draw.strips import Line, Run, foreign, merged, width
+from perftop.draw.columns import CUT, FALLING, RISING, Cell, Column, Run, fit, total_width
+from perftop.draw.strips import Line, fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.output.sentences import (
@@ -29,8 +29,8 @@ from perftop.output.sentences import (
     unique_losses,
     where,
 )
-from perftop.session import navigation as episode_navigation
 from perftop.session.missing import UNCOUNTED, lasting
+from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.tui.panels.happened import because
 from perftop.tui.panels.panel import title, wrapped
@@ -85,13 +85,13 @@ class Layout:
         return next(column for column in self.columns if column.key == "what")
 
     @property
-    def beside(self) -> bool:
+    def has_why_column(self) -> bool:
         """Whether evidence has a column of its own, instead of lines below its episode."""
         return self.columns[-1].key == "why"
 
     def heading(self, order: str, *, reverse: bool) -> list[Run]:
         """Headings of the columns; an order whose column is not shown is named at the right."""
-        arrow = theme.RISING if reverse else theme.FALLING
+        arrow = RISING if reverse else FALLING
         runs: list[Run] = [(" " * SIGNS, "text")]
         hidden = order not in [column.key for column in self.columns]
         for column in self.columns:
@@ -118,16 +118,13 @@ class Layout:
         quiet = "text" if kept else "dim"
         style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
         plain = style if over else "bright"
-        room = self.sentence.room
         words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
-        what: Cell = (merged(words, room) if width(words) <= room
-                      else (fit("".join(text for text, _ in words), room), plain))  # fmt: skip
         cells: dict[str, Cell] = {
             "start": (when(session.unix(episode.start_ns)), quiet if over else key),
             "length": (lasted(session, episode), quiet if over else key),
             "kind": (foreign(episode.kind), style),
             "depth": (depth(episode.kind, episode.depth), style),
-            "what": what,
+            "what": fit_runs(words, self.sentence.room, plain),
             "why": (why, "dim"),
         }
         return [
@@ -295,7 +292,7 @@ class Episodes(Paneled, Cursor):
         """The list's own order: episodes have other columns to sort by than CPUs."""
         return self._sorting
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def build(self) -> None:
         self._plan = Layout(self.width, episode_columns(self.width))
@@ -327,8 +324,8 @@ class Episodes(Paneled, Cursor):
             self.redraw()
 
     def _read_chosen(self, session: Session) -> None:
-        """Makes the lines at the bottom, with the chosen episode where not all have their evidence
-        below them, and finds out which have."""
+        """Makes the lines at the bottom, with the chosen episode unless all have their evidence
+        below them, and determines which have."""
         room = self.size.height - len(self.heads)
         whole, refused, chosen = self._spread(room - 1), self._refusal(session), self._chosen
         self.feet = []
@@ -354,7 +351,7 @@ class Episodes(Paneled, Cursor):
         self._starts = [0]
         spare = room - len(self._lines)
         for episode in self._lines:
-            more = len(self._why(episode)) - self._plan.beside if spare >= 0 else 1
+            more = len(self._why(episode)) - self._plan.has_why_column if spare >= 0 else 1
             if more > spare:
                 return False
             spare -= max(0, more)
@@ -367,12 +364,12 @@ class Episodes(Paneled, Cursor):
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            here = [
+            touching = [
                 e
                 for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
-            return arranged(session, here, order, reverse=reverse)
+            return arranged(session, touching, order, reverse=reverse)
 
         ended = [*session.ended, *session.marks]
         of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
@@ -387,7 +384,7 @@ class Episodes(Paneled, Cursor):
     # --- lines
 
     def _index(self, y: int) -> tuple[int, int]:
-        """Which episode line `y` belongs to, and which of its lines it is."""
+        """The episode of line `y`, and the number of the line within it."""
         spread = len(self._starts) - 1
         if y >= self._starts[-1]:
             return spread + y - self._starts[-1], 0
@@ -405,15 +402,15 @@ class Episodes(Paneled, Cursor):
         at, part = self._index(y)
         episode, plan = self._lines[at], self._plan
         chosen = episode is self._chosen
-        why = self._why(episode) if plan.beside or part else []
+        why = self._why(episode) if plan.has_why_column or part else []
         mood: theme.Mood = "chosen" if chosen else "calm"
         if part:
-            return plan.below(why[part - (not plan.beside)]), mood
-        beside = why[0] if why and plan.beside else ""
-        if len(why) > 1 and plan.beside and at >= len(self._starts) - 1:
-            beside = f"{beside} ·{theme.CUT}"
+            return plan.below(why[part - (not plan.has_why_column)]), mood
+        beside = why[0] if why and plan.has_why_column else ""
+        if len(why) > 1 and plan.has_why_column and at >= len(self._starts) - 1:
+            beside = f"{beside} ·{CUT}"
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
-        kept = episode_navigation.is_reachable(self.session, episode)
+        kept = is_reachable(self.session, episode)
         return plan.line(self.session, episode, parts, beside, chosen=chosen, kept=kept), mood
 
     def _why(self, episode: Episode) -> list[str]:
@@ -453,7 +450,7 @@ class Episodes(Paneled, Cursor):
         """Index of the selected episode."""
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
-    def _at(self) -> int:
+    def _cursor_line(self) -> int:
         return self._first(self._place())
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
@@ -478,7 +475,7 @@ class Episodes(Paneled, Cursor):
             self.post_message(self.Opened())
             return
         self._led = False
-        y = self.at(event.y)
+        y = self.line_at(event.y)
         if y is not None and self._lines:
             self.choose(y)
             if event.chain == 2:
@@ -490,16 +487,14 @@ class Episodes(Paneled, Cursor):
         session, episode = self.session, self._chosen
         if episode is None:
             return False
-        if not episode_navigation.is_reachable(session, episode):
+        if not is_reachable(session, episode):
             self._refused = True
             self._read_chosen(session)
             self.paint()
             return False
-        mine = set(episode.cpus)
-        hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
+        affected = set(episode.cpus)
+        hit = [place.cpus for place in self.places.places if not affected.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(
-            self.Visited(episode_navigation.moment_of(session, episode, self.interval))
-        )
+        self.post_message(self.Visited(moment_of(session, episode, self.interval)))
         return bool(hit)

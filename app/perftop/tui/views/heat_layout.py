@@ -171,7 +171,7 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
-    """Cell sizes, best first. In ASCII siblings are side by side, so widths are even."""
+    """Cell sizes, best first. Siblings are side by side in ASCII, so widths are even."""
     halves = ceil(threads / 2)
     yield Cell(4, max(2, threads), 1, halves=False)
     for air in (1, 0):
@@ -186,7 +186,7 @@ def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Packa
     if all(len(package) == 1 for package in rows):
         return [[Group("", tuple(chain(*rows)))]]
     names = ["" if len(ids) == 1 else "p?" if i is None else f"p{i}" for i in ids]
-    return [[Group(name, mine) for name, mine in zip(names, rows, strict=True)]]
+    return [[Group(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
 def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list[list[Part]]:
@@ -200,9 +200,9 @@ def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list
         lines += [
             [
                 replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
-                for i, mine in enumerate(beside)
-                if y < len(mine)
-                for part in mine[y]
+                for i, box in enumerate(beside)
+                if y < len(box)
+                for part in box[y]
             ]
             for y in range(max(map(len, beside)))
         ]
@@ -216,11 +216,11 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
     per, beside = form.blocks(groups)
     lines: list[list[Part]] = []
     for first in range(0, len(groups), beside):
-        mine = groups[first : first + beside]
-        for start in range(0, max(len(group.rows) for group in mine), per):
+        block = groups[first : first + beside]
+        for start in range(0, max(len(group.rows) for group in block), per):
             for line in range(form.cell.high):
                 parts: list[Part] = []
-                for i, group in enumerate(mine):
+                for i, group in enumerate(block):
                     x, cells = i * (form.pitch(per) + BLOCK_GAP), group.rows[start : start + per]
                     if form.labels and cells and not line:
                         # Without a label, the name of the line's first core.

@@ -14,9 +14,9 @@ from textual.binding import BindingType
 from perftop.base.format import MISSING, ClockUnit, many
 from perftop.base.text import ranges
 from perftop.draw import heat_ramp, theme
-from perftop.draw.columns import AT_REST, DOUBTED, fit
+from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
 from perftop.draw.heat_ramp import OFF, halves, whole
-from perftop.draw.strips import Line, Run, foreign, shed, spread, width
+from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
@@ -29,13 +29,11 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
-from perftop.tui.shared.row_episodes import RowEpisodes, number
+from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import busiest
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
 
-Piece = tuple[int, list[Run]]
-"""Rank (the highest is left out first) and text."""
 HEADS, FOOT = 2, 1
 NUMBER = 4
 """Width of cells that show values as numbers."""
@@ -111,8 +109,8 @@ class Heat:
             steps = steps[1::2]
         ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
         room = size - OUTLIER - width(ramp) - 4
-        ways = self._ways(cell, ascii_=ascii_)
-        how = next((way for way in ways if width(way) <= room), ways[-1])
+        wordings = self._ways(cell, ascii_=ascii_)
+        how = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
         left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
         if size - width(left) - OUTLIER >= SIGNS:
             idle = "idle or " if self.field.of_running else ""
@@ -177,10 +175,10 @@ class Heat:
     def heading(self, package: int | None, size: int) -> list[Run]:
         """Heading of a package, worded as in the overview; what does not fit is left out."""
         interval, places = self.interval, self.places
-        mine = [places.places[i] for i in places.of_package(package)]
-        cpus = [(row, place.at) for place in mine for row in place.rows if row in places.shown]
+        cores = [places.places[i] for i in places.of_package(package)]
+        cpus = [(row, place.at) for place in cores for row in place.rows if row in places.shown]
         rows = [row for row, _ in cpus]
-        what = many(len(mine), "core" if places.pairs else "CPU")
+        what = many(len(cores), "core" if places.pairs else "CPU")
         pieces: list[Piece] = [(0, [(f" {package_name(package)}", "bright")]), (3, [(what, "dim")])]
         util, busy = map(
             float, interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
@@ -190,7 +188,7 @@ class Heat:
         if not isnan(busy):
             wide = size >= MIN_WIDTH_FOR_CEILING
             # The whole package lost clock.
-            down = any(number(e) == "busy_hz" for e in self.troubles.on(package)[1])
+            down = any(lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package)[1])
             clock: list[Run] = [("clock " if wide else "", "dim"),
                                 (self.hz(busy), "alarm" if down else "text")]  # fmt: skip
             ceilings = interval.ceiling_hz[[at for _, at in cpus]]
@@ -253,7 +251,7 @@ class Heat:
     def _numbers(self, place: Place) -> Iterator[Piece]:
         """Numbers of the core as a whole, or of each sibling."""
         session, interval, rows = self.session, self.interval, list(place.rows)
-        trouble = self.troubles.of(rows) if self.troubles else None
+        trouble = self.troubles.on_rows(rows) if self.troubles else None
         chosen = session.evaluator.chosen
         values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
 
@@ -344,7 +342,7 @@ class HeatMap(Paneled):
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
     _asked = False
-    """Whether the core that differs most was asked for, and there is none."""
+    """Whether the user asked for the core that differs most, and there is none."""
     _packages: list[int | None]
     _row: dict[int, int]
     """Row by position of the core in the session's lists."""
@@ -352,7 +350,7 @@ class HeatMap(Paneled):
     _letters: Sequence[str]
     """Style of a number in a cell, by the cell's level."""
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def begin(self, session: Session) -> None:
         self._peers, self._troubles = Peers(session), RowEpisodes(session)
@@ -388,7 +386,7 @@ class HeatMap(Paneled):
         self._letters = theme.letters(self.app.theme)
         signs = {}
         if heat.troubles:  # a whole package has its sign in its heading
-            every = ((i, heat.troubles.of(place.rows)) for i, place in enumerate(places))
+            every = ((i, heat.troubles.on_rows(place.rows)) for i, place in enumerate(places))
             signs = {i: (it.sign, it.key) for i, it in every if it and it.victim}
         suspects = [i for i, place in enumerate(places) if any(heat.doubted[r] for r in place.rows)]
         self._marks = marks(self._outliers(heat.outliers), suspects, signs, chosen)
@@ -468,7 +466,7 @@ class HeatMap(Paneled):
         self.paint()
 
     def show_cursor(self) -> None:
-        """Scroll to the selected core, with the heading right above it."""
+        """Scrolls to the selected core, with the heading right above it."""
         chosen = self._chosen()
         if chosen in self._plan.spots:
             first = last = self._plan.spots[chosen][1]
@@ -478,7 +476,7 @@ class HeatMap(Paneled):
             self.reveal(first, last)
 
     def action_cell(self, dx: int, dy: int) -> None:
-        """Select the next cell on this line, or the nearest on the next line that has cells."""
+        """Selects the next cell on this line, or the nearest on the next line that has cells."""
         spots, chosen = self._plan.spots, self._chosen()
         if chosen not in spots:
             return
@@ -509,7 +507,7 @@ class HeatMap(Paneled):
             self._choose(rows[0] if to < 0 else rows[-1])
 
     def action_worst(self) -> None:
-        """Select the core that differs most; when repeated, the next one."""
+        """Selects the core that differs most; when repeated, the next one."""
         heat, chosen = self._heat, self._chosen()
         if heat is None:
             return
@@ -522,7 +520,7 @@ class HeatMap(Paneled):
             self.paint()
 
     def on_click(self, event: events.Click) -> None:
-        y = None if self.pick(event) else self.at(event.y)
+        y = None if self.pick(event) else self.line_at(event.y)
         for part in self._plan.lines[y] if y is not None else ():
             i = (event.x - part.x) // (self._plan.cell.wide + 1)
             if part.cells and 0 <= i < len(part.cells):

@@ -10,7 +10,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
@@ -27,7 +27,7 @@ _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
 
 class Lanes:
     """One field over one axis. The rows in sight are read from the history together, which costs
-    little more than one alone."""
+    little more than a single row."""
 
     def __init__(
         self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
@@ -41,7 +41,7 @@ class Lanes:
         """All lines of tall lanes, by row and lane."""
 
     def read(self, rows: Sequence[int]) -> None:
-        """Read rows that have not been read."""
+        """Reads rows that have not been read."""
         rows = [row for row in dict.fromkeys(rows) if row not in self.values]
         history, places = self._session.past, [self._places[row] for row in rows]
         edges = self.axis.edges
@@ -92,7 +92,7 @@ def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
 
 @cache
 def _cells(*, ascii_: bool) -> list[Run]:
-    """Look of a cell for every pair of levels, upper half first, both from unknown upwards."""
+    """Cells by pairs of levels, upper half first, both from unknown upwards."""
     levels = range(heat_ramp.UNKNOWN, theme.HEAT)
     return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 

@@ -1,5 +1,5 @@
-"""The neighbour view: which CPUs lose to whom, and how the watched job fares. All text that comes
-from outside is made safe to draw."""
+"""The neighbour view: which CPUs lose to whom, and how the watched job fares. All text from
+outside is made safe to draw."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perftop.base.format import MISSING, ClockUnit, many, percent, time_of_day
 from perftop.base.text import ranges
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, fitted
-from perftop.draw.strips import Line, Run, foreign, shed
+from perftop.draw.columns import Cell, Column, Run, fitted
+from perftop.draw.strips import Line, Piece, foreign, shed
 from perftop.model.machine_totals import OF_BEST
 from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
 from perftop.session.interval import Interval
@@ -120,7 +120,7 @@ class Neighbourhood:
         where = ranges(cpus)
         where = f"CPU{'s' if len(cpus) > 1 else ''} {where}" if len(where) <= MAX_CPU_LIST else (
             f"{len(cpus)} CPUs")  # fmt: skip
-        pieces: list[tuple[int, list[Run]]] = [
+        pieces: list[Piece] = [
             (0, [name, (f"  {many(count, 'thread')}", "text")]),
             (3, [("on ", "dim"), (where, "text")]),
         ]
@@ -144,10 +144,10 @@ class Neighbourhood:
                 pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
         return shed(pieces, width, 3)
 
-    # --- what was checked
+    # --- checks
 
     def checked(self) -> list[str]:
-        """What was checked, so that a loss would have been seen."""
+        """The checks that would have detected a loss."""
         values, rows = self._interval.values, sorted(self.shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched, missing = self.watched_job.name is not None, self._missing()
@@ -281,7 +281,7 @@ class Neighbours(Paneled, Cursor):
         if name is not None:
             self.heads.append(now.job(clock_of(self.session, self.choice.units), width))
         if losses:
-            if order == "CPU number":  # in all other orders the worst comes first
+            if order == "CPU number":  # all other orders begin with the worst
                 losses.sort(key=lambda one: one.cpu)
             heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
             self._rows = [heading, *(losses[::-1] if reverse else losses)]
@@ -301,7 +301,7 @@ class Neighbours(Paneled, Cursor):
             self._rows += wrapped("not checked: ", [reason], width)
         self.count = len(self._rows)
         self.feet = self.panels(self.spare)
-        if self.cpu(at := self._at()) == self.choice.cpu:
+        if self.cpu(at := self._cursor_line()) == self.choice.cpu:
             self._selected = self.identity(at)
 
     def line(self, y: int) -> Line:

@@ -19,6 +19,7 @@ from perftop.draw import theme
 from perftop.draw.columns import (
     Cell,
     Column,
+    Run,
     by_content,
     column_at,
     fitted,
@@ -26,7 +27,7 @@ from perftop.draw.columns import (
     line,
     total_width,
 )
-from perftop.draw.strips import QUIET, Line, Run, foreign
+from perftop.draw.strips import QUIET, Line, foreign
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
@@ -45,7 +46,7 @@ MIN_NUMBER = 6
 """Cells of a number: 100.0 with a sign before it."""
 MIN_TASK, MAX_TASK = 18, 32
 LEFT, RIGHT = "←", "→"
-"""Where more columns are hidden."""
+"""Signs at the ends where more columns are hidden."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """Names that other views use for sorting by a column that stays."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
@@ -74,7 +75,7 @@ class Page:
         return [*self.names, *self.numbers]
 
     def scroll(self, every: list[Column], first: int, width: int) -> None:
-        """Choose the columns in sight from `first` on, or from an earlier one if all from there
+        """Chooses the columns in sight from `first` on, or from an earlier one if all after it
         fit."""
         room = width - SIGNS - 1 - total_width(self.names)  # an arrow at the end
         last = max(0, len(every) - 1)
@@ -187,7 +188,7 @@ class Table(Paneled, Cursor):
         self._lines: list[int] = []
         """Position of the CPU of each line."""
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def settle(self, session: Session, interval: Interval) -> bool:
         """Tasks become known later than counters."""
@@ -229,7 +230,7 @@ class Table(Paneled, Cursor):
         self._page.scroll(numbers, first, self.width)
 
     def read(self) -> None:
-        """Update the numbers of the columns in sight, and the order of lines."""
+        """Updates the numbers of the columns in sight, and the order of lines."""
         self._troubles.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)
         self._lines = [*self._arranged(), *self._strays]
@@ -259,7 +260,7 @@ class Table(Paneled, Cursor):
     def line(self, y: int) -> Line:
         row = self._lines[y]
         chosen = row == self._selected
-        trouble = self._troubles.of([row]) if self._troubles else None
+        trouble = self._troubles.on_rows([row]) if self._troubles else None
         task = self._tabular.task(row, self.interval)
         runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
         runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
@@ -276,10 +277,10 @@ class Table(Paneled, Cursor):
 
     def identity(self, y: int) -> int | None:
         """The position of the CPU, but for those at the end whose core is unknown."""
-        known = min(len(self._rows), len(self._lines))  # CPUs may have come or gone
+        known = min(len(self._rows), len(self._lines))  # CPUs may have changed
         return self._lines[y] if y < known else None
 
-    def _at(self) -> int:
+    def _cursor_line(self) -> int:
         return self._lines.index(self._selected) if self._selected in self._lines else 0
 
     # --- columns
@@ -289,7 +290,7 @@ class Table(Paneled, Cursor):
         self.lay_out()
 
     async def action_column(self, by: int) -> None:
-        """Sort by a column to the left (`by` < 0) or right of the sorted one."""
+        """Sorts by a column to the left (`by` < 0) or right of the sorted one."""
         scrolling = [column.key for column in self._columns()]
         keys = [*_ORDERS, *scrolling]
         order = _KEYS.get(self.choice.order, self.choice.order)
@@ -315,7 +316,7 @@ class Table(Paneled, Cursor):
         await self.run_action("screen.columns")
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        """Sort by a clicked heading; clicks on lines move the cursor."""
+        """Sorts by a clicked heading; clicks on lines move the cursor."""
         column = column_at(self._page.columns, event.x - SIGNS)
         if event.y < len(self.heads) and column is not None and column.key != "type":
             await self._sort(column.key)

@@ -15,9 +15,9 @@ from typing import ClassVar
 from perftop.base.format import ClockUnit, duration, rate_unit, time_of_day
 from perftop.base.text import ranges
 from perftop.draw import charts, theme
-from perftop.draw.columns import Column, fit
+from perftop.draw.columns import Column, Run, fit
 from perftop.draw.heat_ramp import ramp
-from perftop.draw.strips import QUIET, Line, Run, shed
+from perftop.draw.strips import QUIET, Line, Piece, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number
@@ -29,8 +29,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line as PlaceLine
-from perftop.tui.shared.places import Places, package_name, spans
+from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
 from perftop.tui.views.lanes import Lanes, marked, strip
 
 HEADS = 2
@@ -54,9 +53,9 @@ class LaneLine:
     """One line of the part that scrolls."""
 
     line: PlaceLine
-    """What the line shows; in a row, `part` counts the lines of its core."""
+    """The line of the topology; in a row, `part` counts the lines of its core."""
     lanes: tuple[int, ...] = ()
-    """Which of the core's CPUs the line shows: one, or two as the halves of its cells."""
+    """Indices of the core's CPUs on this line: one, or two as the halves of its cells."""
     below: int = 0
     """Line within a CPU that is several lines tall; 0 is the top one."""
 
@@ -149,7 +148,7 @@ class Timeline(Paneled, Cursor):
     _of_cpu: dict[int, list[Episode]]
     """Episodes in sight; one that affects most of a package appears once, in its heading."""
 
-    # --- what there is to show
+    # --- lines from an interval
 
     def settle(self, session: Session, interval: Interval) -> bool:
         return super().settle(session, interval) or self._lanes is None
@@ -189,7 +188,7 @@ class Timeline(Paneled, Cursor):
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
     def read(self) -> None:
-        """Read the values up to the interval's end."""
+        """Reads the values up to the interval's end."""
         session, interval, choice = self.session, self.interval, self.choice
         if self._lanes is None or choice.order not in {"topology", "CPU number"}:
             self._arrange(session)
@@ -225,7 +224,7 @@ class Timeline(Paneled, Cursor):
         return [slot.line.row for slot in slots if slot.line.kind == "row"]
 
     def _assign(self, episodes: list[Episode]) -> None:
-        """Assign every episode to the heading of a package or to the rows of its CPUs."""
+        """Assigns every episode to the heading of a package or to the rows of its CPUs."""
         places, row_of = self.places, self._row_of
         self._of_package, self._of_cpu = {}, {}
         for episode in episodes:
@@ -252,7 +251,7 @@ class Timeline(Paneled, Cursor):
         if self._plan.tall > 1:  # height shows the value, not colour
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
-        pieces: list[tuple[int, list[Run]]] = [
+        pieces: list[Piece] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
             (1, ends),
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
@@ -335,9 +334,9 @@ class Timeline(Paneled, Cursor):
         return self.places.places[line.row].cpus[0] if line.kind == "row" else None
 
     def show_cursor(self) -> None:
-        """Scroll so that all lines of the selected core are in sight."""
+        """Scrolls so that all lines of the selected core are in sight."""
         super().show_cursor()
-        first = last = self._at()
+        first = last = self._cursor_line()
         while last + 1 < self.count and self.cpu(last + 1) == self.choice.cpu:
             last += 1
         self.reveal(first, last)
@@ -400,8 +399,8 @@ class Timeline(Paneled, Cursor):
         if slot.below or not self._right:
             return [*runs, *along]
         cpus = self.places.places[row].cpus
-        mine = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
-        episodes = [episode for cpu in mine for episode in self._of_cpu.get(cpu, [])]
+        shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
+        episodes = [episode for cpu in shown_cpus for episode in self._of_cpu.get(cpu, [])]
         now_ns = self.interval.time_ns
         if signs := time_axis.begins(self._axis, episodes, now_ns):
             along = marked(along, signs)

@@ -53,7 +53,7 @@ def verdicts(found: Comparison) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("mine", "other"), [(44, 44), (44, 8), (8, 60)])
-def test_names_of_models_stand_apart_and_fit(mine: int, other: int) -> None:
+def test_names_of_models_are_separate_and_fit(mine: int, other: int) -> None:
     draw = random.Random(1)
     sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", mine), ("b", other)))
     lines = text.lines([compared(*sides)], ("A", "B"))
@@ -90,7 +90,7 @@ def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     assert any("power limit PL1" in left for left in not_known([found]))
 
 
-def test_a_cause_that_took_little_or_from_the_other_side_explains_nothing() -> None:
+def test_a_small_or_opposite_cause_explains_nothing() -> None:
     draw = random.Random(12)
     state = {"power_limit_w": 205.0}
     little = compared(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
@@ -108,7 +108,7 @@ def test_a_state_explains_no_number_that_is_within_the_noise() -> None:
     assert "busy_hz" not in state.explains
 
 
-def test_two_states_that_one_cause_can_be_behind_are_not_known_apart() -> None:
+def test_two_states_with_one_cause_are_not_separated() -> None:
     causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
     draw = random.Random(3)
     a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
@@ -136,7 +136,7 @@ def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> 
     assert found.only[1] == []
 
 
-def test_text_fits_and_its_values_stand_below_each_other() -> None:
+def test_text_fits_and_its_values_are_aligned() -> None:
     draw = random.Random(6)
     found = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
         "power_limit_w": 205.0}))  # fmt: skip
@@ -149,7 +149,7 @@ def test_text_fits_and_its_values_stand_below_each_other() -> None:
     assert len(rows) == len(found.rows)
 
 
-def test_what_comes_from_outside_cannot_steer_a_terminal() -> None:
+def test_untrusted_text_cannot_control_a_terminal() -> None:
     draw = random.Random(14)
     evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
     found = compared(side(draw), side(draw, state=evil, slower=0.1))
@@ -171,7 +171,7 @@ def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
         assert len(a.rstrip()) == len(b.rstrip()), "one axis"
 
 
-def test_work_and_speed_are_told_apart() -> None:
+def test_work_and_speed_are_separated() -> None:
     """As many instructions in fewer cycles, which is good, but fewer cycles in each second."""
     draw = random.Random(15)
     faster = []
@@ -208,7 +208,7 @@ def test_two_per_cent_are_found_in_six_runs_that_vary_by_half_a_per_cent() -> No
 
 
 @pytest.mark.nightly
-def test_any_of_all_rows_is_called_different_in_at_most_one_of_twenty() -> None:
+def test_any_row_is_called_different_in_at_most_one_of_twenty() -> None:
     draw = random.Random(9)
     called = sum(
         any(row.sure for row in compared(side(draw, noise=0.03), side(draw, noise=0.03)).rows)

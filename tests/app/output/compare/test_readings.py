@@ -38,7 +38,10 @@ def recorded(seed: int = 1) -> list[Reading]:
     """A machine with two chosen events and issue slots, whose summary has them, too."""
     spec = f"sim:memory,cpus=2,seed={seed},slots=1"
     hello, messages = simulated.messages(spec, 60, events=EVENTS)
-    found = Recorded(hello, by_mark=False).readings(messages)
+    reader = Recorded(by_mark=False)
+    reader.take([hello, *messages])
+    reader.on_end()
+    found = reader.readings
     own = Session(hello)
     own.account()
     played(own, messages)
@@ -50,7 +53,7 @@ def recorded(seed: int = 1) -> list[Reading]:
     return found
 
 
-def test_events_are_told_and_compared() -> None:
+def test_events_are_printed_and_compared() -> None:
     a, b = recorded(), recorded(seed=2)
     (found,) = compare([("", a, b)])
     rows = {row.number.key: row for row in found.rows}

@@ -31,7 +31,7 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
         ({"causes": lost(0.9)}, "0.90 s to turbo-drop power-pl1"),
     ],
 )
-def test_the_odd_run_is_named_with_what_differs(more: dict[str, Any], words: str) -> None:
+def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
     found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
     (outlier,) = found.outliers
     assert outlier.place == 0
@@ -40,20 +40,20 @@ def test_the_odd_run_is_named_with_what_differs(more: dict[str, Any], words: str
     assert words in lines(found, ["./job"])[0]
 
 
-def test_what_a_short_run_had_more_of_has_digits() -> None:
+def test_reasons_of_short_runs_have_enough_digits() -> None:
     short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
              for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
     (outlier,) = runs(*short).outliers
     assert outlier.why == "worked 0.0042 s longer"
 
 
-def test_what_is_too_small_or_common_to_all_explains_nothing() -> None:
+def test_small_or_common_losses_explain_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
     assert [one.why for found in (small, common) for one in found.outliers] == ["", ""]
 
 
-def test_a_faster_run_has_not_waited_and_a_wait_is_told_once() -> None:
+def test_a_faster_run_has_no_reason_and_a_wait_is_named_once() -> None:
     faster = runs(line(39.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
     assert [one.why for one in faster.outliers] == [""]
     behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
@@ -61,14 +61,14 @@ def test_a_faster_run_has_not_waited_and_a_wait_is_told_once() -> None:
     assert [one.why for one in waits.outliers] == ["waited 1.20 s for a CPU"]
 
 
-def test_cpus_of_others_are_those_that_the_command_did_not_use() -> None:
+def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
     """Half of four CPUs for 10.1 s, of which the command used 12 s."""
     busy = line(10.0, run={"user_s": 10.0, "sys_s": 2.0}, cpus=[{}] * 4)
     busy["machine"]["util"] = {"mean": 0.5}
     assert numbers(busy)["others_cpus"] == pytest.approx(2 - 12 / 10.1)
 
 
-def test_both_means_are_told_and_no_run_is_left_out() -> None:
+def test_both_means_are_printed_and_no_run_is_left_out() -> None:
     found = lines(runs(*map(line, TIMES)), ["./job"])
     text = "\n".join(found)
     assert "41.20 s ± 0.60 s" in found[0]
@@ -90,12 +90,12 @@ def test_the_page_shows_these_lines() -> None:
     assert shown == lines(runs(*found), ["./job"])[: len(shown)]
 
 
-def test_of_many_runs_only_those_an_outlier_have_a_row() -> None:
+def test_only_outliers_of_many_runs_have_a_row() -> None:
     found = lines(runs(line(60.0), *(line(41 + at % 3 / 10) for at in range(29))), ["./job"])
     assert [row.split()[0] for row in found if "  0  " in row] == ["1"]
 
 
-def test_warmups_count_for_nothing_but_the_status() -> None:
+def test_warmups_count_only_for_the_status() -> None:
     found = runs(line(90.0, status=7), line(41.0), line(41.1, status=3), warmups=1)
     *each, whole = lines_json(found, ["./job"])
     assert [(one["number"], one["warmup"]) for one in each] == [(1, True), (1, False), (2, False)]

@@ -39,7 +39,7 @@ def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "openmetrics"])
-def test_no_form_holds_what_could_steer_a_terminal(tmp_path: Path, form: str) -> None:
+def test_no_form_contains_control_characters(tmp_path: Path, form: str) -> None:
     hostile = "a\x1b\x9b\x7f\u202e\u200bb"
     missing = [wire.Missing("ref", hostile)]
     hello = made.hello(
@@ -70,7 +70,7 @@ def _doubtful(path: Path) -> Path:
     return record(path / "doubtful", found)
 
 
-def test_what_is_doubted_late_and_lost_stands_in_all_formats(tmp_path: Path) -> None:
+def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> None:
     path = _doubtful(tmp_path)
     lines = [json.loads(line) for line in export(path, "jsonl").splitlines()]
     intervals = [line for line in lines if line["type"] == "interval"]
@@ -96,7 +96,7 @@ def test_what_is_doubted_late_and_lost_stands_in_all_formats(tmp_path: Path) -> 
 # --- whose it is
 
 
-def test_every_form_tells_host_labels_command_and_start(tmp_path: Path) -> None:
+def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     greeting, *frames = counted()
     assert isinstance(greeting, wire.Hello)
     named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).apply(greeting)

@@ -51,7 +51,7 @@ async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) 
         ("sim:hybrid", 1_000_000_000),
     ],
 )
-def test_jsonl_is_what_stat_prints(tmp_path: Path, spec: str, every_ns: int) -> None:
+def test_jsonl_equals_the_lines_of_stat(tmp_path: Path, spec: str, every_ns: int) -> None:
     found = messages(spec, 10.5)
     path = record(tmp_path / "recording", found)
     printed = asyncio.run(_printed(found, every_ns, 10.5))
@@ -120,14 +120,14 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
-def test_where_it_ran_is_told_if_it_was_watched(watch: str, told: bool) -> None:
+def test_cpus_of_the_command_are_known_if_it_is_watched(watch: str, told: bool) -> None:
     command = Command(Session(made.hello(watch=watch)))
     assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert (command.footprint is not None) is told
 
 
-def test_where_it_ran_is_told_beside_another_job() -> None:
+def test_cpus_of_the_command_are_known_if_another_job_is_watched() -> None:
     """The probe looks at both; the command is there before its start."""
     hello = made.hello([], watch="lmp")
     session = Session(hello)

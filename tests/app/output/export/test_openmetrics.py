@@ -14,7 +14,7 @@ from scraped import by_name, families, unix_s
 from perfprobe import wire
 
 
-def test_openmetrics_says_what_json_lines_say(recording: Path) -> None:
+def test_openmetrics_equals_json_lines(recording: Path) -> None:
     series = by_name(export(recording, "openmetrics"))
     lines = [json.loads(line) for line in export(recording, "jsonl").splitlines()]
     intervals = [line for line in lines if line["type"] == "interval"]
@@ -49,7 +49,7 @@ def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: P
     assert told["1"] == [(1, 1e8), (4, 2e8)]
 
 
-def test_a_core_is_told_once(recording: Path) -> None:
+def test_a_core_is_listed_once(recording: Path) -> None:
     series = by_name(export(recording, "openmetrics"))["perftop_smt_both_ratio"]
     assert {dict(key)["cpus"] for key in series} == {"0,2", "1,3"}
     assert all("cpu" not in dict(key) for key in series)

@@ -50,7 +50,7 @@ def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
     assert {"smi_count", "machine_power_w"} <= {*uncounted}
 
 
-def test_all_ceilings_lack_for_one_reason(tmp_path: Path) -> None:
+def test_all_missing_ceilings_have_one_reason(tmp_path: Path) -> None:
     lacking = [wire.Missing("turbo_ceiling_hz", "nobody knows")]
     first = rows(export(record(tmp_path / "recording", counted(missing=lacking))))[0]
     (names,) = (
@@ -61,7 +61,7 @@ def test_all_ceilings_lack_for_one_reason(tmp_path: Path) -> None:
     assert sorted(names) == ["turbo_ceiling_high_hz", "turbo_ceiling_hz", "turbo_ceiling_low_hz"]
 
 
-def test_how_much_of_the_time_was_counted(tmp_path: Path) -> None:
+def test_the_counted_share_of_the_time_is_printed(tmp_path: Path) -> None:
     turns = [wire.Counter(f"perf_{key}_s", key, "s", "perf", scale=1e-9)
              for key in ("enabled", "running")]  # fmt: skip
     greeting = made.hello([*turns, made.REF])

@@ -45,7 +45,7 @@ def told(page: Page) -> dict[str, float]:
         (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
     ],
 )
-def test_what_no_read_covers_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
+def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed(stream(flags), "core")
     found = told(page)
     assert found.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
@@ -75,7 +75,7 @@ def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     assert time.gone[:, 0].tolist() == [8, 0]
 
 
-def test_cores_that_the_kernel_numbers_alike_are_told_apart() -> None:
+def test_cores_with_the_same_number_are_distinguished() -> None:
     hello = made.hello([made.REF], cores=4, threads=1)
     numbers = [0, 0, 1, None]
     topology = [
@@ -89,7 +89,7 @@ def test_cores_that_the_kernel_numbers_alike_are_told_apart() -> None:
     assert names == {"cpu0", "cpu1", "1", "cpu3"}
 
 
-def test_what_is_in_no_package_has_no_label_of_one() -> None:
+def test_cpus_without_a_package_have_no_package_label() -> None:
     hello = made.hello([made.REF], cores=2, threads=1)
     hello = dataclasses.replace(hello, packages=[[0]])
     frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]

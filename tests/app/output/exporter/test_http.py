@@ -74,7 +74,7 @@ def test_answers(head: bytes, status: int) -> None:
     assert answer(head, BODY.__getitem__).status == status
 
 
-def test_an_answer_is_whole_and_the_head_alone_if_asked() -> None:
+def test_an_answer_has_a_body_unless_only_its_head_was_requested() -> None:
     found = answer(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
     head, _, body = found.partition(b"\r\n\r\n")
     assert body == b"old\n"
@@ -112,7 +112,7 @@ def test_no_page_is_503() -> None:
     assert answer(b"GET /metrics HTTP/1.0", lambda _: None).status == 503
 
 
-async def test_requests_come_in_any_pieces() -> None:
+async def test_requests_arrive_in_any_pieces() -> None:
     async with served() as (__, port):
         whole = await asked(port, GET)
         assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -138,7 +138,7 @@ async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
         writer.close()
 
 
-async def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
+async def test_a_thousand_idle_connections_lock_nobody_out() -> None:
     """They are as many as are kept; a newer one takes the place of the oldest."""
     most = 0
     async with served() as (server, port):
@@ -155,7 +155,7 @@ async def test_a_thousand_who_do_not_ask_keep_nobody_else_out() -> None:
     assert 1 < most <= http.MAX_CONNECTIONS
 
 
-async def test_those_who_do_not_take_their_answer_are_as_many_at_most(
+async def test_unread_answers_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They hold their places until they are dropped; others are told to come again."""
@@ -179,7 +179,7 @@ async def test_those_who_do_not_take_their_answer_are_as_many_at_most(
         assert b" 200 OK" in await asked(port, GET)
 
 
-async def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "TIMEOUT_S", 0.05)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):
@@ -200,7 +200,7 @@ async def test_who_is_slow_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         taking.close()
 
 
-async def test_who_goes_on_talking_is_dropped() -> None:
+async def test_endless_requests_are_dropped() -> None:
     async with served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)

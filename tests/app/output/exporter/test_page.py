@@ -66,7 +66,7 @@ def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
     assert first["perftop_series",] == len(first) == page.series
 
 
-def test_units_are_told_in_openmetrics_only(story: list[wire.Message]) -> None:
+def test_units_are_in_openmetrics_only(story: list[wire.Message]) -> None:
     _, page = fed(story)
     assert b"# UNIT perftop_ceiling_hertz hertz\n" in page.text(openmetrics=True)
     assert page.text(openmetrics=True).endswith(b"\n# EOF\n")
@@ -93,7 +93,7 @@ def test_detail_divides_the_same_sums(story: list[wire.Message]) -> None:
             )
 
 
-def test_only_the_cpus_asked_for_are_told() -> None:
+def test_only_the_selected_cpus_are_printed() -> None:
     given = messages("smt-mix,cpus=8", 3)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
@@ -103,7 +103,7 @@ def test_only_the_cpus_asked_for_are_told() -> None:
     assert {labels[0] for labels, _ in named(found, "perftop_smt_seconds_total")} == {"1"}
 
 
-def test_what_a_guest_lacks_is_absent_and_told_with_its_reason() -> None:
+def test_missing_families_of_a_vm_have_a_reason() -> None:
     _, page = fed(messages("guest", 3))
     found = shown(page)
     names = {name for name, *_ in found}
@@ -118,7 +118,7 @@ def test_what_a_guest_lacks_is_absent_and_told_with_its_reason() -> None:
     assert modes == {"busy", "idle", "steal"}
 
 
-def test_a_ceiling_without_a_clock_says_nothing_of_time_below_it() -> None:
+def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
     """0 would say that no core was ever below it."""
     given = messages("turbo-drop,cpus=4", 2)
     hello = given[0]
@@ -144,7 +144,7 @@ def test_before_a_second_frame_nothing_is_known() -> None:
     assert ("perftop_missing", "perftop_smt_seconds_total") in {key[:2] for key in found}
 
 
-def test_no_name_of_a_program_is_told() -> None:
+def test_no_name_of_a_program_is_exported() -> None:
     """Neither of tasks, nor in a reason that a probe gives."""
     given = messages("demo,cpus=8", 40)
     names = {

@@ -62,7 +62,7 @@ def samples() -> set[str]:
 
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
-def test_promtool_finds_nothing_wrong_with_the_page(spec: str, detail: Detail) -> None:
+def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     tool = program("promtool")
     text = fed(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
     assert run(tool, "check", "metrics", input=text) == ""
@@ -149,7 +149,7 @@ def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
     assert "SUCCESS" in run(tool, "test", "rules", "cases.yml", cwd=tmp_path)
 
 
-def test_rules_and_board_ask_for_what_there_is() -> None:
+def test_rules_and_board_query_existing_families() -> None:
     there = samples()
     text = [shipped("rules").replace("instance:perftop_", "instance:"), *expressions()]
     asked = {word for each in text for word in WORDS.findall(each)}
@@ -160,7 +160,7 @@ def test_rules_and_board_ask_for_what_there_is() -> None:
 # --- Grafana
 
 
-def test_promtool_takes_every_expression_of_the_board(tmp_path: Path) -> None:
+def test_promtool_accepts_every_expression_of_the_board(tmp_path: Path) -> None:
     tool = program("promtool")
     rules = [
         {"record": f"a:b{i}", "expr": expression.replace(INTERVAL, "5m").replace("$instance", ".*")}
@@ -232,7 +232,7 @@ def test_the_services_are_hardened(units: Path, name: str) -> None:
     assert float(level) <= LIMIT
 
 
-def test_the_service_of_the_black_box_starts_what_the_parser_takes() -> None:
+def test_the_service_of_the_black_box_has_a_valid_command_line() -> None:
     (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped("recorder"), re.MULTILINE)
     options = cli._parsed(line.split())
     assert (options.ring, options.max_size) == (600 * 10**9, 500 * 10**6)
@@ -254,6 +254,6 @@ def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_it_is_printed_as_it_lies_in_the_package(name: str) -> None:
+def test_shipped_files_are_printed_unchanged(name: str) -> None:
     told, ours = printed(name), shipped(name).split("@PERFTOP@")
     assert all(part in told for part in ours)

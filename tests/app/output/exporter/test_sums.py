@@ -129,7 +129,7 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
     assert found == pytest.approx(cycles, rel=0.03)
 
 
-def test_an_episode_that_runs_is_told_before_it_ends() -> None:
+def test_a_running_episode_is_printed_before_it_ends() -> None:
     """It lags behind by the time in which it could still prove to have ended."""
     _, page = fed(messages("license,cpus=12", 19))  # from 11 s to 20 s
     found = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
@@ -151,7 +151,7 @@ def test_counters_only_grow(spec: str) -> None:
     assert len(before) > 20
 
 
-def test_what_is_doubted_is_unknown_and_takes_its_fellows_along() -> None:
+def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     """The cycles of CPU 2 jump once: no count of that sample is added, and its time is."""
     hello, told = awkward.messages()
     sane = [message for message in told if not isinstance(message, wire.Frame) or message.seq < 30]
@@ -203,7 +203,7 @@ def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
     return found
 
 
-def test_polling_is_told_apart_from_work_though_reference_cycles_go_on() -> None:
+def test_polling_is_no_work_although_reference_cycles_advance() -> None:
     found = shown(fed(halves(10))[1])
     told = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
     assert told == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})

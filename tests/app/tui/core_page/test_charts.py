@@ -97,7 +97,7 @@ def test_states_are_stacked_over_time() -> None:
     assert top == theme.LP0 * (len(top) // 2) + theme.BOTH * (len(top) // 2)
 
 
-def test_where_only_bounds_are_known_a_range_is_drawn_and_told() -> None:
+def test_where_only_bounds_are_known_a_range_is_drawn_and_shown() -> None:
     session, interval = lived(busy(Machine(cores=1, split=False), 0.75, 0.75))
     drawn = column(charts(session, interval), "smt")
     certain = round(len(drawn) / 2)
@@ -107,7 +107,7 @@ def test_where_only_bounds_are_known_a_range_is_drawn_and_told() -> None:
     assert any("▒ may be any of them" in text for text in found)
 
 
-def test_of_four_threads_it_is_told_whether_any_runs() -> None:
+def test_of_four_threads_it_is_shown_whether_any_runs() -> None:
     session, interval = lived(busy(Machine(cores=1, threads=4, split=False), 0.5, 0.0, 0.0, 0.0))
     drawn = column(charts(session, interval), "smt")
     assert set(drawn.strip(theme.NEITHER)) == {theme.UNKNOWN}
@@ -197,9 +197,9 @@ def test_what_is_kept_of_a_track_is_what_history_says(
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
         fresh = CoreHistory(session, of.moment.place)
         for track in (of.track, fresh):
-            track.look(time)
+            track.move_to(time)
         for key in ("util", "ipc"):
-            np.testing.assert_array_equal(of.track.of(key), fresh.of(key))
+            np.testing.assert_array_equal(of.track.of_cpus(key), fresh.of_cpus(key))
         np.testing.assert_array_equal(of.track.states(), fresh.states())
         np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())
 

@@ -129,7 +129,7 @@ async def test_ascii_terminals_get_nothing_else() -> None:
         assert {"'", "#"} <= set("".join(text))
 
 
-async def test_a_filter_that_nothing_matches_is_told() -> None:
+async def test_a_filter_that_nothing_matches_is_shown() -> None:
     async with running(Machine(cores=2)) as run:
         await run.pilot.press("enter")
         view = core_page(run)

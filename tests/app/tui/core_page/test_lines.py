@@ -10,19 +10,20 @@ from fakes import NO_PMU, Does, Machine, doubting, tasks
 
 from perfprobe.wire import Missing, Multiplier, Rate
 from perftop.draw import strips, theme
+from perftop.draw.columns import DOUBTED
 from perftop.model.episode import Episode
 from perftop.tui.shared.choice import Units
 
 # --- numbers
 
 
-def test_both_siblings_numbers_stand_beside_each_other() -> None:
+def test_both_siblings_numbers_are_beside_each_other() -> None:
     machine = Machine(cores=2, does={0: Does(1.0, ipc=1.5), 2: Does(0.5, ipc=0.5, kernel=0.3)})
     found = page(machine)
-    told = {
+    shown = {
         label: line(found, label).split()[-2:] for label in ("busy %", "idle %", "IPC", "krn %")
     }
-    assert told == {
+    assert shown == {
         "busy %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
         "krn %": ["10.0", "30.0"],
     }  # fmt: skip
@@ -37,31 +38,31 @@ def test_clocks_in_the_units_that_are_chosen() -> None:
     machine = Machine(cores=1, changes={"base_hz": Rate(2e9, "made")})
     session, interval = lived(machine)
 
-    def told(units: Units) -> tuple[str, str]:
+    def shown(units: Units) -> tuple[str, str]:
         found = text(session, interval, units=units)
         return line(found, "─ clock").split()[-1], next(
             t[:12].strip() for t in found[1:] if t[:12].strip()
         )
 
-    assert told("GHz") == ("3.00▼", "3.20 GHz")
-    assert told("MHz") == ("3000▼", "3200 MHz")
-    assert told("base") == ("1.50▼", "1.60 ×base")
+    assert shown("GHz") == ("3.00▼", "3.20 GHz")
+    assert shown("MHz") == ("3000▼", "3200 MHz")
+    assert shown("base") == ("1.50▼", "1.60 ×base")
 
 
 def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
     assert line(page(Machine(cores=1), units="base"), "─ clock").split()[-1] == "3.00▼"
 
 
-def test_origins_are_told_where_there_is_room() -> None:
+def test_origins_are_shown_where_there_is_room() -> None:
     machine = Machine(cores=1)
     assert "ref / tsc (made)" in line(page(machine, size=(160, 45)), "busy %")
     assert not any("(made)" in text for text in page(machine, size=(159, 45)))
 
 
-def test_a_suspect_number_is_marked_and_its_reason_told() -> None:
+def test_a_suspect_number_is_marked_and_its_reason_shown() -> None:
     found = page(Machine(cores=1, broken={1}), size=(120, 45))
-    assert theme.SUSPECT in "\n".join(found)
-    assert line(found, f" {theme.SUSPECT} CPU 1").count("CPU") == 1
+    assert DOUBTED in "\n".join(found)
+    assert line(found, f" {DOUBTED} CPU 1").count("CPU") == 1
     assert line(found, "IPC").split()[-2:] == ["1.25", "≁n/a"]
 
 
@@ -72,7 +73,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]
     session, interval = lived(Machine(cores=1))
     found = text(session, doubting(interval, 1, key), size=(120, 45))
     labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
-    assert {label for label in labels if theme.SUSPECT in line(found, label)} == marked
+    assert {label for label in labels if DOUBTED in line(found, label)} == marked
 
 
 # --- words
@@ -92,7 +93,7 @@ def test_who_runs_there_is_not_believed_blindly(record: object) -> None:
     page(Machine(cores=1), records={"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}})
 
 
-def test_what_is_wrong_is_told_with_its_evidence() -> None:
+def test_what_is_wrong_is_shown_with_its_evidence() -> None:
     session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("suspect", [0], 3 * SECOND, cause="37 GHz"),
@@ -112,7 +113,7 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
     ]
 
 
-def test_stolen_time_is_told_once() -> None:
+def test_stolen_time_is_shown_once() -> None:
     session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("steal", [0], SECOND, None, 0.2, "hypervisor"),
@@ -163,7 +164,7 @@ def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
     )
 
 
-def test_a_core_that_lacks_what_others_have_says_why() -> None:
+def test_a_core_that_lacks_what_others_have_shows_why() -> None:
     why = "E cores have no such counter"
     missing = [Missing("cycles", why, None, [1]), Missing("tasks", why, None, [1])]
     machine = Machine(cores=2, threads=1, changes={"missing": missing})
@@ -179,7 +180,7 @@ def test_a_core_that_lacks_what_others_have_says_why() -> None:
     assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
 
 
-def test_the_multiplier_is_told_with_the_method() -> None:
+def test_the_multiplier_is_shown_with_the_method() -> None:
     changes = {"multipliers": [Multiplier("one_thread", 1.0, "made")]}
     assert any(
         "one-thread ×1 uncalibrated" in text
@@ -194,4 +195,4 @@ def test_the_multiplier_is_told_with_the_method() -> None:
 def test_a_page_without_room_for_words_has_none() -> None:
     found = page(Machine(cores=1, broken={0}), size=(60, 6))
     assert len(found) <= 6
-    assert theme.SUSPECT not in found[-1]
+    assert DOUBTED not in found[-1]

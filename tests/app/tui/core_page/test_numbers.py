@@ -5,7 +5,8 @@ from __future__ import annotations
 import simulated
 from played import played
 
-from perftop.draw.strips import Run, text, width
+from perftop.draw.columns import Run
+from perftop.draw.strips import text, width
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.core_page import core_page, numbers
@@ -25,7 +26,7 @@ def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     place = Places(session).places[0]
     made = page(core_page.known(session, place, who=False), 160, 40)
     moment = numbers.moment(session, interval, place, made, "GHz", 0)
-    return moment, numbers.beside(moment, Panel(key, 1, 3))[0]
+    return moment, numbers.panel_numbers(moment, Panel(key, 1, 3))[0]
 
 
 def test_an_event_that_took_turns_has_its_share_and_the_sign_of_an_estimate() -> None:

@@ -34,7 +34,7 @@ def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interva
     return lived(machine, script)
 
 
-def test_its_moments_stand_below_the_clock_with_what_was_reached() -> None:
+def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
     drawn = panel(of, "clock")
     woke = of.time.bin(2_050_000_000)
@@ -83,21 +83,21 @@ def test_rules_and_words_leave_the_line_alone() -> None:
     assert "much" not in "".join(after)
 
 
-def test_it_is_told_with_how_sure_that_is() -> None:
-    told = line(text(*climbed(FAR), size=(160, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
-    assert told == (
+def test_it_is_shown_with_how_sure_that_is() -> None:
+    shown = line(text(*climbed(FAR), size=(160, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
+    assert shown == (
         "steady 3.00 GHz after 900 ms (± 100 ms) · 90 % after 400 ms · 99 % after 600 ms"
         " · from 1.20 · ceiling 3.40 · fell 1× on the way"
     )
-    told = (
+    shown = (
         line(text(*climbed(FAST, cores=2), size=(120, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
     )
-    assert told == (
+    assert shown == (
         "steady 3.00 GHz after at most 100 ms · from below 2.00 · ceiling 3.40 · median of 2 cores"
     )
 
 
 def test_in_the_units_that_are_chosen() -> None:
-    told = line(text(*climbed(FAR), units="MHz", size=(160, 45)), "╱ ramp")
-    assert "steady 3000 MHz after" in told
-    assert "from 1200 · ceiling 3400" in told
+    shown = line(text(*climbed(FAR), units="MHz", size=(160, 45)), "╱ ramp")
+    assert "steady 3000 MHz after" in shown
+    assert "from 1200 · ceiling 3400" in shown

@@ -20,7 +20,7 @@ from perftop.session.fleet.machine import NOTHING, Machine
 from perftop.tui import fleet_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, heat, page
-from perftop.tui.fleet.look import Look
+from perftop.tui.fleet.words import Look
 from perftop.tui.fleet_app import FleetApp, FleetScreen
 from perftop.tui.shared import keys
 
@@ -61,7 +61,7 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> None:
+async def test_who_is_silent_is_first_without_numbers_then_who_loses_most() -> None:
     lines = await seen(fleets.small())
     first = line(lines, "name ")
     assert "node08" in lines[first + 1]
@@ -70,14 +70,14 @@ async def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() 
     assert "node01" in lines[first + 2]
 
 
-def test_where_numbers_come_from_is_told_only_where_there_is_room() -> None:
+def test_where_numbers_come_from_is_shown_only_where_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
-    for width, told in ((80, False), (160, True)):
+    for width, shown in ((80, False), (160, True)):
         look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
         line = strips.text(page.header(look)[0])
         assert moment in line
-        assert ("recorded" in line) == told
+        assert ("recorded" in line) == shown
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
@@ -90,7 +90,7 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     assert top[0][0][0].strip() == "2.0"
 
 
-async def test_a_shared_cause_is_told_once_above_the_rows() -> None:
+async def test_a_shared_cause_is_shown_once_above_the_rows() -> None:
     lines = await seen(fleets.small(), (80, 24))
     assert "power limit PL1 on 4 of 12 since" in lines[2]
     wide = await seen(many())
@@ -119,10 +119,10 @@ async def test_every_view_fits_every_size(
 
 async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
     lines = await seen(middle(), (120, 30))
-    told = lines[line(lines, "more rows")]
-    hidden = int(told.split()[0])
+    shown = lines[line(lines, "more rows")]
+    hidden = int(shown.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
-    assert hidden >= told.count("▄") > 20
+    assert hidden >= shown.count("▄") > 20
 
 
 async def test_the_selected_row_stays_in_sight() -> None:
@@ -226,7 +226,7 @@ async def test_ascii_has_no_other_characters() -> None:
         assert all(text.isascii() for text in await seen(fleets.small(), keys=[view], ascii_=True))
 
 
-async def test_unknown_numbers_are_told_as_such() -> None:
+async def test_unknown_numbers_are_shown_as_such() -> None:
     lines = await seen(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
     assert row.count("n/a") >= 4
@@ -248,8 +248,8 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
     for key in fleet:
         name = key.action.partition("(")[0]
         assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
-    told = [name for key in page.KEYS for name in key.ids]
-    assert sorted([*told, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
+    shown = [name for key in page.KEYS for name in key.ids]
+    assert sorted([*shown, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
 
 
 async def test_keys_are_the_users_own() -> None:

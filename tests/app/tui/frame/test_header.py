@@ -22,13 +22,13 @@ def text(status: Status = STATUS, width: int = 160) -> str:
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_who_and_what_and_at_what_cost(width: int) -> None:
-    told = text(width=width)
-    assert len(told) == width
-    assert told.startswith(" perftop  h · ")
-    assert "own 2.1 %" in told
-    assert "4 cores, 8 CPUs" in told
-    assert told.endswith("lost 0 ")
-    assert "500 ms" in told
+    shown = text(width=width)
+    assert len(shown) == width
+    assert shown.startswith(" perftop  h · ")
+    assert "own 2.1 %" in shown
+    assert "4 cores, 8 CPUs" in shown
+    assert shown.endswith("lost 0 ")
+    assert "500 ms" in shown
 
 
 def test_words_come_with_room() -> None:
@@ -50,12 +50,12 @@ def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
     assert header.model(name) == short
 
 
-def test_a_guest_says_so() -> None:
+def test_a_guest_is_reported() -> None:
     session, interval = seen(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    told = strips.text(header.line(session, interval, STATUS, 160))
-    assert "KVM guest · " in told
-    assert "skew" not in told
+    shown = strips.text(header.line(session, interval, STATUS, 160))
+    assert "KVM guest · " in shown
+    assert "skew" not in shown
 
 
 def test_a_large_skew_is_a_warning() -> None:
@@ -81,9 +81,9 @@ def test_states_stay_where_the_rest_goes() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            told = strips.text(header.line(session, interval, state, width))
-            assert len(told) <= max(width, 60)
-            assert word in told or width < 60
+            shown = strips.text(header.line(session, interval, state, width))
+            assert len(shown) <= max(width, 60)
+            assert word in shown or width < 60
         assert "lost 0" in strips.text(header.line(session, interval, state, 120))
     assert "late 3" in strips.text(header.line(session, interval, STATUS, 160))
 
@@ -95,14 +95,14 @@ def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> No
 
 
 def test_the_way_to_another_machine() -> None:
-    way = LinkState("n7", 0.0123, 4321.0)
-    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, way=way))
-    unknown = replace(STATUS, way=replace(way, rtt_s=nan, place="unix:/run/s"))
+    link = LinkState("n7", 0.0123, 4321.0)
+    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, link=link))
+    unknown = replace(STATUS, link=replace(link, rtt_s=nan, place="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
     assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_broken_link_is_told_at_any_width(width: int) -> None:
-    way = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
-    assert " NO LINK FOR 12 s " in text(replace(STATUS, way=way, silent_s=12.3), width)
+def test_a_broken_link_is_shown_at_any_width(width: int) -> None:
+    link = LinkState("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    assert " NO LINK FOR 12 s " in text(replace(STATUS, link=link, silent_s=12.3), width)

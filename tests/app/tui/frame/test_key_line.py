@@ -35,7 +35,7 @@ def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[
 @pytest.mark.parametrize("name", HINTS)
 @pytest.mark.parametrize("width", [20, 26, 40, 60, 80, 100, 120, 160, 240])
 @pytest.mark.parametrize("replay", [False, True])
-def test_it_fits_and_always_says_how_to_get_help_and_out(
+def test_it_fits_and_always_shows_how_to_get_help_and_out(
     name: str, width: int, replay: bool
 ) -> None:
     found = line(name, width, replay=replay)
@@ -146,7 +146,7 @@ FIX = "ask for a vPMU, or use a metal instance"
     [(80, "clock, IPC, halts unknown · perftop doctor"),
      (160, f"cannot be counted · {FIX} · perftop doctor tells how")],
 )  # fmt: skip
-def test_what_is_missing_is_told_whole_at_any_width(width: int, end: str) -> None:
+def test_what_is_missing_is_shown_whole_at_any_width(width: int, end: str) -> None:
     machine = guest()
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
@@ -159,12 +159,12 @@ def test_what_is_missing_is_told_whole_at_any_width(width: int, end: str) -> Non
         assert {key for _, key in runs} <= {"dim", "faint", "key"}
 
 
-def test_where_nothing_is_missing_nothing_is_said() -> None:
+def test_where_nothing_is_missing_nothing_is_reported() -> None:
     assert missing_runs(seen(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])
-async def test_it_stands_above_the_keys(size: tuple[int, int], lines: int) -> None:
+async def test_it_is_above_the_keys(size: tuple[int, int], lines: int) -> None:
     async with running(guest(), size) as run:
         await run.intervals(1)
         line = run.app.screen.query_one(MissingLine)

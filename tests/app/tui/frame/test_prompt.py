@@ -77,7 +77,7 @@ async def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> N
 
 
 @pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
-async def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
+async def test_words_are_beside_the_text_or_below(width: int, below: bool) -> None:
     app = Small()
     async with app.run_test(size=(width, 6)) as pilot:
         prompt = app.ask("util>")
@@ -276,7 +276,7 @@ async def test_typing_is_not_commanding() -> None:
         await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
 
 
-async def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
+async def test_the_prompt_is_above_the_last_line_of_every_view() -> None:
     async with running(Machine(), (160, 24)) as run:
         await run.pilot.press("slash", "escape", "4", "slash")
         view, line = run.monitor.view.region, prompt(run).region

@@ -26,9 +26,9 @@ def test_they_serve_where_no_clock_is_counted() -> None:
 
 def test_numbers_fit_and_the_important_ones_stay() -> None:
     for size in range(20, 300):
-        for told in (TOLD, MORE):
-            assert strips.width(tiles.numbers(told, size)) <= size
-            assert strips.width(tiles.wide(tiles.columns(told, size))) <= size
+        for shown in (TOLD, MORE):
+            assert strips.width(tiles.numbers(shown, size)) <= size
+            assert strips.width(tiles.wide(tiles.columns(shown, size))) <= size
     assert "waits for a CPU  41.2 %" in strips.text(tiles.numbers(TOLD, 120))
     narrow = strips.text(tiles.numbers(TOLD, 80))
     assert "waits  41.2 %" in narrow
@@ -42,15 +42,15 @@ def test_high_steal_is_red_and_what_is_unknown_has_no_tile() -> None:
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
-def test_the_past_stands_below_its_number(size: int) -> None:
+def test_the_past_is_below_its_number(size: int) -> None:
     machine = guest()
     session = Session(machine.hello, History(machine.hello))
     for seq in range(40):
         session.apply(machine.frame(seq))
     interval = session.take()
-    told = tiles.values(session, interval)
-    numbers = strips.text(tiles.wide(tiles.columns(told, size)))
-    (past,) = tiles.Past(session).lines(tiles.columns(told, size), interval, 10**8, size)
+    shown = tiles.values(session, interval)
+    numbers = strips.text(tiles.wide(tiles.columns(shown, size)))
+    (past,) = tiles.Past(session).lines(tiles.columns(shown, size), interval, 10**8, size)
     assert strips.width(past) <= size
     assert "busy" in numbers
     assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
@@ -66,7 +66,7 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
         assert tiles._heat(values) == styles
 
 
-def test_load_and_interrupts_are_told_where_there_is_room() -> None:
+def test_load_and_interrupts_are_shown_where_there_is_room() -> None:
     assert "load  3.12  2.64  1.90 " in strips.text(tiles.wide(tiles.columns(MORE, 240))) + " "
     assert "interrupts   520 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))
     assert "switches   826 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))
@@ -77,7 +77,7 @@ def test_load_and_interrupts_are_told_where_there_is_room() -> None:
 
 def test_a_column_keeps_its_place_while_its_number_changes() -> None:
     calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
-    rooms = [[each.room for each in tiles.columns(told, 240)] for told in (MORE, calm)]
+    rooms = [[each.room for each in tiles.columns(shown, 240)] for shown in (MORE, calm)]
     assert rooms[0] == rooms[1]
 
 

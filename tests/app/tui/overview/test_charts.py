@@ -19,14 +19,14 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory, Span, in_cells, rule, step, ticks, times
 from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
-from perftop.tui.overview.charts import NARROWEST, ChartOptions, Charts, Plan, plan
+from perftop.tui.overview.charts import MIN_WIDTH, ChartOptions, Charts, Plan, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
 
 S = 10**9
 
 
-def told(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
+def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     session = Session(machine.hello, History(machine.hello))
     for seq, _ in enumerate(session.play([machine.frame(seq) for seq in range(samples)])):
         if seq % 5 == 4:
@@ -35,7 +35,7 @@ def told(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
 
 
 def charts(machine: Machine, width: int, height: int, **wishes: object) -> Charts | None:
-    session, interval = told(machine)
+    session, interval = shown(machine)
     places = Places(session)
     made = Charts(session, places)
     if not made.fit(height, width):
@@ -51,7 +51,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
         cores=2, does={cpu: Does(0.5, alone=0.3) for cpu in range(4)},
         changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
     )  # fmt: skip
-    session, interval = told(machine)
+    session, interval = shown(machine)
     calibration = session.calibrations["one_thread"]
     calibration._settled = False
     places = Places(session)
@@ -107,7 +107,7 @@ def test_where_charts_do_not_fit_there_are_rows(count: int, height: int, width: 
 def test_a_plan_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, beside: bool, packages: int
 ) -> None:
-    found = plan(count, height, NARROWEST, packages=packages, beside=beside)
+    found = plan(count, height, MIN_WIDTH, packages=packages, beside=beside)
     if found is None:
         return
     assert lines(found) + found.blank + found.panels == height
@@ -164,7 +164,7 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
         past.read(interval, 57, 60.0)
         assert past.span.known >= 0.6 * 57, samples
         assert past.span.bin_ns % session.hello.sample_ns == 0
-        assert np.isfinite(past.of("util")[0, -past.span.known :]).all()
+        assert np.isfinite(past.series("util")[0, -past.span.known :]).all()
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])
@@ -212,10 +212,10 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
             Reader(session, places).read(interval),
         )
         for unit in every:
-            told = moment.numbers(unit, chosen=False)
-            assert np.array_equal(told.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
-            assert moment._drops(unit, told.ceiling_hz) == sheet.dropped[unit.at]
-            low.add(moment._drops(unit, told.ceiling_hz))
+            shown = moment.numbers(unit, chosen=False)
+            assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
+            assert moment._drops(unit, shown.ceiling_hz) == sheet.dropped[unit.at]
+            low.add(moment._drops(unit, shown.ceiling_hz))
     assert low == ({False, True} if "turbo" in scenario else {False})
 
 

@@ -10,16 +10,18 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 from played import played
 from simulated import messages
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import strips, theme
-from perftop.draw.columns import column_at
+from perftop.draw.columns import DOUBTED, column_at
 from perftop.model.episode import Episode
+from perftop.model.kinds import KINDS
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.rows import Picture, heading, marked, rows, start
-from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
@@ -59,7 +61,7 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
     return of_session(session, interval, width)
 
 
-def test_a_core_tells_its_states_loads_and_clock() -> None:
+def test_a_core_shows_its_states_loads_and_clock() -> None:
     m = Machine(cores=2, does={0: Does(1.0), 2: Does(0.5, alone=0.0)})
     text = lines(picture(m, 80))[0].split()
     bar = text.pop(3)
@@ -101,7 +103,7 @@ def test_columns_are_shed_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
-def test_titles_stand_over_their_columns(width: int) -> None:
+def test_titles_are_over_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
     title = strips.text(layout.titles(p.columns))
     assert len(title) == width - 1  # a margin after
@@ -145,7 +147,7 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     assert keys(p, 2, number) >= {red}
     assert keys(p, 2, lost) == {"alarm"}
     assert keys(p, 1, "1.25") == {"text"}
-    assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", theme.EPISODES[kind], " "]
+    assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
     assert marked(row(p, 2))[1] == "chosen victim"
 
@@ -162,9 +164,9 @@ def test_where_room_is_scarce_who_loses_to_whom_goes_before_numbers() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    told = strips.text(heading(p, Line("package", 0), 76))
-    assert "2 of 4 cores lose" in told
-    assert " W" not in told
+    shown = strips.text(heading(p, PlaceLine("package", 0), 76))
+    assert "2 of 4 cores lose" in shown
+    assert " W" not in shown
 
 
 def test_only_the_cpu_that_lost_has_a_red_number() -> None:
@@ -180,17 +182,17 @@ def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    told = heading(p, Line("package", 0), 160)
-    assert ("2.40", "alarm") in told
-    assert (theme.DROPPED, "alarm") in told
-    assert "turbo-drop −0.60 GHz" in strips.text(told)
+    shown = heading(p, PlaceLine("package", 0), 160)
+    assert ("2.40", "alarm") in shown
+    assert (theme.DROPPED, "alarm") in shown
+    assert "turbo-drop −0.60 GHz" in strips.text(shown)
 
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
-    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, Line("package", 0), 160))
+    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, PlaceLine("package", 0), 160))
     calm = picture(Machine())
-    assert "lose" not in strips.text(heading(calm, Line("package", 0), 160))
+    assert "lose" not in strips.text(heading(calm, PlaceLine("package", 0), 160))
 
 
 def test_rows_name_the_tasks_of_each_look() -> None:
@@ -213,15 +215,15 @@ def test_rows_that_do_nothing_recede() -> None:
     assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
     assert "70.0" not in lines(p)[0]
     assert "1.25" not in lines(p)[0]
-    assert theme.MISSING not in lines(p)[0]
+    assert MISSING not in lines(p)[0]
 
 
 def test_numbers_are_those_of_cpus_and_no_mean_of_siblings() -> None:
     does = {0: Does(0.9, 3.0e9, ipc=1.28, kernel=0.02), 4: Does(0.5, 2.8e9, ipc=0.4, kernel=0.3)}
     p = picture(Machine(does=does), 260)
     words = lines(p)[0].split()
-    for told in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
-        assert told in words, told
+    for shown in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
+        assert shown in words, shown
     assert "2.93" not in words
 
 
@@ -233,7 +235,7 @@ def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> Non
 
 def test_what_is_unknown_at_rest_is_a_dot_and_no_zero() -> None:
     p = picture(Machine(does={0: Does(0.0), 4: Does(0.0)}))
-    assert keys(p, 0, theme.MISSING) == set()
+    assert keys(p, 0, MISSING) == set()
     assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran
 
 
@@ -251,9 +253,9 @@ def test_a_suspect_value_is_marked() -> None:
     for seq in range(6, 9):
         session.apply(m.frame(seq))
     p = of_session(session, session.take(), 120)
-    assert theme.SUSPECT in strips.text(row(p, 1)[0])
-    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
-    assert keys(p, 1, theme.SUSPECT) == {"dim"}
+    assert DOUBTED in strips.text(row(p, 1)[0])
+    assert DOUBTED not in strips.text(row(p, 0)[0])
+    assert keys(p, 1, DOUBTED) == {"dim"}
 
 
 @pytest.mark.parametrize(
@@ -265,11 +267,11 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
     session, interval = seen(Machine())
     p = of_session(session, doubting(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
-    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
+    assert DOUBTED not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 
-def test_more_than_two_threads_tell_what_is_known() -> None:
+def test_more_than_two_threads_show_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
     assert [c.heading for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
@@ -283,7 +285,7 @@ def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
         "core", "util", "use", "work", "steal", "idle", "user", "system", "iowait", "who",
     ]  # fmt: skip
     text = lines(p)[0]
-    assert theme.MISSING not in text
+    assert MISSING not in text
     sign, number, util, bar = text.split()[:4]
     assert sign == theme.STEAL
     assert (number, util) == ("0", "50.0")
@@ -300,7 +302,7 @@ def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
 
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     p = picture(Machine(does={0: Does(1.0, 2.4e9), 1: Does(0.3)}), records=tasks(["Ünï"]))
-    for text in [*lines(p), strips.text(heading(p, Line("package", 0), 100))]:
+    for text in [*lines(p), strips.text(heading(p, PlaceLine("package", 0), 100))]:
         assert plain(text).isascii()
         assert len(plain(text)) == len(text)
     assert plain("█▀▄·▒") == "#',.?"

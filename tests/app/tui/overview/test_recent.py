@@ -16,7 +16,7 @@ BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
 
 
 @pytest.mark.parametrize("scenario", ["smt-mix,smt=1", "smt-mix"])
-def test_a_past_that_has_moved_on_is_as_if_looked_up_anew(scenario: str) -> None:
+def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> None:
     hello, *feed = messages(8, sum(BATCHES) + 1, scenario)
     assert isinstance(hello, Hello)
     session = Session(hello, History(hello))

@@ -40,7 +40,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
     return [strips.text(line).rstrip() for line, _ in happened.lines(*of, Choice(), width, height)]
 
 
-def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> None:
+def test_what_runs_is_first_with_cause_and_evidence_then_the_newest() -> None:
     older = Episode("offline", [1], 0, S // 2)
     found = text(session(STEAL, ended=(older, OVER)), 58, 10)
     assert found[0].startswith("what happened  3 in 4.0 s ────")
@@ -62,7 +62,7 @@ def test_only_what_runs_is_red_and_its_number_most() -> None:
     assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
 
 
-def test_a_narrow_panel_says_it_in_a_few_words_and_without_evidence() -> None:
+def test_a_narrow_panel_shows_it_in_a_few_words_and_without_evidence() -> None:
     found = text(session(STEAL, ended=(OVER,)), 38, 5)
     assert found[0] == "what happened  2 in 4.0 s ────────────"
     assert found[1:] == [
@@ -72,11 +72,11 @@ def test_a_narrow_panel_says_it_in_a_few_words_and_without_evidence() -> None:
 
 
 def test_a_few_words_name_what_the_hypervisor_takes_alike_and_keep_the_loss() -> None:
-    told = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
+    shown = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
     noisy = Episode("neighbour", [1], S // 2, 3 * S, 0.31, "sibling")
-    found = text(session(ended=(told, noisy)), 37, 5)
-    assert any(f"╳ {at(1)} steal 9.0 %, CPU 0 " in line for line in found)
-    assert any("31 % lost, CPU 1 " in line for line in found), found
+    found = text(session(ended=(shown, noisy)), 37, 5)
+    assert any(f"╳ {at(1)} steal 9 %, CPU 0 " in line for line in found)
+    assert any("neighbour 31 %" in line for line in found), found
 
 
 def test_episodes_of_one_cause_are_one_line() -> None:
@@ -116,15 +116,15 @@ def test_nothing_has_happened_yet() -> None:
     assert found[1:] == []
 
 
-def test_marks_stand_among_the_rest() -> None:
+def test_marks_are_among_the_rest() -> None:
     of = session(ended=(OVER,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
     assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"
 
 
 def test_evidence_that_does_not_fit_is_marked() -> None:
-    told = {f"n{i}_share": 0.5 for i in range(30)}
-    long = dataclasses.replace(STEAL, evidence=told)
+    shown = {f"n{i}_share": 0.5 for i in range(30)}
+    long = dataclasses.replace(STEAL, evidence=shown)
     found = text(session(long, ended=(OVER,)), 58, 10)
     assert found[2].startswith("╳")
     assert found[8].endswith("·…")
@@ -135,7 +135,7 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "room", "lines"),
+    ("shown", "room", "lines"),
     [
         ("one · two · three", 9, ["one · two", "three"]),
         ("one two three", 8, ["one two", "three"]),
@@ -144,5 +144,5 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
         ("", 4, []),
     ],
 )
-def test_evidence_is_divided_between_its_pieces(told: str, room: int, lines: list[str]) -> None:
-    assert wrapped(told, room) == lines
+def test_evidence_is_divided_between_its_pieces(shown: str, room: int, lines: list[str]) -> None:
+    assert wrapped(shown, room) == lines

@@ -55,7 +55,7 @@ def test_a_guest_has_panels_as_well(kind: Kind) -> None:
     ("width", "shares", "starts"),
     [(80, (1, 1), [1, 41]), (160, (97, 58), [1, 101]), (12, (3, 2), [1, 8])],
 )
-def test_panels_stand_side_by_side_with_margins_and_gaps(
+def test_panels_are_side_by_side_with_margins_and_gaps(
     width: int, shares: tuple[int, ...], starts: list[int]
 ) -> None:
     row = PanelRow(("selected", "happened"), shares, width, 4)
@@ -74,11 +74,11 @@ def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
     assert strips.text(panel.title("who runs", "% of a CPU", 5)) == "who …"
 
 
-def test_the_ipc_alone_is_that_of_the_loss_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ipc_alone_is_that_of_the_loss_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what was learned beside an idle sibling, since that may be of other traffic to memory."""
     session, interval = seen(Machine(cores=2, does={0: Does(1.0), 1: Does(1.0)}), 20)
-    told = {"ipc": 1.33, "ipc_alone": 1.85}
-    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", told)]
+    shown = {"ipc": 1.33, "ipc_alone": 1.85}
+    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", shown)]
     monkeypatch.setattr(selected, "ipc_alone", lambda *_: 1.59)
     found = [
         strips.text(line) for line, _ in selected.lines(session, interval, Choice(cpu=0), 60, 20)

@@ -18,7 +18,7 @@ TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
 STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for cpu in (0, 2)]
 
 
-def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
+def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
     of = seen(Machine(cores=4, does={0: Does(1.0)}), 40, records=TASKS)
     of[0].ended.extend(STEALS)
     row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
@@ -29,7 +29,7 @@ def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
     text = [strips.text(line) for line in lines]
     x, y = next((line.index("cc1"), i) for i, line in enumerate(text) if "cc1" in line)
     assert row.target(x, y) == 3
-    y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 2" in line)
+    y = next(i for i, line in enumerate(text) if "of CPU 2" in line)
     assert row.target(text[y].index("took"), y) is STEALS[1]
     assert row.target(text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
     assert row.target(0, 2) is None
@@ -48,7 +48,7 @@ async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
         run.session.ended.extend(STEALS)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
-        y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 0" in line)
+        y = next(i for i, line in enumerate(text) if "of CPU 0" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y))
         await run.pilot.pause()
         monitor = run.monitor
@@ -65,7 +65,7 @@ async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
         run.session.ended.extend(past)
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
-        y = next(i for i, line in enumerate(text) if "took 10.0 %" in line)
+        y = next(i for i, line in enumerate(text) if "took" in line)
         await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y), times=2)
         await run.pilot.pause()
         monitor = run.monitor
@@ -94,14 +94,14 @@ async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
         assert any("what happened" in line for line in text)
 
 
-@pytest.mark.parametrize(("key", "told", "own"), [
+@pytest.mark.parametrize(("key", "shown", "own"), [
     ("2", ["who runs", "what happened"], ""),
     ("3", ["who runs", "what happened"], ""),
     ("4", ["who runs", "what happened"], ""),
     ("5", ["who runs", "selected"], "what happened"),
     ("6", ["who runs", "what happened"], ""),
 ])  # fmt: skip
-async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> None:
+async def test_panels_fill_what_a_view_leaves(key: str, shown: list[str], own: str) -> None:
     """They do not repeat what the view is about."""
 
     async with running(Machine(), (120, 50)) as run:
@@ -111,7 +111,7 @@ async def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: st
         monitor = run.monitor
         view = monitor.view
         lines = [view.render_line(y).text for y in range(view.size.height)]
-        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in told))
+        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in shown))
         assert not lines[at - 1].strip()
         assert not own or not any(own in line for line in lines)
         assert len(view.heads) + view.count + len(view.feet) == view.size.height

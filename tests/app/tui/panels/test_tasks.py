@@ -34,7 +34,7 @@ DETAILS = {
 
 
 def records(**changes: Any) -> dict[str, Any]:
-    tasks = {cpu: told[0] for cpu, told in OTHERS.items()}
+    tasks = {cpu: shown[0] for cpu, shown in OTHERS.items()}
     plain = {"tasks": tasks, "others": OTHERS, "waits": WAITS, "details": DETAILS}
     return {key: value for key, value in (plain | changes).items() if value is not None}
 
@@ -71,7 +71,7 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
 
 @pytest.mark.parametrize("height", [6, 12])
 @pytest.mark.parametrize("width", [38, 57, 97, 140])
-def test_numbers_stand_below_the_ends_of_their_titles(width: int, height: int) -> None:
+def test_numbers_are_below_the_ends_of_their_titles(width: int, height: int) -> None:
     found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
     heads, (first, *_) = found[height >= LOW], found[1 + (height >= LOW) :]
     for name, number in (("runs", "47.9"), ("waits", "38.2")):
@@ -105,7 +105,7 @@ def test_a_small_screen_has_the_titles_in_the_line_of_the_heading() -> None:
     assert len(found) == 5
 
 
-def test_what_the_stream_does_not_tell_is_not_shown() -> None:
+def test_what_the_stream_does_not_show_is_not_shown() -> None:
     of = seen(guest(), records=records(waits=None, details=None))
     found = "\n".join(text(of, 240, 12))
     assert "waits " in found, "the bar's legend"
@@ -117,7 +117,7 @@ def test_what_the_stream_does_not_tell_is_not_shown() -> None:
     assert "n/a" in found, "a column does not come and go with its numbers"
 
 
-def test_ipc_is_told_where_one_task_has_a_cpu_for_itself() -> None:
+def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
     m = Machine(cores=4, does={0: Does(1.0, ipc=1.87), 1: Does(1.0, ipc=0.93)})
     others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
     found = text(seen(m, records=records(others=others)), 60, 10)
@@ -174,7 +174,7 @@ def test_a_job_is_the_service_or_what_started_it(group: Any, parent: Any, job: s
     assert who.job(session, 4502) == job
 
 
-def test_without_tasks_one_line_says_why() -> None:
+def test_without_tasks_one_line_shows_why() -> None:
     machine = guest()
     missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
     machine.hello = dataclasses.replace(machine.hello, missing=missing)

@@ -13,6 +13,7 @@ from waiting import until
 
 from perftop.base.text import plain
 from perftop.draw import theme
+from perftop.draw.columns import RISING
 from perftop.tui.screen.menu import Chooser, Menu
 
 THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
@@ -137,7 +138,7 @@ async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
         assert drawn[:5] == [
             "topology", "CPU number", "worst first",
-            f"{theme.CHOSEN} busy time, %  {theme.RISING}", "clock, GHz",
+            f"{theme.CHOSEN} busy time, %  {RISING}", "clock, GHz",
         ]  # fmt: skip
         assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 

@@ -32,7 +32,7 @@ async def test_the_first_numbers_wait_for_no_timer() -> None:
         monitor.last = State(None, None, first.status)
         monitor._top.styles.height = 2
         await until(lambda: monitor._top.size.height == 2, "another layout")
-        monitor.tell(first)
+        monitor.show_state(first)
         assert monitor._top.size.height == len(monitor._top.text()) > 2
 
 
@@ -77,7 +77,7 @@ async def test_views_that_are_not_looked_at_cost_nothing() -> None:
 
 @pytest.mark.parametrize("key", ["1", "2", "3", "4"])
 async def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
-    m = Machine(cores=40)  # on a low screen, without panels: what is told of episodes grows
+    m = Machine(cores=40)  # on a low screen, without panels: what is drawn of episodes grows
 
     async with running(m, (100, 12)) as run:
         await run.pilot.press(key)
@@ -174,7 +174,7 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
             assert view_text(run).strip()
 
 
-async def test_a_probe_that_hangs_is_told() -> None:
+async def test_a_probe_that_hangs_is_shown() -> None:
     async with running(Machine()) as run:
         now_s = 100.0
         run.app.clock = lambda: now_s

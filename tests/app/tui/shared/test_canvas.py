@@ -17,7 +17,7 @@ async def test_below_the_last_line_there_is_none() -> None:
         grid = run.grid
         end = len(grid.heads) + grid.count
         assert end < grid.size.height
-        assert (grid.at(end - 1), grid.at(end)) == (grid.count - 1, None)
+        assert (grid.line_at(end - 1), grid.line_at(end)) == (grid.count - 1, None)
         before = grid.choice.cpu
         await run.pilot.click(grid, offset=(5, end))
         assert grid.choice.cpu == before
@@ -27,18 +27,18 @@ def feet(*texts: str) -> list[strips.Line]:
     return [([(text, "text")], "calm") for text in texts]
 
 
-async def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> None:
+async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() -> None:
     async with running(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
         # The grid has feet of its own.
-        grid._tell = lambda: None  # type: ignore[method-assign]
+        grid._draw_fixed_lines = lambda: None  # type: ignore[method-assign]
         grid.feet = []
         before = grid.height
         grid.feet = feet("first", "second")
         grid.paint()
         assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
         assert grid.height == before - 2
-        assert grid.at(grid.size.height - 2) is None
+        assert grid.line_at(grid.size.height - 2) is None
         await run.pilot.press("G")
         assert "28" in shown(run)[-3].text.split()
         grid.feet = []

@@ -41,24 +41,24 @@ class Told:
 
 
 def test_only_the_newest_bins_are_looked_up() -> None:
-    told = Told()
-    counts = [told.read(now) for now in (20_000, 20_400, 20_900, 21_000, 21_000, 24_200, 25_000)]
+    shown = Told()
+    counts = [shown.read(now) for now in (20_000, 20_400, 20_900, 21_000, 21_000, 24_200, 25_000)]
     assert counts == [BINS, 1, 1, 1, 0, 4, 1]
 
 
 @pytest.mark.parametrize("now_ns", [20_399, 12_000, 28_001, 99_000])
 def test_going_back_or_far_ahead_looks_all_up(now_ns: int) -> None:
-    told = Told()
-    told.read(20_400)
-    assert told.read(now_ns) == BINS
+    shown = Told()
+    shown.read(20_400)
+    assert shown.read(now_ns) == BINS
 
 
 def test_so_do_other_bins_and_an_older_past() -> None:
-    told = Told()
-    told.read(20_400)
-    assert told.read(20_400, bins=5) == 5
-    assert told.read(20_400, bins=5, bin_ns=2 * BIN_NS) == 5
-    told.history.begin_ns = 600  # its oldest part is gone, which the bins still show
-    assert told.read(20_500, bins=5, bin_ns=2 * BIN_NS) == 1
-    told.history.begin_ns = 100
-    assert told.read(20_500, bins=5, bin_ns=2 * BIN_NS) == 5
+    shown = Told()
+    shown.read(20_400)
+    assert shown.read(20_400, bins=5) == 5
+    assert shown.read(20_400, bins=5, bin_ns=2 * BIN_NS) == 5
+    shown.history.begin_ns = 600  # its oldest part is gone, which the bins still show
+    assert shown.read(20_500, bins=5, bin_ns=2 * BIN_NS) == 1
+    shown.history.begin_ns = 100
+    assert shown.read(20_500, bins=5, bin_ns=2 * BIN_NS) == 5

@@ -17,7 +17,7 @@ from perftop.tui.overview import layout
 from perftop.tui.overview.rows import Picture, heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
-from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
@@ -105,8 +105,8 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    told = heading(Picture(places, sheet, [], RowEpisodes(session)), Line("package", 0), 80)
-    assert " 80.0 %" in text(told)
+    drawn = heading(Picture(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80)
+    assert " 80.0 %" in text(drawn)
 
 
 @pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
@@ -124,7 +124,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
         assert screen.choice.cpu == 0
 
 
-async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
+async def test_clocks_of_the_overview_are_shown_in_the_chosen_units() -> None:
     async with running(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor
@@ -138,7 +138,7 @@ async def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
             assert unit in package
 
 
-async def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
+async def test_clocks_of_charts_are_shown_in_the_chosen_units() -> None:
     async with running(Machine(changes={"base_hz": Rate(2.0e9, "made")})) as run:
         for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
             screen = run.monitor

@@ -14,7 +14,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.strips import Run
+from perftop.draw.columns import Run
 from perftop.tui.shared.paint import Ink, LineUpdate, _ink, ready_strip
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
@@ -77,7 +77,7 @@ def test_cropped_like_any_strip(runs: list[Run], start: int, length: int) -> Non
 
 
 @given(RUNS, st.integers(0, 7), st.integers(0, 7), st.sampled_from(["text", "badge", "dim"]))
-def test_a_line_in_place_of_another_looks_as_if_drawn_anew(
+def test_a_line_in_place_of_another_looks_as_if_drawn_again(
     runs: list[Run], first: int, last: int, key: str
 ) -> None:
     """Some of its runs are others, of as many cells."""

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
+from perftop.draw.columns import Run
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.session.session import Session
@@ -97,7 +98,7 @@ def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
 # --- clock times
 
 
-def test_ticks_stand_at_round_clock_times() -> None:
+def test_ticks_are_at_round_clock_times() -> None:
     # Cells of 1 s, the first of which begins at 22:14:04.
     axis = made(64.0)
     assert time_axis.ticks(axis, unix) == [
@@ -123,7 +124,7 @@ def _ticks(a: time_axis.Axis) -> dict[int, int]:
     st.sampled_from([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0]),
     st.integers(20, 240),
 )
-def test_a_tick_stands_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
+def test_a_tick_is_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fitted(now_ns, window_s, room)
     found = _ticks(a)
     for at, moment_s in found.items():
@@ -195,7 +196,7 @@ def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
     [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
-def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
+def test_the_mark_shows_how_bad_it_is(kind: str, run: Run) -> None:
     assert time_axis.mark(drop(1, kind=kind)) == run
     assert ascii_text(run[0]).isascii()
 
@@ -233,7 +234,7 @@ def test_samples_may_be_several_cells_wide() -> None:
     assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
 
 
-def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> None:
+def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> None:
     """Nothing had been seen of it for 5 s before it was given up."""
     session = Session(hello())
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
@@ -256,7 +257,7 @@ def ticked(text: str) -> str:
     return "".join(time_axis.TICK if at in cells else char for at, char in enumerate(text))
 
 
-def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_something() -> None:
+def test_what_is_not_kept_is_blank_and_the_axis_shows_since_when_there_is_something() -> None:
     assert line(made(), 30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
     assert line(made(), 15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
     assert line(made(), 5.5) == ticked(" " * 5 + "─" * 55)
@@ -270,7 +271,7 @@ def test_ticks_never_cover_what_went_on() -> None:
     assert shown.count(time_axis.TICK) == 2
 
 
-def test_where_rows_are_dear_clock_times_stand_in_the_line_where_it_is_free() -> None:
+def test_where_rows_are_dear_clock_times_are_in_the_line_where_it_is_free() -> None:
     shown = line(made(), 0, drop(10, 31), inside=True)
     assert shown == "─" * 10 + "▼" + "━" * 20 + "─" * 9 + " 22:14:45 " + "─" * 10
     assert len(line(made(), 0, inside=True)) == 60

@@ -32,7 +32,15 @@ S = 1_000_000_000
 EPISODES = {key: kind.sign for key, kind in KINDS.items()}
 MOMENTS = 20
 """Intervals that there are before anybody looks: 4 s."""
-DROP = Episode("turbo-drop", [*range(8)], S, 2 * S, 6.2e8, "power-pl1", {"power_w": 150})
+DROP = Episode(
+    "turbo-drop",
+    [*range(8)],
+    S,
+    2 * S,
+    6.2e8,
+    "power-pl1",
+    {"power_w": 150, "busy_hz": 2.78e9, "ceiling_hz": 3.4e9},
+)
 HALT = Episode("involuntary-halt", [2], 22 * S // 10, 3 * S, 0.0104, "clock-change")
 RAMP = Episode("ramp", [1, 5], S // 2, 8 * S // 10, 2.1e9)
 STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
@@ -81,12 +89,12 @@ async def at_list(
 ) -> AsyncIterator[Run]:  # fmt: skip
     async with running(machine or calm(), size, **more) as run:
         await run.intervals(MOMENTS)
-        told(run, *episodes)
+        drawn(run, *episodes)
         await run.pilot.press("5")
         yield run
 
 
-def told(run: Run, *episodes: Episode) -> None:
+def drawn(run: Run, *episodes: Episode) -> None:
     run.session.detector.running += [e for e in episodes if e.end_ns is None]
     run.session.ended.extend([e for e in episodes if e.end_ns is not None])
 
@@ -100,14 +108,15 @@ async def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() ->
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
         assert [line.split() for line in body(run)[:6]] == [
             ["▌╳", "22:13:23.0", "1.1", "s", "steal", "20.0", "%", "The", "hypervisor", "takes",
-             "20.0", "%", "of", "CPU", "3"],
+             "20", "%", "of", "CPU", "3"],
             ["hypervisor"],
             ["║", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
-             "clock", "halted", "CPU", "2", "for", "1.0", "%", "of", "the", "time"],
+             "clock", "halted", "CPU", "2", "for", "1", "%", "of", "the", "time"],
             ["clock", "changes"],
             ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
-             "held", "package", "0", "0.62", "GHz", "below", "its", "ceiling"],
-            ["power", "limit", "PL1", "·", "power", "150", "W"],
+             "kept", "package", "0", "at", "2.78", "of", "3.40", "GHz"],
+            ["power", "limit", "PL1", "·", "power", "150", "W", "·", "clock", "2.78",
+             "of", "3.40", "GHz"],
         ]  # fmt: skip
 
 
@@ -119,7 +128,7 @@ async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
         await run.intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
         run.session.ended.append(run.session.detector.end(ending, 4 * S))
-        told(run, Episode("smi", [0], 4 * S, None, 12))
+        drawn(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in chosen(run)
@@ -130,11 +139,11 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
     plan = Layout(width, episode_columns(width))
     size = SIGNS + total_width(plan.columns)
     assert width == size + 1
-    assert not plan.beside or plan.columns[-1].width >= 40
+    assert not plan.has_why_column or plan.columns[-1].width >= 40
     of, _ = seen(calm(), 5)
     for episode in (RAMP, DROP, HALT, STEAL):
         parts, why = sentence_of(of, episode, plan.sentence.room, []), plan.reasons(episode)
-        beside = why[0] if plan.beside and why else ""
+        beside = why[0] if plan.has_why_column and why else ""
         runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
         assert strips.width(runs) == size
         assert all(strips.width(plan.below(piece)) <= width for piece in why)
@@ -145,7 +154,7 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
-async def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+async def test_titles_are_over_their_columns(size: tuple[int, int]) -> None:
     async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
         titles = lines(run)[1]
         line = next(line for line in lines(run) if line.startswith(" ▼"))
@@ -185,7 +194,7 @@ async def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom(
 
         first = title()
         assert lines(run)[first].startswith(" ╳ steal  CPU 0 22:13:20.0 to 22:13:20.1 for 0.1 s ──")
-        assert lines(run)[first + 1].strip() == "The hypervisor took 10.0 % of CPU 0"
+        assert lines(run)[first + 1].strip() == "The hypervisor took 10 % of CPU 0"
         assert lines(run)[first + 2].split()[:4] == ["cause", "hypervisor,", "inferred"]
         assert lines(run)[first + 3].startswith("   evidence  usually 1.80 %")
         await run.pilot.press("G")
@@ -219,7 +228,7 @@ async def test_only_visible_lines_are_made() -> None:
 # --- order and filter
 
 
-async def test_lines_stand_in_the_chosen_order() -> None:
+async def test_lines_are_in_the_chosen_order() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         found = {}
         for order in ("length", "depth", "kind", "start"):
@@ -249,7 +258,7 @@ async def test_of_one_kind_the_deepest_comes_first() -> None:
         ]  # fmt: skip
         await run.pilot.press("j", "j", "enter")
         assert [re.findall(r"[\d.]+ %", line) for line in body(run)[:4]] == [
-            ["30.0 %"], ["20.0 %"], ["10.0 %"], []
+            ["30 %"], ["20 %"], ["10 %"], []
         ]  # fmt: skip
         assert lines(run)[1].endswith("by depth▼")
 
@@ -275,7 +284,7 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
         assert run.app.status.paused is None
-        told(run, DROP)
+        drawn(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
 
@@ -292,7 +301,7 @@ def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
     assert f"{EPISODES['steal']} 2 steal" in text
 
 
-async def test_what_cannot_be_found_here_says_why() -> None:
+async def test_what_cannot_be_found_here_shows_why() -> None:
     async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
@@ -313,12 +322,12 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert run.monitor.view.id == "core"
         assert run.monitor.choice.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        assert run.has("║ A changing clock halts CPU 2 for 1.0 % of the time, for 0.2 s of 0.8 s")
+        assert run.has("║ A changing clock halts CPU 2 for 1 % of 0.2 s of 0.8 s")
         await run.pilot.press("escape")
         assert run.monitor.view.id == "episodes"
 
 
-async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+async def test_what_took_less_than_an_interval_is_shown_where_it_leads() -> None:
     async with at_list(
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
@@ -326,7 +335,7 @@ async def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
         await until(lambda: run.app.status.paused is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
-        assert run.has("╳ The hypervisor takes 20.0 % of CPU 3, for 0.1 s")
+        assert run.has("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")
 
 
 async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
@@ -336,7 +345,7 @@ async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
         assert run.monitor.choice.cpu == 3
 
 
-async def test_what_history_has_forgotten_says_so() -> None:
+async def test_what_history_has_forgotten_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")
@@ -356,7 +365,9 @@ async def test_keys_go_from_one_to_the_next(name: str) -> None:
             await run.pilot.pause()
             found.append(moment(run) if run.app.status.paused else None)
         assert found == [None, 32, 24, 12, 7, 12]
-        assert run.has("▼ Power limit PL1 costs package 0 0.62 GHz, for 0.2 s of 1.0 s · power")
+        assert run.has(
+            "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"
+        )
 
 
 async def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
@@ -382,12 +393,12 @@ async def test_a_low_screen_has_lines_only() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.resize_terminal(60, 6)
         await run.intervals(1)
-        assert "takes 20.0 %" in lines(run)[0]
+        assert "20 %" in lines(run)[0]
         await run.pilot.press("down", "enter")
 
 
 def test_a_key_before_anything_is_shown_is_harmless() -> None:
     empty = Episodes(Choice())
     empty._lines = [HALT]  # listed, and not laid out yet
-    assert empty._at() == 0
+    assert empty._cursor_line() == 0
     assert empty._index(3)[1] == 0

@@ -96,7 +96,7 @@ def test_few_cores_have_large_cells() -> None:
     assert (sizes[0].wide, sizes[0].high) == (4, 2)
 
 
-def test_cores_of_an_l3_stand_together_under_their_package() -> None:
+def test_cores_of_an_l3_are_together_under_their_package() -> None:
     packages, _ = shape(2, 4, 8)
     plan = planned((2, 4, 8), 2, 119, 40)
     caches = {group.rows for groups in packages for group in groups}
@@ -112,7 +112,7 @@ def test_cores_of_an_l3_stand_together_under_their_package() -> None:
     [([0, 1, 2, 3], ["die 0 L3 0", "die 0 L3 2", "die 1 L3 1", "die 1 L3 3"]),
      ([0, 1, 0, 1], ["L3 0", "L3 1"]), ([None] * 4, ["die 0", "die 1"])],
 )  # fmt: skip
-def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[str]) -> None:
+def test_caches_of_a_die_are_together(caches: list[int | None], labels: list[str]) -> None:
     """Pairs of cores belong to dies 0, 1, 0 and 1."""
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in made.topology(8)]  # fmt: skip
@@ -122,7 +122,7 @@ def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[s
 
 
 @pytest.mark.parametrize(("width", "beside"), [(94, True), (93, False)])
-def test_groups_stand_beside_each_other_as_soon_as_there_is_room(width: int, beside: bool) -> None:
+def test_groups_are_beside_each_other_as_soon_as_there_is_room(width: int, beside: bool) -> None:
     """8 cells of 4 with their marks, a gap at the end and a label of 5: 46 columns, twice, and 2
     between them."""
     plan = planned((1, 2, 8), 2, width, 16)
@@ -144,11 +144,11 @@ def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     made_ = {heat_ramp.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
-    nothing_known = 0 if ascii_ else 2  # off and unknown: told as unknown
+    nothing_known = 0 if ascii_ else 2  # off and unknown: shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
-def test_in_ascii_the_level_is_told_without_colour() -> None:
+def test_in_ascii_the_level_is_shown_without_colour() -> None:
     texts = {strips.text(heat_ramp.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
     plain = {ascii_text(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2

@@ -43,7 +43,7 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
     return {core: Does(0.9, hz), core + 8: Does(0.9, hz)}
 
 
-def test_it_tells_how_it_is_to_be_read() -> None:
+def test_it_shows_how_it_is_to_be_read() -> None:
     title, legend, heading, *_ = shown(Machine(cores=8))
     assert title.startswith(" heat map · busy time   next: clock · IPC")
     assert "lp0 above lp1  0 ████████████ 100 %" in legend
@@ -56,7 +56,7 @@ def test_a_key_turns_the_metrics_and_back() -> None:
     assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
 
 
-def test_all_clocks_are_told_in_the_chosen_units() -> None:
+def test_all_clocks_are_shown_in_the_chosen_units() -> None:
     lines = shown(Machine(cores=3), "v", "u")
     assert "clock 3000 of 3200 MHz" in lines[2]
     assert lines[3].split() == ["0▸3000◂3000", "3000"]
@@ -74,7 +74,7 @@ def test_large_cells_hold_their_numbers() -> None:
     assert lower.split() == ["▸", "50", "◂", "7", "50"]
 
 
-def test_the_cursor_tells_the_numbers_of_its_core() -> None:
+def test_the_cursor_shows_the_numbers_of_its_core() -> None:
     m = Machine(cores=3, does={1: Does(0.5), 4: Does(1.0, 2.9e9, ipc=0.5)})
     foot = shown(m, "right", size=(160, 30), records=tasks(["a", "lmp", "", "", "cc1"]))[-1]
     assert " ".join(foot.split()) == (
@@ -102,12 +102,12 @@ def test_the_outlier_is_named_marked_and_found() -> None:
     assert "outlier, median 3.00" in found[-1]
 
 
-def test_at_80_columns_the_median_is_still_told() -> None:
+def test_at_80_columns_the_median_is_still_shown() -> None:
     legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
     assert "outlier core 2 · 2.48 GHz, median 3.00" in legend
 
 
-def test_eight_threads_are_told_in_a_row() -> None:
+def test_eight_threads_are_shown_in_a_row() -> None:
     foot = shown(Machine(cores=4, threads=8, does={4: Does(0.25)}), size=(80, 24))[-1]
     assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
 
@@ -123,7 +123,7 @@ def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
         assert words[0] == words[1]
 
 
-async def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
+async def test_unknown_off_and_doubtful_are_shown_from_nothing() -> None:
     m = Machine(cores=8, does={2: Does(0.0), 10: Does(0.0)})
 
     async with running(m, (160, 30)) as run:
@@ -203,9 +203,9 @@ async def test_panels_fill_what_the_map_leaves() -> None:
         (at,) = (y for y, line in enumerate(lines) if "what happened" in line)
         assert lines[at].startswith(" who runs")
         assert not lines[at - 1].strip(), "an empty line sets them apart"
-        told = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
+        printed = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
         top = run.app.query_one("#heat").region.y
-        await run.pilot.click(offset=(run.app.size.width - 10, top + told))
+        await run.pilot.click(offset=(run.app.size.width - 10, top + printed))
         await run.pilot.pause()
         assert run.app.screen.query_one("#episodes").display
 
@@ -214,7 +214,7 @@ def test_a_low_screen_has_the_map_alone() -> None:
     assert not any("who runs" in line for line in shown(Machine(cores=8), size=(80, 14)))
 
 
-async def test_another_theme_colours_all_lines_anew() -> None:
+async def test_another_theme_colours_all_lines_again() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("2")
         heat = view(run)
@@ -241,7 +241,7 @@ def test_a_guest_has_a_cell_a_cpu() -> None:
     assert lines[-1].split()[:4] == ["▸", "CPU", "0", "busy"]
 
 
-async def test_a_filter_that_nothing_matches_is_said() -> None:
+async def test_a_filter_that_nothing_matches_is_reported() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("2", "slash", *"util>99", "enter")
         await run.pilot.pause()
@@ -268,7 +268,7 @@ async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> Non
         assert red == {"2.40"}
 
 
-async def test_if_nothing_differs_it_says_so() -> None:
+async def test_if_nothing_differs_it_is_reported() -> None:
     async with running(
         Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), (160, 30)
     ) as run:

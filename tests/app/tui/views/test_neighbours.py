@@ -128,8 +128,8 @@ async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -
     others = {"0": [STREAM, LMP]}
     for _ in range(intervals):
         for _ in range(2):
-            told = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
-            run.feed.frames(1, records=told)
+            shown = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
+            run.feed.frames(1, records=shown)
         await until(partial(_taken, run, run.seq() + 1), "an interval")
     await run.pilot.pause()
 
@@ -161,7 +161,7 @@ async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
 
 
-async def test_a_job_without_threads_is_said_to_have_none() -> None:
+async def test_a_job_without_threads_is_reported_to_have_none() -> None:
     async with running(crowded(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
         await run.intervals(1)
@@ -190,10 +190,10 @@ async def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_o
         assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
 
-# --- what cannot be told, and where there is little room
+# --- what cannot be shown, and where there is little room
 
 
-async def test_a_guest_says_what_it_cannot_tell() -> None:
+async def test_a_guest_shows_what_it_cannot_tell() -> None:
     async with running(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
@@ -202,7 +202,7 @@ async def test_a_guest_says_what_it_cannot_tell() -> None:
         await sees(run, "not checked: scheduler, package (only for a watched job: --watch")
 
 
-async def test_without_counters_it_says_that_siblings_cannot_be_compared() -> None:
+async def test_without_counters_it_shows_that_siblings_cannot_be_compared() -> None:
     async with running(Machine(counted=False)) as run:
         await run.pilot.press("6")
         await run.intervals(2)

@@ -28,7 +28,7 @@ def view(run: Run) -> Table:
     return screen.view
 
 
-def told(run: Run) -> list[str]:
+def shown(run: Run) -> list[str]:
     """The lines without the signs of episodes."""
     table = view(run)
     lines = (table.render_line(y).text for y in range(table.size.height))
@@ -40,7 +40,7 @@ def told(run: Run) -> list[str]:
 
 def cpus(run: Run) -> list[int]:
     """CPU numbers from above to below."""
-    lines = takewhile(bool, told(run)[1:])  # panels follow after an empty line
+    lines = takewhile(bool, shown(run)[1:])  # panels follow after an empty line
     return [int(line.lstrip("▌> ").split()[0]) for line in lines]
 
 
@@ -57,7 +57,7 @@ async def test_a_cpu_that_is_off_has_no_numbers() -> None:
     async with at_table(Machine()) as run:
         run.feed.offline(3)
         await run.intervals(2)
-        line = next(line for line in told(run) if line.split()[0] == "3")
+        line = next(line for line in shown(run) if line.split()[0] == "3")
         assert line.split() == ["3", "0:3", "off"]
         await run.pilot.press("s", *["j"] * 3, "enter")  # by busy time
         assert cpus(run)[-1] == 3
@@ -70,31 +70,31 @@ async def test_names_from_outside_are_drawn_as_they_can_be() -> None:
         await run.intervals(
             1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
         )
-        text = next(line for line in told(run) if line.lstrip("▌ ").startswith("0 "))
+        text = next(line for line in shown(run) if line.lstrip("▌ ").startswith("0 "))
         assert "a?[31m??:1" in text
 
 
 async def test_columns_scroll_beside_those_that_stay() -> None:
     async with at_table(Machine(), (80, 24)) as run:
-        first = told(run)[0]
+        first = shown(run)[0]
         assert first.split()[:3] == ["cpu", "▲core", "busy"]
         assert first.endswith("→")
         assert len(first) == view(run).width
         await run.pilot.press("right")
-        moved = told(run)[0]
+        moved = shown(run)[0]
         assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "clock"]
-        assert all("0:" in line for line in told(run)[1:9])
+        assert all("0:" in line for line in shown(run)[1:9])
         await run.pilot.press(*["right"] * 30)
-        last = told(run)[0]
+        last = shown(run)[0]
         assert not last.endswith("→")
         assert run.app.status.paused is None  # the keys are the table's own here
         await run.pilot.press("left")
-        assert told(run)[0] != last  # no steps into the void to take back
+        assert shown(run)[0] != last  # no steps into the void to take back
         await run.pilot.press(*["left"] * 30)
-        assert told(run)[0] == first
+        assert shown(run)[0] == first
 
 
-async def test_a_hybrid_tells_types() -> None:
+async def test_a_hybrid_shows_types() -> None:
     m = Machine(cores=2, threads=1)
     for i, kind in enumerate("PE"):
         m.hello.topology[i] = type(m.hello.topology[i])(
@@ -102,8 +102,8 @@ async def test_a_hybrid_tells_types() -> None:
         )
 
     async with at_table(m) as run:
-        assert told(run)[0].split()[:3] == ["cpu", "▲core", "type"]
-        assert [line.replace("▌", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
+        assert shown(run)[0].split()[:3] == ["cpu", "▲core", "type"]
+        assert [line.replace("▌", " ").split()[2] for line in shown(run)[1:3]] == ["P", "E"]
 
 
 # --- order
@@ -143,7 +143,7 @@ async def test_tasks_sort_by_name() -> None:
         choice.order = "task"
         view(run).lay_out()
         assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
-        assert "▲task" in told(run)[0]
+        assert "▲task" in shown(run)[0]
         choice.reverse = True
         view(run).lay_out()
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
@@ -153,21 +153,21 @@ async def test_keys_and_clicks_sort() -> None:
     async with at_table(Machine(), (80, 24)) as run:
         choice = view(run).choice
         await run.pilot.press("greater_than_sign")
-        assert (choice.order, "▼busy" in told(run)[0]) == ("util", True)
+        assert (choice.order, "▼busy" in shown(run)[0]) == ("util", True)
         await run.pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
         assert choice.order == "busy_hz"
         await run.pilot.press(*["less_than_sign"] * 9)
-        assert (choice.order, "▲cpu" in told(run)[0]) == ("CPU number", True)
+        assert (choice.order, "▲cpu" in shown(run)[0]) == ("CPU number", True)
         await run.pilot.press(*["greater_than_sign"] * 30)
         assert choice.order == "task"
-        assert "▲task" in told(run)[0]  # brought into sight
+        assert "▲task" in shown(run)[0]  # brought into sight
         await run.pilot.press(*["less_than_sign"] * 30)
-        at = told(run)[0].index("busy")
+        at = shown(run)[0].index("busy")
         await run.pilot.click(Table, offset=(at, 0))
         assert (choice.order, choice.reverse) == ("util", False)
-        at = told(run)[0].index("busy")
+        at = shown(run)[0].index("busy")
         await run.pilot.click(Table, offset=(at, 0))
-        assert (choice.order, choice.reverse, "▲busy" in told(run)[0]) == ("util", True, True)
+        assert (choice.order, choice.reverse, "▲busy" in shown(run)[0]) == ("util", True, True)
         await run.pilot.click(Table, offset=(2, 0))
         assert choice.order == "CPU number"
 
@@ -176,7 +176,7 @@ async def test_keys_and_clicks_sort() -> None:
 
 
 def selected(run: Run) -> list[int]:
-    return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▌")]
+    return [int(line[1:].split()[0]) for line in shown(run) if line.startswith("▌")]
 
 
 async def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
@@ -210,14 +210,14 @@ async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
 # --- what is chosen
 
 
-async def test_clocks_are_told_in_chosen_units() -> None:
+async def test_clocks_are_shown_in_chosen_units() -> None:
     async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
         found = []
         for _ in range(3):
-            title = told(run)[0].split("  ")
+            title = shown(run)[0].split("  ")
             busy_title = next(part.strip() for part in title if "clock" in part)
-            end = told(run)[0].index(busy_title) + len(busy_title)
-            found.append((busy_title, told(run)[1][:end].split()[-1]))
+            end = shown(run)[0].index(busy_title) + len(busy_title)
+            found.append((busy_title, shown(run)[1][:end].split()[-1]))
             await run.pilot.press("u")
         assert found == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
 
@@ -227,10 +227,10 @@ async def test_columns_are_those_chosen_in_their_order() -> None:
         choice, table = view(run).choice, view(run)
         choice.columns = ("ipc", "no such", "util")
         table.lay_out()
-        assert told(run)[0].split() == ["cpu", "▲core", "IPC", "busy", "%"]
+        assert shown(run)[0].split() == ["cpu", "▲core", "IPC", "busy", "%"]
         choice.columns = ("no such",)
         table.lay_out()
-        assert "clock GHz" in told(run)[0]
+        assert "clock GHz" in shown(run)[0]
 
 
 async def test_only_cpus_that_match_are_there() -> None:
@@ -243,7 +243,7 @@ async def test_only_cpus_that_match_are_there() -> None:
             await run.pilot.press("backslash")
         table.choice.filter = parse("99")
         await run.pilot.press("slash", "enter")
-        assert told(run)[1:3] == [" no CPU matches 99", ""]
+        assert shown(run)[1:3] == [" no CPU matches 99", ""]
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
         await run.pilot.press("escape", "backslash")
         assert len(cpus(run)) == 8
@@ -252,31 +252,31 @@ async def test_only_cpus_that_match_are_there() -> None:
 async def test_a_locale_without_shapes_gets_plain_ones() -> None:
     async with at_table(Machine(), (80, 24), ascii_=True) as run:
         await run.pilot.press("right", "down", "u", "u")
-        assert all(line.isascii() for line in told(run))
-        assert "xbase" in told(run)[0]
-        assert "^core" in told(run)[0]
+        assert all(line.isascii() for line in shown(run))
+        assert "xbase" in shown(run)[0]
+        assert "^core" in shown(run)[0]
 
 
 async def test_a_low_screen_has_rows_only() -> None:
     async with at_table(Machine()) as run:
         await run.pilot.resize_terminal(40, 6)
         await run.intervals(1)
-        assert [line.replace("▌", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
+        assert [line.replace("▌", " ").split()[0] for line in shown(run)] == ["0", "4", "1", "5"]
 
 
 async def test_columns_are_chosen_in_a_list() -> None:
     async with at_table(Machine()) as run:
-        choice, all_ = view(run).choice, told(run)[0]
+        choice, all_ = view(run).choice, shown(run)[0]
         await run.pilot.press("c", "space", "enter")
-        assert "busy %" not in told(run)[0]
-        assert "clock GHz" in told(run)[0]
+        assert "busy %" not in shown(run)[0]
+        assert "clock GHz" in shown(run)[0]
         await run.pilot.press("c", "a", "a", "j", "space", "enter")
-        assert told(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
+        assert shown(run)[0].split() == ["cpu", "▲core", "clock", "GHz"]
         choice.columns = ("not yet", "ipc", "util")
         await run.pilot.press("c", "j", "space", "enter")
         assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
         await run.pilot.press("c", "a", "escape", "c", "a", "enter")
-        assert (list(choice.columns), told(run)[0]) == ([], all_)
+        assert (list(choice.columns), shown(run)[0]) == ([], all_)
 
 
 async def test_it_can_be_sorted_before_it_has_a_size() -> None:
@@ -292,14 +292,14 @@ async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_on
     """As in a replay: a jump opens another session while the view waits for its size."""
 
     async with at_table(Machine(cores=4)) as run:
-        table, lines_before = view(run), told(run)
+        table, lines_before = view(run), shown(run)
         assert any(lines_before)
         session, interval = seen(Machine(cores=2))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
             table.show(session, interval)
         table._made.clear()  # as if it had been lower before
-        assert not any(told(run)[1:])
+        assert not any(shown(run)[1:])
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
 
@@ -312,7 +312,9 @@ async def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_
         table = view(run)
         for cpu, alone in ((2, True), (0, False)):
             y = next(
-                y for y, line in enumerate(told(run)) if line.lstrip("▌ ").split()[:1] == [str(cpu)]
+                y
+                for y, line in enumerate(shown(run))
+                if line.lstrip("▌ ").split()[:1] == [str(cpu)]
             )
             line = table.render_line(y)
             red = [

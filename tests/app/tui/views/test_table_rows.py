@@ -81,17 +81,17 @@ def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
 
 def test_only_numbers_of_a_suspect_counter_are_marked() -> None:
     doubt = 2, "instructions"
-    told = row(Machine(), 2, doubt=doubt)
-    assert (told["util"], told["busy_hz"], told["kernel_cycles"]) == ("50.0", "3.00", "10.0")
-    assert told["ipc"] == "≁1.25"
+    shown = row(Machine(), 2, doubt=doubt)
+    assert (shown["util"], shown["busy_hz"], shown["kernel_cycles"]) == ("50.0", "3.00", "10.0")
+    assert shown["ipc"] == "≁1.25"
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
 def test_states_are_marked_on_both_cpus_of_the_core() -> None:
     doubt = 2, "one_thread"
     for cpu in (2, 6):
-        told = row(Machine(), cpu, doubt=doubt)
-        assert {key for key, text in told.items() if "≁" in text} == {*STATES}
+        shown = row(Machine(), cpu, doubt=doubt)
+        assert {key for key, text in shown.items() if "≁" in text} == {*STATES}
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 

@@ -56,7 +56,7 @@ async def test_a_core_with_four_threads_has_two_lines() -> None:
     assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
 
 
-async def test_a_state_of_the_core_is_told_once() -> None:
+async def test_a_state_of_the_core_is_shown_once() -> None:
     async with look(many()) as view:
         view.past.choice.metric = "both"
         await view.again()
@@ -111,7 +111,7 @@ async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
 
 
 async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
-    told = []
+    shown = []
 
     async with look(many()) as view:
         await view.run.intervals(40)
@@ -119,8 +119,8 @@ async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() 
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
             window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
-            told.append((window, cell))
-    windows, cells = zip(*told, strict=True)
+            shown.append((window, cell))
+    windows, cells = zip(*shown, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
     assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
@@ -139,7 +139,7 @@ async def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen(
     assert view.rows[1].split()[-1] == "98.0"
 
 
-async def test_while_paused_nothing_is_made_anew() -> None:
+async def test_while_paused_nothing_is_made_again() -> None:
     async with look(many()) as view:
         await view.run.pilot.press("space")
         await view.run.pilot.pause()
@@ -148,7 +148,7 @@ async def test_while_paused_nothing_is_made_anew() -> None:
         assert view.past.built == before
 
 
-async def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
+async def test_rows_in_which_nothing_changes_are_not_made_again() -> None:
     async with look(many()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
         await view.run.intervals(80)
@@ -163,7 +163,7 @@ async def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
 @pytest.mark.parametrize(
     ("units", "value", "end"), [("GHz", "3.00", "GHz"), ("MHz", "3000", "MHz")]
 )
-async def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) -> None:
+async def test_clocks_are_shown_in_the_users_units(units: Any, value: str, end: str) -> None:
     async with look(many()) as view:
         view.past.choice.metric, view.past.choice.units = "busy_hz", units
         await view.again()
@@ -186,7 +186,7 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 # --- order, filter, cursor
 
 
-async def test_rows_stand_in_the_chosen_order() -> None:
+async def test_rows_are_in_the_chosen_order() -> None:
     first: list[list[str]] = []
     does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
     async with look(Machine(cores=24, does=does, ceiling_hz=3.0e9)) as view:
@@ -200,7 +200,7 @@ async def test_rows_stand_in_the_chosen_order() -> None:
     assert [row[-1] for row in first] == ["33.0", "10.0"]
 
 
-async def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
+async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> None:
     found: list[list[str]] = []
     counts: list[int] = []
     async with look(many()) as view:
@@ -253,7 +253,7 @@ async def test_the_lowest_screens_have_rows_only() -> None:
     assert view.rows[0].split()[1:3] == ["0", "0,24"]
 
 
-async def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
+async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
     lines: list[str] = []
     async with look(many(), size=(100, 24), ascii_=True) as view:
         await view.run.pilot.press("end")

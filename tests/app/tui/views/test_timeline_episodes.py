@@ -9,7 +9,7 @@ from perftop.model.episode import Episode
 S = 1_000_000_000
 
 
-async def told(view: View, *episodes: Episode) -> None:
+async def shown(view: View, *episodes: Episode) -> None:
     view.run.session.detector.running += [e for e in episodes if e.end_ns is None]
     view.run.session.ended.extend([e for e in episodes if e.end_ns is not None])
     await view.again()
@@ -17,7 +17,7 @@ async def told(view: View, *episodes: Episode) -> None:
 
 async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     async with look(many()) as view:
-        await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
+        await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
     at = view.feet[0].index("║")
     assert view.rows[1][at] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
@@ -27,17 +27,17 @@ async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
 
 async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
     async with look(many()) as view:
-        await told(view, Episode("involuntary-halt", [0], S // 2, S))
+        await shown(view, Episode("involuntary-halt", [0], S // 2, S))
     assert view.feet[0].count("║") == 1
     assert view.rows[1].count("║") == 1
     assert not view.rows[1].rstrip().endswith("║")
 
 
-async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
+async def test_what_is_left_below_the_axis_shows_what_happened() -> None:
     found: list[object] = []
 
     async with look(two()) as view:
-        await told(view, Episode("involuntary-halt", [1], S // 2, S))
+        await shown(view, Episode("involuntary-halt", [1], S // 2, S))
         past = view.past
         seen = view.seen()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
@@ -50,14 +50,14 @@ async def test_what_is_left_below_the_axis_tells_what_happened() -> None:
     assert room == feet
 
 
-async def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
+async def test_what_befalls_a_package_is_shown_in_its_heading_once() -> None:
     async with look(many()) as view:
-        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
-async def test_where_there_are_no_headings_rows_tell_of_it() -> None:
+async def test_where_there_are_no_headings_rows_show_of_it() -> None:
     async with look(many()) as view:
         view.past.choice.order = "CPU number"
-        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+        await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [2] * 24

@@ -33,7 +33,7 @@ def watched(spec: str, samples: int) -> Session:
 
 
 @asynccontextmanager
-async def told(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
+async def shown(session: Session, messages: list[wire.Message]) -> AsyncIterator[Stream]:
     """A stream that stays open behind these messages."""
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
@@ -48,7 +48,7 @@ async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
     """The time view of the messages that the session has taken."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
-    app = PerfTopApp(lambda: told(session, messages), 5 * SAMPLE_NS)
+    app = PerfTopApp(lambda: shown(session, messages), 5 * SAMPLE_NS)
     async with app.run_test(size=(100, 40)) as pilot:
         await until(lambda: app.interval is not None, "a first interval")
         await pilot.press("3")
@@ -91,7 +91,7 @@ def test_a_core_has_the_past_of_its_package() -> None:
     known = core_page.known(session, places[-1], who=False)
     assert known.shared == (layout.TRAFFIC,)
     track = CoreHistory(session, places[-1])
-    track.look(axis := time_axis.fitted(session.now_ns, 5, 20))
+    track.move_to(axis := time_axis.fitted(session.now_ns, 5, 20))
     past = session.history
     assert past is not None
     read, write = (past.shared(key, axis.edges)[:, 1] for key in TRAFFIC_KEYS)

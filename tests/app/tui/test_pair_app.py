@@ -14,8 +14,7 @@ from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair.page import LEFT, Alignment, Look, Track, _time, cells, page
-from perftop.tui.pair_app import PairApp
+from perftop.tui.pair_app import LEFT, Alignment, Look, PairApp, Track, _time, cells, page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
@@ -81,7 +80,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
-def test_a_mark_that_one_lacks_is_told(tracks: tuple[Track, Track]) -> None:
+def test_a_mark_that_one_lacks_is_shown(tracks: tuple[Track, Track]) -> None:
     assert "not aligned" in text(page(look(tracks, Alignment("mark", "store")))[0][0])
 
 
@@ -98,11 +97,11 @@ def test_every_size_is_filled_and_no_line_too_long(
 
 
 @pytest.mark.parametrize(
-    ("at_s", "step_s", "told"),
+    ("at_s", "step_s", "drawn"),
     [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
 )
-def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, told: str) -> None:
-    assert _time(at_s, step_s) == told
+def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, drawn: str) -> None:
+    assert _time(at_s, step_s) == drawn
 
 
 async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:

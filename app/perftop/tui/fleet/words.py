@@ -1,4 +1,4 @@
-"""What the fleet's screen is drawn from, and the words and cells that its parts share."""
+"""The state that the fleet's screen is drawn from, and the words and cells that its parts share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from math import isfinite, nan
 
 from perftop.base.format import GHZ, time_of_day
 from perftop.draw import theme
-from perftop.draw.strips import Line, Run, foreign
+from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.strips import Line, foreign
 from perftop.model.kinds import KINDS, OTHER, cause_of
 from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet.machine import FIELDS, Machine
@@ -49,22 +50,22 @@ class Look:
     every_s: float = 1.0
     """How often the source has new numbers."""
     what: str = ""
-    """Where the numbers come from."""
+    """The origin of the numbers."""
     problem: str = ""
-    """Why there are none at present; from outside, and safe to draw."""
+    """Why there are no numbers at present; safe to draw."""
     facts: tuple[str, ...] = ()
-    """What the fleet costs, piece by piece."""
+    """The cost of watching the fleet, piece by piece."""
     paused: str = ""
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
-    """What keys are called, by id."""
+    """Names of keys, by id."""
     view: str = "rows"
     typing: str | None = None
-    """The filter that is being typed; None: none is."""
+    """The filter that is being typed; None while nobody types."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
     mouse: dict[int, str] = field(default_factory=dict)
-    """What a click on a line means, by line: a machine's name; '' for headings."""
+    """Targets of clicks, by line: a machine's name; '' for headings."""
 
     @property
     def selected(self) -> Machine | None:
@@ -79,13 +80,13 @@ def calm(*runs: Run) -> Line:
 
 
 def worst_sign(machine: Machine) -> Run:
-    """The sign of the worst that goes on there, or that it does not answer."""
+    """The sign of the worst episode that runs there, or that it does not answer."""
     if not machine.answers:
         return SILENT, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
     worst = next((kind for kind in KINDS if kind in kinds), "")
     if not worst:
-        return (theme.SUSPECT, "warn") if machine.suspects else (" ", "text")
+        return (DOUBTED, "warn") if machine.suspects else (" ", "text")
     return KINDS[worst].sign, "warn" if worst == "suspect" else "alarm"
 
 
@@ -121,7 +122,7 @@ def named(name: str, key: str, numbers: Mapping[str, float], style: str) -> list
 
 
 def cell(machine: Machine, key: str, size: int) -> Run:
-    """A number of a machine, right-aligned, in the style that its value asks for."""
+    """A number of a machine, right-aligned, in the style for its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
     if not isfinite(value):
@@ -161,7 +162,7 @@ def sign(kind: str) -> str:
 
 
 def cause_name(kind: str, cause: str) -> str:
-    """A cause in words, or the kind of episode if that says more."""
+    """A cause in words, or the kind of episode if the cause is unknown."""
     if kind == "steal":
         return "hypervisor"
     return foreign(kind if cause in {"unknown", "-"} else cause_of(cause).name)
@@ -181,7 +182,7 @@ def place(episode: SharedEpisode, count: int) -> str:
 
 
 def depth(episode: SharedEpisode) -> str:
-    """How much it takes, with its unit; of several machines from the least to the most."""
+    """How much is lost, with its unit; of several machines from the least to the most."""
     low, high = episode.least, episode.depth
     if high is None or low is None or high <= 0:
         return ""
@@ -197,12 +198,12 @@ def depth(episode: SharedEpisode) -> str:
 
 
 def since(start: float, now: float) -> str:
-    """When it began: to the second of late, else to the minute."""
+    """When it began: to the second in the last minute, else to the minute."""
     return time_of_day(start, 1 if now - start < 60 else 60)
 
 
 def span(seconds: float) -> str:
-    """How long, in few cells: 4.1 s, 27 s, 2 min, 3 h."""
+    """A length of time in few cells: 4.1 s, 27 s, 2 min, 3 h."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"
