@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,7 @@ def _open(options: argparse.Namespace) -> Source:
         raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
+    _raise_limit()
     if options.events is not None and (name == "os" or (below and name != "msr")):
         raise ValueError(
             "--events: perf counts them, or registers: --source auto, perf, msr or sim"
@@ -204,6 +206,14 @@ def _open(options: argparse.Namespace) -> Source:
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+
+
+def _raise_limit() -> None:
+    """Raises the limit of open files to the hard one: each CPU takes up to a dozen descriptors,
+    each watched thread three, and the default limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open_sim(options: argparse.Namespace) -> Source:
@@ -229,9 +239,7 @@ def _watch(options: argparse.Namespace) -> Watch | None:
     if options.watch is None and options.watch_tree is None:
         return None
     from perfprobe.kernel.job_threads import Watch
-    from perfprobe.kernel.perf_events import raise_limit
 
-    raise_limit()  # each thread takes three descriptors
     root, tree = options.sysroot, options.watch_tree
     command = None if tree is None else Watch(root, tree, tree=True)
     return command if options.watch is None else Watch(root, options.watch, beside=command)

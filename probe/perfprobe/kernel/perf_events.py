@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
@@ -150,14 +149,6 @@ class System:
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
         counts = [moved[column] for column in group.filled]
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
-
-
-def raise_limit() -> None:
-    """Raises the limit of open files to the hard one: a thousand CPUs with ten events each need
-    more descriptors than a process has by default."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 # --- why not --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_catalogue import Catalogue, Chosen
-from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial, raise_limit
+from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial
 from perfprobe.kernel.perf_groups import UNFIT, Opening
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.native.errors import Unavailable
@@ -63,7 +63,6 @@ def open_chosen(
     they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
     one does not fit."""
     kernel = kernel or System()
-    raise_limit()
     wanted = set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     opener = Opener(root, kernel, rows, read, pmus)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from perfprobe.frozen import replace
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
+from perfprobe.kernel.perf_events import Event, Kernel, System
 from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle
 from perfprobe.sources.os import procfs
 from perfprobe.sources.os.parts import Part, gathered, limited
@@ -49,7 +49,6 @@ def open_perf(
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
-    raise_limit()
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     leading = _pinned(planner.core) if pinned else planner.core
