@@ -28,6 +28,11 @@ class Pmu:
     hybrid: str | None = None
     """The core type on a hybrid, where generic events must name the PMU."""
 
+    @property
+    def cpus_now(self) -> frozenset[int] | None:
+        """`cpus`, read again: when one of them goes off, the kernel puts another in its place."""
+        return _cpus(self.path) or self.cpus
+
     def serves(self, cpu: int) -> bool:
         return self.cpus is None or cpu in self.cpus
 
@@ -48,8 +53,12 @@ def find(root: Path, name: str) -> Pmu | None:
     number = files.number(f"{path}/type")
     if number is None:
         return None
+    return Pmu(name, path, number, _cpus(path), dict(CORES).get(name))
+
+
+def _cpus(path: str) -> frozenset[int] | None:
     listed = files.cpus(f"{path}/cpus") or files.cpus(f"{path}/cpumask")
-    return Pmu(name, path, number, frozenset(listed) if listed else None, dict(CORES).get(name))
+    return frozenset(listed) if listed else None
 
 
 def cores(root: Path) -> list[Pmu]:

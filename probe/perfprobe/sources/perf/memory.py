@@ -41,10 +41,13 @@ def part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -
         )
         for key, what in zip(KEYS, ("read", "written"), strict=True)
     ]
-    by_cpu = {cpu: _bundles(place, each, count)
-              for group, place in zip(packages, places, strict=True)
-              for cpu in reading.intersection(group)}  # fmt: skip
-    return Groups(kernel, "package", counters, lambda cpu: by_cpu.get(cpu, []))
+    members = {cpu: group for group in packages for cpu in reading.intersection(group)}
+
+    def bundles(cpu: int) -> list[Bundle]:
+        place = _places(found, members[cpu]) if cpu in members else []
+        return _bundles(place, each, count) if len(place) * each <= count else []
+
+    return Groups(kernel, "package", counters, bundles)
 
 
 Place = list[tuple[Controller, int]]
@@ -54,7 +57,7 @@ once a die."""
 
 def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
     mine = set(package)
-    return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus or set()))]
+    return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus_now or set()))]
 
 
 def _bundles(place: Place, each: int, count: int) -> list[Bundle]:

@@ -130,7 +130,8 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
     members = {cpu: group for group in groups for cpu in group}
 
     def dies(cpu: int) -> list[int]:
-        chosen = [c for c in members.get(cpu, [cpu]) if pmu.cpus is not None and c in pmu.cpus]
+        named = pmu.cpus_now or frozenset()
+        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     return dies

@@ -76,6 +76,20 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     assert [group.at for group in groups] == [[0, 3]] * 3, "reads, then writes after all reads"
 
 
+def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+    """And so does that CPU when it has come back: the mask stays with its heir."""
+    two_packages(tmp_path)
+    names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
+    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    for reader in (5, 4):
+        controller(tmp_path, "uncore_imc_0", 40, "0,5", ICX_FORMAT, **names)
+        part.open(reader)
+        assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
+        part.shut(reader)
+
+
 def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
     two_packages(tmp_path, model=0xAD)
     for i in range(12):
