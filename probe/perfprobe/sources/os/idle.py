@@ -75,12 +75,18 @@ class Traced:
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
+        self._off: set[int] = set()
+        """CPUs that are counted as idle because they are offline."""
 
     def open(self, cpu: int) -> list[Slot]:
+        if self._trace is not None and cpu in self._off:
+            self._off.discard(cpu)
+            self._trace.settle([cpu])  # it may stay busy, and then has no transition to report
         return self._slots.get(cpu, [])
 
     def shut(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
+            self._off.add(cpu)
             self._trace.offline(cpu)  # the kernel reports no transition of a CPU that is off
 
     def close(self) -> None:
