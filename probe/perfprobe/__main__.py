@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import gc
 import os
 import resource
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, stream_options
+from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
 from perfprobe.frozen import asdict, replace
-from perfprobe.native.errors import NotRestored, Unavailable
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -26,6 +25,8 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # else a file of ours becomes descriptor 0
     streams = arguments[:1] == ["stream"]
     if streams:
         from perfprobe.native import tsc_rate
@@ -34,30 +35,34 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser(alone=streams).parse_args(arguments)
     try:
         status: int = options.verb(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (ValueError, Unavailable) as error:
-        print(f"perfprobe: {error}", file=sys.stderr)
-        return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
-    except NotRestored as left:
-        print(f"perfprobe: {left}", file=sys.stderr)
-        return FAILED
+    except Usage as error:
+        return _failed(str(error), USAGE)
+    except Unavailable as error:
+        return _failed(str(error), UNAVAILABLE)
+    except NotRestored as error:
+        return _failed(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except Unwritable as error:
+        _discard_stdout()
+        return _failed(str(error), FAILED)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains at exit
-        if isinstance(error, BrokenPipeError):
-            return 0
-        print(f"perfprobe: {_told(error)}", file=sys.stderr)
-        return FAILED
+        return _failed(sentence(error), FAILED)
     return status
 
 
-def _told(error: OSError) -> str:
-    if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
-        return f"{error.strerror}: raise the limit of open files (ulimit -n)"
-    return f"cannot write stdout: {error.strerror or error}"
+def _failed(text: str, status: int) -> int:
+    print(f"perfprobe: {text}", file=sys.stderr)
+    return status
+
+
+def _discard_stdout() -> None:
+    """Else the interpreter complains at exit about what it could not flush."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
@@ -138,11 +143,13 @@ def _streamed(options: argparse.Namespace) -> int:
     from perfprobe.kernel import rights
     from perfprobe.wire.outbox import Ended
 
+    if sys.stdout is None:
+        raise Unwritable("stdout is closed: there is nowhere to write to")
     if not 0.001 <= options.sample <= 3600:
-        raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+        raise Usage(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
-        raise ValueError(f"--batch {batch}: from 0.001 to 3600 seconds")
+        raise Usage(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
         rights.keep(options.sysroot, options.source)  # before numpy starts threads
     with (
@@ -159,8 +166,10 @@ def _streamed(options: argparse.Namespace) -> int:
             gc.enable()
             rights.keep(options.sysroot, options.source)  # may import more
 
-        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello, begun=begun)
-    os.set_blocking(sys.stdout.fileno(), True)  # the parent may share the file
+        try:
+            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, begun=begun)
+        finally:
+            os.set_blocking(serve.STDOUT, True)  # the parent may share the file
     return 0
 
 
@@ -180,17 +189,15 @@ def _open(options: argparse.Namespace) -> Source:
     below = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.METHODS:
-        raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
+        raise Usage(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
     _raise_limit()
     if options.events is not None and (name == "os" or (below and name != "msr")):
-        raise ValueError(
-            "--events: perf counts them, or registers: --source auto, perf, msr or sim"
-        )
+        raise Usage("--events: perf counts them, or registers: --source auto, perf, msr or sim")
     watch = _watch(options)
     if name == "perf" and below:
-        raise ValueError("--sysroot and --source perf: there are no events below a directory")
+        raise Usage("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
         from perfprobe.sources.os.source import open_os
 
@@ -205,7 +212,7 @@ def _open(options: argparse.Namespace) -> Source:
         from perfprobe.sources.msr.source import open_msr
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
-    raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+    raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 
 def _raise_limit() -> None:
@@ -218,9 +225,9 @@ def _raise_limit() -> None:
 
 def _open_sim(options: argparse.Namespace) -> Source:
     if options.sysroot != Path("/"):
-        raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+        raise Usage("--sysroot is for real sources: a simulated machine has no files")
     if options.watch_tree is not None:
-        raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
+        raise Usage("--watch-tree is for real sources: no process runs in a simulation")
     from perfprobe.cpu import cpu_sets
     from perfprobe.sources.sim.source import open_sim
 
@@ -248,7 +255,14 @@ def _watch(options: argparse.Namespace) -> Watch | None:
 def _print(answer: Any) -> None:
     import json  # no stream needs it
 
-    print(json.dumps(answer))
+    if sys.stdout is None:
+        raise Unwritable("stdout is closed: there is nowhere to write to")
+    try:
+        print(json.dumps(answer), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(f"cannot write stdout: {error.strerror}") from None
 
 
 def _topology(options: argparse.Namespace) -> int:
@@ -286,7 +300,7 @@ def _doctor(options: argparse.Namespace) -> int:
         with contextlib.closing(_open(wanted)) as source:
             hello = asdict(source.hello)
         answer |= {key: hello[key] for key in keys}
-    except (ValueError, Unavailable) as error:
+    except (Usage, Unavailable) as error:
         nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
     answer["readiness"] = [asdict(item) for item in readiness.items(root)]
@@ -302,7 +316,7 @@ def _events(options: argparse.Namespace) -> int:
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf", "msr"}:
-        raise ValueError(f"events --source {source}: there are auto, perf and msr")
+        raise Usage(f"events --source {source}: there are auto, perf and msr")
     catalogue = Catalogue(root, installed=root == Path("/"))
     answer = event_list.answer(root, options.word, catalogue)
     if source == "msr":
@@ -333,11 +347,9 @@ def _selftest(options: argparse.Namespace) -> int:
     from perfprobe.instruments.selftest.results import Stopped
 
     if options.source.partition(":")[0] == "sim":
-        raise ValueError("selftest --source sim: a simulated machine cannot run code")
+        raise Usage("selftest --source sim: a simulated machine cannot run code")
     if options.sysroot != Path("/"):
-        raise ValueError(
-            "selftest --sysroot: code runs on this machine only, not below a directory"
-        )
+        raise Usage("selftest --sysroot: code runs on this machine only, not below a directory")
     sample = str(run.SAMPLE_S)
     wanted = _parser(alone=True).parse_args(
         ["stream", "--source", options.source, "--sample", sample]
@@ -356,9 +368,7 @@ def _truth(options: argparse.Namespace) -> int:
     from perfprobe.sources.sim.truth import truth
 
     if not options.spec.startswith("sim"):
-        raise ValueError(
-            f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
-        )
+        raise Usage(f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]")
     for line in truth(options.spec, options.duration):
         _print(line)
     return 0

@@ -23,6 +23,7 @@ from perfprobe.orders import Orders
 from perfprobe.sources import Source
 from perfprobe.wire.outbox import Ended, Outbox
 
+STDIN, STDOUT = 0, 1
 FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that would end the probe before registers are given back."""
 

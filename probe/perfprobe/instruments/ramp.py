@@ -14,10 +14,10 @@ from typing import Any
 
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.frozen import asdict
 from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Workload, measured
 from perfprobe.native import affinity, cpuid_reader, tsc_rate
-from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Cpu
 
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
@@ -52,9 +52,9 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
 
 def _check(isa: str, seconds: float) -> list[Cpu]:
     if isa not in ISAS:
-        raise ValueError(f"--isa {isa}: there are {', '.join(ISAS)}")
+        raise Usage(f"--isa {isa}: there are {', '.join(ISAS)}")
     if not SHORTEST_S <= seconds <= LONGEST_S:
-        raise ValueError(f"--seconds {seconds:g}: from {SHORTEST_S:g} to {LONGEST_S:g}")
+        raise Usage(f"--seconds {seconds:g}: from {SHORTEST_S:g} to {LONGEST_S:g}")
     rows = topology.read(Path("/"))
     if not rows:
         raise Unavailable(topology.nothing(Path("/")))

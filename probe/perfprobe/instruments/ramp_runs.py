@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe._native import ffi, lib
+from perfprobe.errors import Unavailable
 from perfprobe.frozen import frozen
 from perfprobe.instruments import disturbance
 from perfprobe.kernel import perf_groups, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
-from perfprobe.native.errors import Unavailable
 
 ISAS = ("scalar", "avx2", "avx512")
 """In the order of the PP_RAMP_ numbers."""

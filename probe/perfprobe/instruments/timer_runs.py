@@ -12,6 +12,7 @@ from typing import Any
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.errors import Unavailable, checked
 from perfprobe.frozen import field, frozen, slotted
 from perfprobe.instruments import timer_methods
 from perfprobe.instruments.distribution import Counts, step, trimmed_mean
@@ -21,7 +22,6 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Refused
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import Unavailable, checked
 from perfprobe.wire import Rate
 
 EPSILON = 0.001

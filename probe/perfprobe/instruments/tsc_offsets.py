@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
+from perfprobe.errors import checked
 from perfprobe.frozen import frozen
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import checked
 
 EXCHANGES = 2000
 TOTAL_S = 1.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfprobe.cpu import files
+from perfprobe.errors import Usage
 from perfprobe.frozen import field, frozen
 from perfprobe.kernel import access, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
@@ -184,7 +185,7 @@ class Catalogue:
         if not found and self.cores:
             about, found = self._of_perf(asked, word)
         if not found:
-            raise ValueError(self._unknown(asked))
+            raise Usage(self._unknown(asked))
         return Chosen(asked, about, unit, scale, found)
 
     def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
@@ -210,14 +211,14 @@ class Catalogue:
         pmu = perf_pmus.find(self._root, asked.pmu)
         if pmu is None:
             there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
-            raise ValueError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
+            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
         core = pmu.name in {each.name for each in self.cores}
         if pmu.cpus is not None and not core:
-            raise ValueError(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+            raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
         try:
             code = event_terms.code(pmu.path, self._terms(pmu, asked.terms))
         except TermError as error:
-            raise ValueError(f"-e {asked.name}: {error}") from None
+            raise Usage(f"-e {asked.name}: {error}") from None
         unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
         event = _event(asked, pmu, code, core=core)
         where = pmu.name if core else None

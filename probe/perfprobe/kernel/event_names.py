@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from perfprobe.errors import Usage
 from perfprobe.frozen import frozen
 
 MOST = 32
@@ -43,10 +44,10 @@ def parse(text: str) -> list[list[Asked]]:
     groups = [_group(item) for item in _split(text)]
     names = [asked.name for group in groups for asked in group]
     if len(names) > MOST:
-        raise ValueError(f"-e: {len(names)} events; {MOST} at most")
+        raise Usage(f"-e: {len(names)} events; {MOST} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"-e: {twice} is there twice")
+        raise Usage(f"-e: {twice} is there twice")
     return groups
 
 
@@ -77,7 +78,7 @@ def _split(text: str) -> Iterator[str]:
         else:
             item += letter
     if braces or slash:
-        raise ValueError(f"-e {text}: a brace or slash without its other one")
+        raise Usage(f"-e {text}: a brace or slash without its other one")
     yield item
 
 
@@ -87,7 +88,7 @@ def _group(item: str) -> list[Asked]:
         return [_event(item, "")]
     inner, closed, rings = item[1:].rpartition("}")
     if not closed or rings[:1] not in {"", ":"}:
-        raise ValueError(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
+        raise Usage(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
     return [_event(event.strip(), rings[1:]) for event in _split(inner)]
 
 
@@ -104,7 +105,7 @@ def _event(text: str, rings: str) -> Asked:
             word, own = text, ""
         found = Asked(word, word=word)
     else:
-        raise ValueError(
+        raise Usage(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k behind it"
         )
@@ -113,10 +114,10 @@ def _event(text: str, rings: str) -> Asked:
 
 def _in_rings(found: Asked, rings: str) -> Asked:
     if not set(rings) <= {*_RINGS, "h"}:
-        raise ValueError(f"-e {found.name}:{rings}: after the colon stand u, k or both")
+        raise Usage(f"-e {found.name}:{rings}: after the colon stand u, k or both")
     name = f"{found.name}:{rings}" if rings else found.name
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
+        raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
     return Asked(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
 

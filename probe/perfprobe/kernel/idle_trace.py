@@ -19,11 +19,11 @@ from typing import Any, Self
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
+from perfprobe.errors import checked
 from perfprobe.frozen import frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
 ROOT = Path("/")

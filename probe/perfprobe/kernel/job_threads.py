@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.kernel import access
 from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, disk_ns, numbers, opened, parse
 from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
-from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Missing
 
 MOST = 256
@@ -52,7 +52,7 @@ class Watch:
         self._family = None
         if tree:
             if self._pid is None or self._start is None:
-                raise ValueError(f"--watch-tree {text!r}: a PID was expected")
+                raise Usage(f"--watch-tree {text!r}: a PID was expected")
             self._family = Family(self._pid, self._start)
         self.missing = self._missing(root)
         self.warning = self._nobody()
@@ -183,7 +183,7 @@ def wanted_pid(text: str) -> str | None:
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))
     if not 0 < size <= MOST_NAME or not text.isprintable():
-        raise ValueError(
+        raise Usage(
             f"--watch {text!r}: a PID, or a name as in /proc/PID/comm, of up to {MOST_NAME} bytes"
         )
     return None

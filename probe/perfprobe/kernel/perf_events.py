@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
+from perfprobe.errors import checked
 from perfprobe.frozen import frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import checked
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_

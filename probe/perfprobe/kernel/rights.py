@@ -16,8 +16,8 @@ from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.cpu import files, identity
+from perfprobe.errors import checked
 from perfprobe.kernel import access
-from perfprobe.native.errors import checked
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_FREE = (5, 19)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 
 from perfprobe.cpu import cpu_sets
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.wire import Cpu
 
 
@@ -20,7 +20,7 @@ def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
         there = cpu_sets.format(online)
-        raise ValueError(f"--cpu {asked}: there is no such CPU; online are {there}")
+        raise Usage(f"--cpu {asked}: there is no such CPU; online are {there}")
     if not row.online:
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
         raise Unavailable(f"--cpu {asked}: it is off; to switch it on: {fix}")

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
+from perfprobe.errors import checked
 from perfprobe.frozen import frozen
-from perfprobe.native.errors import checked
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000

@@ -17,9 +17,9 @@ from disassembly import listing
 from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
 from perfprobe.instruments import ramp, ramp_runs
 from perfprobe.native import affinity
-from perfprobe.native.errors import Unavailable
 
 # --- the code itself -----------------------------------------------------------------------------
 

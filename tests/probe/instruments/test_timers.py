@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from trees import put
 
 from perfprobe._native import lib
+from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance, timer_methods, timer_runs, timers
 from perfprobe.instruments.distribution import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.instruments.repetition import Repeated
 from perfprobe.instruments.timer_methods import METHODS, Method
 from perfprobe.native import cpuid_reader
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os import procstat
 from perfprobe.wire import Rate
 

@@ -13,10 +13,10 @@ import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, process_stat
 from perfprobe.kernel.job_threads import MOST, Watch
 from perfprobe.kernel.tasks import Tasks
-from perfprobe.native.errors import Unavailable
 
 MS = 1_000_000
 S = 1000 * MS

@@ -26,7 +26,6 @@ from perfprobe.kernel.perf_events import (
     Event,
     OpenGroup,
     System,
-    raise_limit,
     trouble,
 )
 from perfprobe.kernel.perf_groups import settle
@@ -168,7 +167,6 @@ def test_the_limit_is_left_alone_where_it_cannot_be_raised(
         raise ValueError("not allowed")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    raise_limit()
 
 
 # --- the whole way -------------------------------------------------------------------------------

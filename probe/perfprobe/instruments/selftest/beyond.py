@@ -10,11 +10,11 @@ import os
 import time
 from typing import Any
 
+from perfprobe.errors import Unavailable
 from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest import clocks
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import Unavailable
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Larger than most L3s, so that each copy is read from memory; and how long to go on with it."""

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
+from perfprobe.errors import Unavailable, checked
 from perfprobe.frozen import frozen
-from perfprobe.native.errors import Unavailable, checked
 
 FREE, ADD, IMUL, ENTER = (
     lib.PP_KNOWN_FREE,

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from perfprobe.errors import Unavailable
 from perfprobe.frozen import asdict
 from perfprobe.instruments.selftest import (
     beyond,
@@ -29,7 +30,6 @@ from perfprobe.instruments.selftest.declared import Declared
 from perfprobe.instruments.selftest.results import Found, Results, not_there, unchecked, wrong
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.instruments.selftest.verdict import Check
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources import Source
 
 SAMPLE_S = 0.02

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from perfprobe.cpu import cpu_sets, cpuid, event_counters
 from perfprobe.cpu.model import INTEL
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_catalogue import HARDWARE_EVENTS, Catalogue, Chosen, listed_code
 from perfprobe.kernel.event_terms import Code
 from perfprobe.kernel.perf_events import HARDWARE, Event
 from perfprobe.kernel.perf_pmus import Pmu, core_of
-from perfprobe.native.errors import Unavailable
 from perfprobe.registers.counter_draft import ALL_RINGS, MOST_GENERAL, OS, USR, General, usable
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.sources.msr.kinds import Kind
@@ -55,7 +55,7 @@ def find(root: Path, text: str) -> Wanted:
             mend = f"; {chosen.trouble.fix}" if chosen.trouble.fix else ""
             raise Unavailable(f"-e {name}: {chosen.trouble.why}{mend}")
         if not any(event.core for event in chosen.events.values()):
-            raise ValueError(f"-e {name}: no counter of a core counts it; {PERF}")
+            raise Usage(f"-e {name}: no counter of a core counts it; {PERF}")
     return Wanted(events, catalogue.cores)
 
 
@@ -72,20 +72,20 @@ def general(chosen: Chosen, event: Event, kind: Kind, pmu: Pmu) -> General:
     name = f"-e {chosen.asked.name}"
     code = _code(event, pmu)
     if code is None:
-        raise ValueError(f"{name}: only the kernel knows its code; write the code, or {PERF}")
+        raise Usage(f"{name}: only the kernel knows its code; write the code, or {PERF}")
     if code != Code(code.config):
-        raise ValueError(f"{name}: it needs a second register beside its counter; {PERF}")
+        raise Usage(f"{name}: it needs a second register beside its counter; {PERF}")
     intel = kind.uarch.vendor == INTEL
     free = EVENT | EDGE | INVERT | LEAST | (0 if intel else AMD_EVENT)
     free |= ANY if intel and cpuid.anythread(kind.leaves) else 0
     if code.config & ~free:
-        raise ValueError(f"{name}: bits {code.config & ~free:#x} of its code stay 0 here; {PERF}")
+        raise Usage(f"{name}: bits {code.config & ~free:#x} of its code stay 0 here; {PERF}")
     number, umask = code.config & 0xFF | code.config >> 24 & 0xF00, code.config >> 8 & 0xFF
     if intel and number == 0:
-        raise ValueError(f"{name}: no general counter counts event 00H; {PERF}")
+        raise Usage(f"{name}: no general counter counts event 00H; {PERF}")
     counters = event_counters.counters(kind.uarch.restrictions or (), number, umask)
     if not counters:
-        raise ValueError(f"{name}: one counter alone cannot count it on this model; {PERF}")
+        raise Usage(f"{name}: one counter alone cannot count it on this model; {PERF}")
     rings = OS if event.kernel else USR if event.user else ALL_RINGS
     return General(chosen.asked.key, code.config, rings, counters)
 

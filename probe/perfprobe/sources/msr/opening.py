@@ -14,10 +14,10 @@ from typing import Literal
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
+from perfprobe.errors import NotRestored, Unavailable
 from perfprobe.frozen import field, slotted
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
-from perfprobe.native.errors import NotRestored, Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers

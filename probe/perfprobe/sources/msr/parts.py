@@ -9,9 +9,9 @@ from pathlib import Path
 from perfprobe._native import lib
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.errors import NotRestored
 from perfprobe.frozen import frozen
 from perfprobe.kernel.event_catalogue import Chosen
-from perfprobe.native.errors import NotRestored
 from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
 from perfprobe.registers.counter_draft import Counted

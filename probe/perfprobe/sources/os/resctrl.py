@@ -132,7 +132,8 @@ class Resctrl:
                 now = self._totals[at] = self._read(group, number, TOTAL)
                 whole = isinstance(now, int) and total.take({group: now})
                 rows.append([number, total.total if whole else None])
-            self._record[group.removeprefix("/")] = rows
+            name = group.removeprefix("/").encode(errors="surrogateescape")
+            self._record[name.decode(errors="replace")] = rows
 
     def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
         found = {group: self._read(group, number, name) for group in groups}

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
+from perfprobe.errors import Unavailable
 from perfprobe.frozen import asdict, slotted
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.batches import Batches
-from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Drained, Sampler
 from perfprobe.sources.os import cpufreq, idle, polled, procfs, throttle
 from perfprobe.sources.os.hello import About, Moment, Setup, hello_of

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from perfprobe.errors import Unavailable
 from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.access import Trouble
@@ -14,7 +15,6 @@ from perfprobe.kernel.event_catalogue import Catalogue, Chosen
 from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial
 from perfprobe.kernel.perf_groups import UNFIT, Opening
 from perfprobe.kernel.perf_pmus import Pmu, core_of
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.parts import gathered, limited
 from perfprobe.sources.perf.at_once import at_once
 from perfprobe.sources.perf.groups import Groups, alone

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.os.hello import About, Rates
 from perfprobe.sources.os.parts import Part

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_names import Asked
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import CounterBank, SimCounter, block
 from perfprobe.sources.sim.machine import Ints
@@ -110,5 +110,5 @@ def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[
 def _find(asked: Asked) -> Invented:
     if asked.pmu or asked.word not in _BY_NAME:
         near = event_names.nearest(asked.word, _BY_NAME) or [*_BY_NAME]
-        raise ValueError(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
+        raise Usage(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
     return _BY_NAME[asked.word]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 
 import perfprobe
+from perfprobe.errors import Usage
 from perfprobe.frozen import frozen
 from perfprobe.sources.sim import guest
 from perfprobe.sources.sim import machine as hw
@@ -87,5 +88,5 @@ def _selected(topology: list[Cpu], select: Select) -> list[int] | None:
         return None
     unknown = sorted(set(chosen) - {row.cpu for row in topology})
     if unknown:
-        raise ValueError(f"sim: there is no CPU {unknown[0]}, they are 0-{len(topology) - 1}")
+        raise Usage(f"sim: there is no CPU {unknown[0]}, they are 0-{len(topology) - 1}")
     return sorted(set(chosen))

@@ -7,6 +7,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.errors import Usage
 from perfprobe.frozen import asdict, replace
 from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import guest, scenarios
@@ -59,7 +60,7 @@ class Sim:
         events: str | None = None, *, multiplex: bool = True,
     ) -> None:  # fmt: skip
         if sample_ns < LEAST_SAMPLE_NS:
-            raise ValueError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
+            raise Usage(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
         self._machine = machine = Machine.of(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfprobe.errors import Usage
 from perfprobe.frozen import frozen
 
 SCENARIOS = (
@@ -38,7 +39,7 @@ def parse(text: str) -> Spec:
     scenario, *options = body.split(",")
     scenario = scenario or "smt-mix"
     if scenario not in SCENARIOS:
-        raise ValueError(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+        raise Usage(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
     asked = _options(options)
     guest = scenario == "guest"
     cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MOST_CPUS)
@@ -62,11 +63,11 @@ def _options(options: list[str]) -> dict[str, str]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
-            raise ValueError(f"sim: {option!r} is not KEY=VALUE")
+            raise Usage(f"sim: {option!r} is not KEY=VALUE")
         if key not in KEYS:
-            raise ValueError(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
+            raise Usage(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
         if key in asked:
-            raise ValueError(f"sim: {key} is given twice")
+            raise Usage(f"sim: {key} is given twice")
         asked[key] = value
     return asked
 
@@ -77,7 +78,7 @@ def _integer(asked: dict[str, str], key: str, default: int, least: int, most: in
         return default
     # int() alone would accept signs, underscores and blanks.
     if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
-        raise ValueError(f"sim: {key}={text}: a number from {least} to {most} was expected")
+        raise Usage(f"sim: {key}={text}: a number from {least} to {most} was expected")
     return int(text)
 
 
@@ -89,22 +90,22 @@ def _speed(text: str) -> float | None:
     except ValueError:
         speed = 0.0
     if not 0.001 <= speed <= 1e6:  # also refuses nan
-        raise ValueError(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
+        raise Usage(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
     return speed
 
 
 def _check_shape(spec: Spec) -> None:
     if spec.smt not in {1, 2, 4, 8}:
-        raise ValueError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
+        raise Usage(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
     if spec.scenario == "guest" and spec.smt != 1:
-        raise ValueError(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
+        raise Usage(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
     if spec.scenario == "hybrid":
         if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
-            raise ValueError(
+            raise Usage(
                 "sim: hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
             )
     elif spec.cpus % (spec.packages * spec.smt):
-        raise ValueError(
+        raise Usage(
             f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
             f"of cores with {spec.smt} threads"
         )

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MOST, wanted_pid
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Schedule, noise

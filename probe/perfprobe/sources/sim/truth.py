@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
+from perfprobe.errors import Usage
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints, Machine
@@ -48,7 +49,7 @@ def truth(
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
-        raise ValueError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
+        raise Usage(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
     machine = Machine.of(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)

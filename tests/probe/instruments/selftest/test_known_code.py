@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from disassembly import listing
 
+from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import known_code
-from perfprobe.native.errors import Unavailable
 
 KINDS = {
     known_code.FREE: "test",

@@ -11,8 +11,8 @@ from fakeperf import DEVICES
 
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import identity
+from perfprobe.errors import Unavailable
 from perfprobe.kernel import event_encodings
-from perfprobe.native.errors import Unavailable
 from perfprobe.registers.counter_draft import General
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.sources.msr import chosen, opening

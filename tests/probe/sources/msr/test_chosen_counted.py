@@ -17,7 +17,7 @@ from started import some, started
 from waiting import whenever_due
 
 from perfprobe import wire
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
 from perfprobe.sources.msr.source import Msr, open_msr
 
 pytestmark = [
