@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.sources.os.polled import Values, package_ids
+from perfprobe.sources.os.polled import Pace, Values, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
@@ -64,7 +64,14 @@ class Mailbox:
 class Hsmp:
     """Clock limits by socket. Sockets have the kernel's package numbers."""
 
-    def __init__(self, root: Path, rows: Sequence[Cpu], ask: Ask | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        ask: Ask | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pace = Pace(clock)
         self.missing: list[Missing] = []
         self._mailbox: Mailbox | None = None
         self._sockets = package_ids(rows)
@@ -79,11 +86,12 @@ class Hsmp:
         self.block = wire.Block("hsmp", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        for row, socket in enumerate(self._sockets):
-            values: list[int | None] = []
-            for message in self._messages:
-                values += self._told(message, row, self._answer(socket, message))
-            yield row, values
+        with self._pace.turn() as due:
+            for row, socket in enumerate(self._sockets if due else ()):
+                values: list[int | None] = []
+                for message in self._messages:
+                    values += self._told(message, row, self._answer(socket, message))
+                yield row, values
 
     def close(self) -> None:
         if self._mailbox is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +35,26 @@ class Polled(Protocol):
         be read."""
 
     def close(self) -> None: ...
+
+
+class Pace:
+    """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
+
+    PAUSE = 100
+    """Length of the pause after a read, in lengths of the read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._next_s = clock, clock()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Yields whether it is time to read; if so, times what is done until the end."""
+        start_s = self._clock()
+        due = start_s >= self._next_s
+        yield due
+        if due:
+            end_s = self._clock()
+            self._next_s = end_s + self.PAUSE * (end_s - start_s)
 
 
 def opened(path: Path) -> int | None:

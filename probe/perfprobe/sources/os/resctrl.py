@@ -18,7 +18,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files, identity
 from perfprobe.frozen import field, replace, slotted
-from perfprobe.sources.os.polled import Values
+from perfprobe.sources.os.polled import Pace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 PLACE = "sys/fs/resctrl"
@@ -39,9 +39,6 @@ MOST_GROUPS = 64
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
 """The file whose numbers are told by group, and the name of that record."""
 ONE_GROUP = "only the default group exists, so all tasks share its monitor"
-COST = 100
-"""A look is followed by a pause of at least so many times its length: each file asks a CPU of that
-L3."""
 NOTHING = "resctrl is not mounted, and is not mounted here"
 Clock = Callable[[], float]
 
@@ -67,7 +64,9 @@ class Sum:
 class Resctrl:
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._at, self._clock = f"{root}/{PLACE}", clock
+        self._at = f"{root}/{PLACE}"
+        self._pace = Pace(clock)
+        """Each file asks a CPU of its L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
         """What TOTAL said in the look under way, by group and L3: each file is read once a look."""
@@ -87,7 +86,6 @@ class Resctrl:
         self._of_groups: dict[tuple[str, int], Sum] = {}
         """What each group has moved since it was first seen, by its path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
-        self._next_s = clock()
         if not self._domains:
             self._lacks(root)
         elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
@@ -96,16 +94,14 @@ class Resctrl:
     def read(self) -> Iterator[tuple[int, Values]]:
         """Rows of L3s are read again once their time has come; until then the block has none, so
         that the next difference covers all of the time."""
-        start_s = self._clock()
-        if start_s < self._next_s:
-            return
-        groups = list(self._groups())
-        self._tell([*groups, *self._monitors(groups)])
-        for number in self._domains:
-            yield self._row[number], [self._value(groups, number, name) for name in self._names]
-        self._totals = {}
-        end_s = self._clock()
-        self._next_s = end_s + COST * (end_s - start_s)
+        with self._pace.turn() as due:
+            if not due:
+                return
+            groups = list(self._groups())
+            self._tell([*groups, *self._monitors(groups)])
+            for number in self._domains:
+                yield self._row[number], [self._value(groups, number, name) for name in self._names]
+            self._totals = {}
 
     def take(self) -> dict[str, object]:
         """The record of groups of a look since the last call; empty if there was none, or nothing
