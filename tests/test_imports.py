@@ -205,15 +205,6 @@ def test_the_probe_is_small() -> None:
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
-def test_a_stream_begins_without_what_others_need() -> None:
-    code = (
-        "import perfprobe.__main__, perfprobe.serve, perfprobe.sources.perf.source\n"
-        "perfprobe.__main__._parser()"
-    )
-    heavy = {"concurrent", "ctypes", "dataclasses", "inspect", "logging", "psutil", "subprocess"}
-    assert not loaded(code) & (heavy | {"difflib", "shutil"})
-
-
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["--default-config"], ["stat", "--help"]]
 )

@@ -22,9 +22,8 @@ from perfprobe import wire
 from perfprobe.frozen import fields as declared
 from perfprobe.frozen import replace
 from perfprobe.sources.msr import parts as msr
-from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
-from perfprobe.sources.perf import parts as perf
-from perfprobe.sources.perf import plan
+from perfprobe.sources.os import cpu_files, firmware_limits, powercap
+from perfprobe.sources.perf import parts
 from perftop.model import counter_limits, counters, scopes
 from perftop.model.metrics import METRICS
 from perftop.session.history import History
@@ -99,7 +98,7 @@ def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> Non
 
 def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
     literals = set()
-    for folder in ("samples", "detect", "session", "output"):
+    for folder in ("model", "detect", "session", "output"):
         for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
             if path == Path(scopes.__file__):  # it names all of them, and asks for none
                 continue
@@ -123,10 +122,16 @@ def test_sources_send_what_the_table_says() -> None:
         for block in messages(f"sim:{scenario}", 0, 50_000_000)[0].blocks:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
-    loose = [*plan.CORE, *plan.MSR, *perf.TIMES, *hsmp.COUNTERS[hsmp.PROCHOT], hsmp.LIMITS]
-    loose.append(limit_status.COUNTER)
-    loose += [*cpufreq.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
-    loose += [c for scope in ("core", "package") for c in throttle._files(scope).values()]
+    loose = [
+        *parts.CORE,
+        *parts.MSR,
+        *parts.TIMES,
+        *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
+        firmware_limits.LIMITS,
+    ]
+    loose.append(firmware_limits.COUNTER)
+    loose += [*cpu_files.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
+    loose += [c for scope in ("core", "package") for c in cpu_files._files(scope).values()]
     for c in loose:
         if c.key in KEYS:
             sent[c.key].add((KEYS[c.key][0], c.kind, c.unit))

@@ -86,7 +86,7 @@ def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
 
     events = verbs.add_parser("events", parents=[root], help="what stream --events can count here")
     events.add_argument("--word", metavar="WORD", help="only names or words with this")
-    events.add_argument("--source", default="auto", metavar="NAME", help="auto, perf or msr")
+    events.add_argument("--source", default="auto", metavar="NAME", help="auto or perf")
     events.set_defaults(verb=_events)
 
     answers = [topology, doctor, events, *_add_instruments(verbs, root)]
@@ -140,7 +140,7 @@ def _stream(options: argparse.Namespace) -> int:
 def _streamed(options: argparse.Namespace) -> int:
     simulated = options.source.startswith("sim")
     from perfprobe import serve
-    from perfprobe.kernel import rights
+    from perfprobe.kernel import access
     from perfprobe.wire.outbox import Ended
 
     if sys.stdout is None:
@@ -151,7 +151,7 @@ def _streamed(options: argparse.Namespace) -> int:
     if batch is not None and not 0.001 <= batch <= 3600:
         raise Usage(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
-        rights.keep(options.sysroot, options.source)  # before numpy starts threads
+        access.keep(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
@@ -164,7 +164,7 @@ def _streamed(options: argparse.Namespace) -> int:
         def begun() -> None:
             """What the reader of the hello need not wait for."""
             gc.enable()
-            rights.keep(options.sysroot, options.source)  # may import more
+            access.keep(options.sysroot, options.source)  # may import more
 
         try:
             serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, begun=begun)
@@ -193,8 +193,8 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
     _raise_limit()
-    if options.events is not None and (name == "os" or (below and name != "msr")):
-        raise Usage("--events: perf counts them, or registers: --source auto, perf, msr or sim")
+    if options.events is not None and (name in {"os", "msr"} or below):
+        raise Usage("--events: perf counts them: --source auto, perf or sim")
     watch = _watch(options)
     if name == "perf" and below:
         raise Usage("--sysroot and --source perf: there are no events below a directory")
@@ -211,7 +211,7 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "msr":
         from perfprobe.sources.msr.source import open_msr
 
-        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
+        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
     raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 
@@ -283,7 +283,7 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perfprobe.cpu import identity
-    from perfprobe.instruments import doctor, readiness
+    from perfprobe.instruments import doctor
 
     root = options.sysroot
     answer: dict[str, Any] = {
@@ -303,7 +303,7 @@ def _doctor(options: argparse.Namespace) -> int:
     except (Usage, Unavailable) as error:
         nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
-    answer["readiness"] = [asdict(item) for item in readiness.items(root)]
+    answer["readiness"] = [asdict(item) for item in doctor.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     _print(answer)
@@ -315,15 +315,10 @@ def _events(options: argparse.Namespace) -> int:
     from perfprobe.kernel.event_catalogue import Catalogue
 
     root, source = options.sysroot, options.source
-    if source not in {"auto", "perf", "msr"}:
-        raise Usage(f"events --source {source}: there are auto, perf and msr")
+    if source not in {"auto", "perf"}:
+        raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
-    answer = event_list.answer(root, options.word, catalogue)
-    if source == "msr":
-        from perfprobe.sources.msr import listing
-
-        answer = listing.narrowed(root, catalogue, answer)
-    _print(answer)
+    _print(event_list.answer(root, options.word, catalogue))
     return 0
 
 
@@ -344,7 +339,7 @@ def _timers(options: argparse.Namespace) -> int:
 def _selftest(options: argparse.Namespace) -> int:
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
-    from perfprobe.instruments.selftest.results import Stopped
+    from perfprobe.instruments.selftest.run import Stopped
 
     if options.source.partition(":")[0] == "sim":
         raise Usage("selftest --source sim: a simulated machine cannot run code")

@@ -1,10 +1,13 @@
 """The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
-from which the oldest frames are dropped and counted. The probe takes two orders from stdin, how
-often to write and to answer at once (orders.py). It ends when its stdin closes (its parent has
-ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives back what
-it took.
+from which the oldest frames are dropped and counted. The probe ends when its stdin closes (its
+parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives
+back what it took.
+
+The parent may send two orders on stdin, a line each: `batch NS`, the time between two writes, and
+`echo N`, to be answered by a note with that number, from which a distant parent learns the delay of
+the link. All other bytes are ignored: the probe may be root, its parent is not.
 """
 
 from __future__ import annotations
@@ -16,12 +19,50 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from perfprobe import wire
 from perfprobe.native import tsc_rate
-from perfprobe.orders import Orders
 from perfprobe.sources import Source
 from perfprobe.wire.outbox import Ended, Outbox
+
+BATCH, ECHO = b"batch ", b"echo "
+MAX_ORDER_BYTES = 32
+"""Bytes of an order; longer lines are none."""
+MOST_DIGITS = 12
+
+
+class Asked(NamedTuple):
+    """The last order of each kind; None: there was none."""
+
+    batch_ns: int | None = None
+    echo: int | None = None
+
+
+class Orders:
+    def __init__(self) -> None:
+        self._line = b""
+        """The line that has not ended yet, or enough of it to know that it is no order."""
+
+    def read(self, data: bytes) -> Asked:
+        """The orders that end in these bytes."""
+        *lines, rest = (self._line + data).split(b"\n")
+        self._line = rest[: MAX_ORDER_BYTES + 1]
+        batch_ns = echo = None
+        for line in lines:
+            batch_ns = _number(line, BATCH) or batch_ns
+            echo = _number(line, ECHO) or echo
+        return Asked(batch_ns, echo)
+
+
+def _number(line: bytes, word: bytes) -> int:
+    """0: the line is no such order."""
+    digits = line.removeprefix(word)
+    strict = line.startswith(word) and digits.isdigit() and len(digits) <= MOST_DIGITS
+    return int(digits) if strict else 0
+
+
+# --- main loop ------------------------------------------------------------------------------------
 
 STDIN, STDOUT = 0, 1
 FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)

@@ -62,7 +62,7 @@ def add(
     if events:
         parser.add_argument(
             "--no-multiplex", action="store_true",
-            help="refuse events of -e for which no counter is left (always so with --source msr)",
+            help="refuse events of -e for which no counter is left",
         )  # fmt: skip
     else:
         parser.set_defaults(events=None, no_multiplex=False)

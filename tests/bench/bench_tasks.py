@@ -20,9 +20,9 @@ from pathlib import Path
 
 import timing
 
-from perfprobe.kernel import process_stat, tasks
+from perfprobe.kernel import task_files, tasks
 from perfprobe.kernel.job_threads import FILES, LOOK_NS, MOST, Watch
-from perfprobe.kernel.task_waits import MOST_STATUS
+from perfprobe.kernel.task_files import MOST_STATUS
 from perfprobe.kernel.tasks import Tasks
 
 MOST_S = 300  # a sleeper's life, should nobody end it
@@ -59,7 +59,7 @@ def plain() -> None:
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
                     fd = os.open(f"/proc/{entry.name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-                    os.read(fd, process_stat.LIMIT)
+                    os.read(fd, task_files.LIMIT)
                     os.close(fd)
 
 

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.model.doubt import Doubt
 from perftop.recording.source import opened
 from perftop.session.session import MOST_TOGETHER, Session

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from perfprobe.cpu.event_counters import Restrictions
 from perfprobe.frozen import field, frozen
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
@@ -138,8 +137,6 @@ class Uarch:
     core_type: str | None = None
     slots: int | None = None
     """Dispatch slots of a cycle; None: not known."""
-    restrictions: Restrictions | None = None
-    """Events that not all general counters count; None: not known."""
 
 
 @frozen

@@ -1,26 +1,26 @@
-"""Events that this machine's kernel knows by name, and what a name chooses on each of its PMUs."""
+"""Events that this machine knows by name, and what a name chooses on each of its PMUs: the kernel's
+generic events, those that a PMU lists, and those that perf knows where it is installed."""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.errors import Usage
 from perfprobe.frozen import field, frozen
-from perfprobe.kernel import access, event_terms, perf_pmus
+from perfprobe.kernel import access, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_names import Asked, nearest
-from perfprobe.kernel.event_terms import Code, TermError
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
-from perfprobe.kernel.perf_pmus import DEVICES, Pmu
-
-if TYPE_CHECKING:
-    from perfprobe.kernel.event_encodings import Named
+from perfprobe.kernel.perf_pmus import DEVICES, Code, Pmu, TermError
 
 HW_CACHE, RAW = 3, 4  # PERF_TYPE_
 NS = 1e-9
@@ -96,6 +96,15 @@ GENERIC = [
 
 
 @frozen
+class Named:
+    """An event that perf knows, by its PMU and terms."""
+
+    pmu: str
+    terms: str
+    about: str
+
+
+@frozen
 class Chosen:
     """An event that was asked for."""
 
@@ -118,17 +127,15 @@ class Catalogue:
     """The events of one machine."""
 
     def __init__(self, root: Path, *, installed: bool = True) -> None:
-        """`installed`: ask perf and libpfm4, which know this machine's CPU and no other."""
+        """`installed`: ask perf, which knows this machine's CPU and no other."""
         self._root, self._installed = root, installed
         self.cores = perf_pmus.cores(root)
 
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[Named]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
-        from perfprobe.kernel import event_encodings  # loads what runs perf: for names only
-
         mine = {pmu.name for pmu in self.cores}
-        every = event_encodings.perf_events() if mine and self._installed else {}
+        every = perf_events() if mine and self._installed else {}
         here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
         return {name: told for name, told in here.items() if told}
 
@@ -189,22 +196,14 @@ class Catalogue:
         return Chosen(asked, about, unit, scale, found)
 
     def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
-        """What perf, else libpfm4, says of a name: a description, and the events of core PMUs."""
+        """What perf knows of a name: a description, and the events of core PMUs."""
         about, found = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
-                code = event_terms.code(pmu.path, event_terms.values(named.terms))
+                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
                 found[pmu.name] = _event(asked, pmu, code)
                 about = named.about or word
-        from perfprobe.kernel import event_encodings
-
-        told = event_encodings.pfm_code(word) if self._installed and not found else None
-        if told is not None:
-            kind, code = told
-            for pmu in self.cores:
-                if kind in {pmu.type, RAW}:
-                    found[pmu.name] = _event(asked, pmu, code)
         return about, found
 
     def _of_pmu(self, asked: Asked) -> Chosen:
@@ -216,7 +215,7 @@ class Catalogue:
         if pmu.cpus is not None and not core:
             raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
         try:
-            code = event_terms.code(pmu.path, self._terms(pmu, asked.terms))
+            code = perf_pmus.encode_terms(pmu.path, self._terms(pmu, asked.terms))
         except TermError as error:
             raise Usage(f"-e {asked.name}: {error}") from None
         unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
@@ -231,11 +230,11 @@ class Catalogue:
             raw = _RAW.fullmatch(item)
             own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
             if own:
-                found |= event_terms.values(own.strip())
+                found |= perf_pmus.parse_terms(own.strip())
             elif raw is not None:
                 found["config"] = int(raw[1], 16)
             else:
-                found |= event_terms.values(item)
+                found |= perf_pmus.parse_terms(item)
         return found
 
     def _unknown(self, asked: Asked) -> str:
@@ -283,3 +282,61 @@ def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
         asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
         config1=code.config1, config2=code.config2, core=core,
     )  # fmt: skip
+
+
+# --- what perf lists: not trusted, so an encoding counts only if it is one of a core PMU of this
+# machine, by its own formats
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+"""Where perf is looked for: not in the caller's PATH, since the probe may run as root."""
+WAIT_S = 5.0
+MOST_BYTES = 32 << 20
+MOST_TEXT = 200
+_ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
+_LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
+"""Terms of perf that do not choose what is counted."""
+
+
+def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
+    """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
+    or with one that is too old to tell. `run` is for tests."""
+    try:
+        listed = json.loads((run or _listed)())
+    except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
+        return {}
+    found: dict[str, list[Named]] = {}
+    for item in listed if isinstance(listed, list) else []:
+        if isinstance(item, dict):
+            named = _named(item)
+            name = item.get("EventName")
+            if named is not None and isinstance(name, str) and len(name) <= MOST_TEXT:
+                found.setdefault(name.lower(), []).append(named)
+    return found
+
+
+def _named(item: dict[str, Any]) -> Named | None:
+    encoding = item.get("Encoding")
+    match = _ENCODING.fullmatch(encoding) if isinstance(encoding, str) else None
+    if match is None:
+        return None
+    terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
+    about = item.get("BriefDescription")
+    told = about[:MOST_TEXT] if isinstance(about, str) and about.isprintable() else ""
+    return Named(match[1], ",".join(terms), told)
+
+
+def _listed() -> bytes:
+    """What perf prints. Raises OSError or SubprocessError."""
+    path = shutil.which("perf", path=PATH)
+    if path is None:
+        raise FileNotFoundError("perf")
+    with subprocess.Popen(
+        [path, "list", "-j"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PATH, "PAGER": "cat"},
+    ) as perf:  # fmt: skip
+        try:
+            out, _ = perf.communicate(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            perf.kill()
+            raise
+    return out if len(out) <= MOST_BYTES else b""

@@ -23,8 +23,18 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable, Usage
 from perfprobe.kernel import access
-from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, disk_ns, numbers, opened, parse
-from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
+from perfprobe.kernel.task_files import (
+    LIMIT,
+    MOST_STATUS,
+    TICK_NS,
+    Stat,
+    disk_ns,
+    numbers,
+    opened,
+    parse,
+    switches,
+    times,
+)
 from perfprobe.wire import Missing
 
 MOST = 256

@@ -21,10 +21,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.frozen import field, slotted
-from perfprobe.kernel.births import Births
-from perfprobe.kernel.process_stat import BATCH, GONE, TICK_NS, Stat, numbers, parse, read
-from perfprobe.kernel.task_details import Told, describe, group
-from perfprobe.kernel.task_waits import Moved, Sums, sums
+from perfprobe.kernel.task_files import (
+    BATCH,
+    GONE,
+    TICK_NS,
+    Births,
+    Moved,
+    Stat,
+    Sums,
+    Told,
+    describe,
+    group,
+    numbers,
+    parse,
+    read,
+    sums,
+)
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch

@@ -7,24 +7,19 @@ used, at the width that CPUID gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
 from perfprobe.frozen import frozen
-from perfprobe.registers.counter_draft import (
-    ALL_RINGS,
-    EN,
-    FIXED_COUNTER,
-    FIXED_PMI,
-    FIXED_RINGS,
-    MOST_GENERAL,
-    NIBBLE,
-    OS,
-    Counted,
-    Draft,
-    General,
-)
 from perfprobe.registers.msr import MsrError, Registers, name
+
+USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
+ALL_RINGS = USR | OS
+FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
+
+FIXED_COUNTER = 0x309
+MOST_GENERAL = 8
+"""Other registers follow after eight selects."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
@@ -41,6 +36,16 @@ IN_USE_FIX = (
     "end what counts there (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
     "or use --source perf, which shares"
 )
+
+
+@frozen
+class Counted:
+    """A counter that the plan programs."""
+
+    key: str
+    register: int
+    bits: int
+    origin: str
 
 
 @frozen
@@ -84,39 +89,53 @@ Changes = dict[int, Change]
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def plan(uarch: Uarch, *, any_thread: bool, chosen: Sequence[General] = ()) -> Plan | None:
+def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
     """What to program; None: nothing can be. `any_thread`: the CPU says that AnyThread counts.
-    `chosen`: events of the user's choice.
 
     If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
-    instructions, then what was chosen, then SMIs.
+    instructions, then SMIs.
     """
-    if uarch.bank is None or uarch.budget is None:
+    bank, budget, events = uarch.bank, uarch.budget, uarch.events
+    if bank is None or budget is None:
         return None
-    events = uarch.events
     method, smt = _method(uarch, any_thread=any_thread)
-    wanted = [
+    wanted = (
         *((key, events.get(key), ALL_RINGS) for key in ("ref", "cycles", "instructions", smt)),
         ("kernel_cycles", events.get("cycles"), OS),
         ("kernel_instructions", events.get("instructions"), OS),
-    ]
-    draft = Draft(uarch.bank, uarch.budget)
-    short = [key for key, event, rings in wanted if event and not draft.add(key, event, rings)]
-    short += [event.key for event in chosen if not draft.add_general(event)]
-    smis = events.get("smi")
-    short += ["smi"] if smis and not draft.add("smi", smis, ALL_RINGS) else []
-    if not draft.keys:
-        return None
-    return Plan(
-        uarch.bank,
-        uarch.budget,
-        tuple(draft.counted()),
-        draft.selects(),
-        draft.fixed,
-        draft.enable,
-        tuple(short),
-        None if smt in short else method,
+        ("smi", events.get("smi"), ALL_RINGS),
     )
+    free = [n for n in range(min(budget.gp, MOST_GENERAL)) if not budget.lent >> n & 1]
+    counted: list[Counted] = []
+    selects: dict[int, int] = {}
+    short: list[str] = []
+    fixed = enable = 0
+    for key, event, rings in wanted:
+        if event is None:
+            continue
+        if event.fixed is not None and event.fixed < budget.fixed and rings == ALL_RINGS:
+            number = event.fixed
+            fixed |= FIXED_RINGS << NIBBLE * number
+            enable |= 1 << 32 + number
+            origin = f"fixed counter {number}"
+            counted.append(Counted(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
+        elif event.code and free:
+            number = free.pop(0)
+            selects[bank.select + bank.step * number] = event.config | rings | EN
+            enable |= 1 << number
+            origin = f"counter {number}: {_code(event)}"
+            counted.append(Counted(key, bank.counter + bank.step * number, budget.bits, origin))
+        else:
+            short.append(key)
+    if not counted:
+        return None
+    method = None if smt in short else method
+    return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(short), method)
+
+
+def _code(event: Event) -> str:
+    """Event and umask, as manuals write them."""
+    return f"{event.code:X}H/{event.umask:X}H"
 
 
 def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.frozen import frozen
-from perfprobe.registers import counter_draft, counter_plan
+from perfprobe.registers import counter_plan
 from perfprobe.registers.counter_plan import Change, Changes
 
 FORMAT = 1
@@ -27,9 +27,9 @@ LIMIT = 8 << 20  # bytes: 8192 CPUs of ten registers
 SUFFIX = ".journal"
 _CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
 _SELECT_BITS = 48
-_NIBBLES = range(0, counter_plan.MOST_FIXED * counter_draft.NIBBLE, counter_draft.NIBBLE)
-_RINGS = sum(counter_draft.FIXED_RINGS << at for at in _NIBBLES)
-_INTERRUPTS = sum(counter_draft.FIXED_PMI << at for at in _NIBBLES)
+_NIBBLES = range(0, counter_plan.MOST_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
+_RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
+_INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
 
 
 @frozen
@@ -188,7 +188,7 @@ class Journal:
 def _resting(register: int, before: int) -> int:
     """What the next start may restore: a leftover select without the bits that count or interrupt.
     The global control did not enable it, so nothing that counted stops."""
-    starting = counter_draft.EN | counter_draft.INTERRUPT
+    starting = counter_plan.EN | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
@@ -301,8 +301,8 @@ def plausible(register: int, change: Change) -> bool:
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
-        quiet = before == _resting(register, before) and not ours & counter_draft.INTERRUPT
-        return fits and quiet and ours & counter_draft.EN != 0
+        quiet = before == _resting(register, before) and not ours & counter_plan.INTERRUPT
+        return fits and quiet and ours & counter_plan.EN != 0
     if register == counter_plan.FIXED_CONTROL:
         fits = all(0 <= value < 1 << 64 for value in (before, ours))
         return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS

@@ -255,7 +255,15 @@ from perfprobe.wire.check import (
     take_hotplug,
     topology_row,
 )
-from perfprobe.wire.encoding import Decoder, encode, without_check
+from perfprobe.wire.encoding import (
+    MAX_ELEMENTS,
+    Decoder,
+    encode,
+    first_fields,
+    most_elements,
+    unpacked,
+    without_check,
+)
 from perfprobe.wire.messages import (
     HEAD,
     ROW_ELSEWHERE,
@@ -285,7 +293,6 @@ from perfprobe.wire.messages import (
     Turbo,
     placed,
 )
-from perfprobe.wire.unpacking import MAX_ELEMENTS, first_fields, most_elements, unpacked
 
 __all__ = [
     "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",

@@ -15,7 +15,7 @@ import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.orders import Orders
+from perfprobe.serve import Orders
 from perftop.base.errors import Failed
 from perftop.process import launch, probe_stream
 

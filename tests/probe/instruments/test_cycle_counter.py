@@ -10,7 +10,7 @@ import fakeperf
 import pytest
 import trees
 
-from perfprobe.instruments import ramp_runs
+from perfprobe.instruments import ramp
 from perfprobe.kernel import access, perf_events
 
 
@@ -31,7 +31,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     for name, (number, cpus) in pmus.items():
         fakeperf.pmu(tmp_path, name, number, cpus)
     kernel = Direct()
-    group = ramp_runs.opened(3, kernel, tmp_path)
+    group = ramp.open_cycles(3, kernel, tmp_path)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
     assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
@@ -40,7 +40,7 @@ def test_cycles_in_all_rings_of_that_cpu(
 
 def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     with pytest.raises(perf_events.Refused) as raised:
-        ramp_runs.opened(0, kernel, root)
+        ramp.open_cycles(0, kernel, root)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble
 

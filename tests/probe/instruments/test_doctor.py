@@ -12,7 +12,7 @@ import trees
 
 from perfprobe.instruments import doctor
 from perfprobe.instruments.doctor import Check
-from perfprobe.registers import device
+from perfprobe.registers import msr
 
 
 def check(root: Path, what: str) -> Check:
@@ -76,7 +76,7 @@ def test_msr_module_lockdown_and_refused_writes(
     assert (found.state, found.fix) == ("not usable", "sudo modprobe msr")
     trees.put(tree, "dev/cpu/0/msr", "")
     assert "neither the msr driver's" in check(tree, "MSRs").why
-    monkeypatch.setattr(device, "_is_driver", lambda *_: True)
+    monkeypatch.setattr(msr, "_is_driver", lambda *_: True)
     assert check(tree, "MSRs").state == "usable"
     trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
     trees.put(tree, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")

@@ -18,7 +18,7 @@ from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
-from perfprobe.instruments import ramp, ramp_runs
+from perfprobe.instruments import ramp
 from perfprobe.native import affinity
 
 # --- the code itself -----------------------------------------------------------------------------
@@ -131,12 +131,12 @@ def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
 # --- how long ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isa", ramp_runs.ISAS)
+@pytest.mark.parametrize("isa", ramp.ISAS)
 @pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
 def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> None:
     work = ramp.workload(isa, seconds)
     load = sum(span for _, span in work.phases)
-    assert ramp_runs.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
+    assert ramp.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
     assert work.phases[0][0] == work.phases[-1][0] == isa
 
 
@@ -161,7 +161,7 @@ def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned(cpu):
-        there = lib.pp_ramp_isas() >> ramp_runs.ISAS.index(isa) & 1
+        there = lib.pp_ramp_isas() >> ramp.ISAS.index(isa) & 1
     if not there:
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith(f"perfprobe: --isa {isa} needs ")
@@ -169,7 +169,7 @@ def test_the_command(isa: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     assert (answer["cpu"], answer["isa"]) == (cpu, isa)
-    assert len(answer["runs"]) == ramp_runs.RUNS
+    assert len(answer["runs"]) == ramp.RUNS
     for run in answer["runs"]:
         chunks = run["chunks"]
         for key in ("cycles", "longest_cycles"):

@@ -13,7 +13,7 @@ import pytest
 from disassembly import CSRC
 from waiting import MOST_S
 
-from perfprobe.instruments import ramp_runs
+from perfprobe.instruments import ramp
 from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
 
@@ -73,7 +73,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return made
 
 
-WORK = ramp_runs.Workload(1_000_000, [("scalar", 0.02)])
+WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
 
 
 def measured(
@@ -82,10 +82,10 @@ def measured(
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
-    monkeypatch.setattr(ramp_runs, "opened", lambda _cpu: group)
+    monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned(cpu):
-        found = ramp_runs.measured(WORK, tsc_rate.calibrate().hz, cpu, [])
+        found = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return found
 
@@ -93,7 +93,7 @@ def measured(
 def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, trouble = measured(library, monkeypatch)
     assert trouble is None
-    assert len(runs) == ramp_runs.RUNS
+    assert len(runs) == ramp.RUNS
     for run in runs:
         chunks = run["chunks"]
         ticks = [
@@ -119,5 +119,5 @@ def test_a_counter_that_does_not_serve(
     runs, trouble = measured(library, monkeypatch, **how)
     assert trouble is not None
     assert trouble.why.startswith(why)
-    assert len(runs) == ramp_runs.RUNS
-    assert {run["chunks"][key] for run in runs for key in ramp_runs.UNCOUNTED} == {None}
+    assert len(runs) == ramp.RUNS
+    assert {run["chunks"][key] for run in runs for key in ramp.UNCOUNTED} == {None}

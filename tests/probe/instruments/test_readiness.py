@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.instruments import readiness
-from perfprobe.instruments.readiness import Item
+from perfprobe.instruments import doctor
+from perfprobe.instruments.doctor import Item
 
 CPUS = "sys/devices/system/cpu"
 
 
 def item(root: Path, what: str) -> Item:
-    (found,) = [i for i in readiness.items(root) if i.what == what]
+    (found,) = [i for i in doctor.items(root) if i.what == what]
     return found
 
 
 def test_nothing_is_said(tmp_path: Path) -> None:
-    states = {i.what: i.state for i in readiness.items(tmp_path)}
+    states = {i.what: i.state for i in doctor.items(tmp_path)}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
     assert set(states.values()) == {"unknown"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trees
 
-from perfprobe.kernel.births import Births
+from perfprobe.kernel.task_files import Births
 
 
 def test_a_new_last_number_is_a_birth(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Names from perf and libpfm4: what is taken of them, and that nothing of theirs is trusted."""
+"""Names that perf lists: which are used, and that none is trusted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 import fakeperf
 import pytest
 
-from perfprobe.kernel import event_encodings
-from perfprobe.kernel.event_catalogue import Catalogue
-from perfprobe.kernel.event_encodings import Named, perf_events, pfm_code
+from perfprobe.kernel import event_catalogue
+from perfprobe.kernel.event_catalogue import Catalogue, Named, perf_events
 from perfprobe.kernel.event_names import parse
-from perfprobe.kernel.event_terms import Code
 
 LISTED: list[Any] = [
     {"Unit": "cpu", "EventName": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
@@ -45,8 +43,7 @@ def test_a_name_of_perf_chooses_by_our_formats(
 ) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     fakeperf.events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
-    monkeypatch.setattr(event_encodings, "_listed", lambda: json.dumps(LISTED).encode())
-    monkeypatch.setattr(event_encodings, "pfm_code", lambda _: None)
+    monkeypatch.setattr(event_catalogue, "_listed", lambda: json.dumps(LISTED).encode())
     catalogue = Catalogue(tmp_path)
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
         catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT")[0][0])
@@ -54,9 +51,3 @@ def test_a_name_of_perf_chooses_by_our_formats(
     found = catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
     event = found.events["cpu"]
     assert (event.type, event.config, event.kernel, found.about) == (4, 0x1D1, True, "Hits in L1")
-
-
-def test_without_a_library_nobody_is_asked() -> None:
-    assert pfm_code("cycles", "libno-such-thing.so.0") is None
-    assert pfm_code("cycles", "libc.so.6") is None  # it has no such function
-    assert Code() == Code(0, 0, 0)

@@ -14,7 +14,7 @@ from waiting import wait
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import Family, Watch
-from perfprobe.kernel.process_stat import Stat, parse, read
+from perfprobe.kernel.task_files import Stat, parse, read
 from perfprobe.kernel.tasks import Tasks
 
 S = 1_000_000_000

@@ -12,8 +12,17 @@ import trees
 from command import python
 from fakeperf import TICKS
 
-from perfprobe.kernel.perf_events import HARDWARE, LEADER, Event, Trial, shortage, trouble
-from perfprobe.kernel.perf_groups import SPINS_NS, Settled, settle
+from perfprobe.kernel.perf_events import (
+    HARDWARE,
+    LEADER,
+    SPINS_NS,
+    Event,
+    Settled,
+    Trial,
+    settle,
+    shortage,
+    trouble,
+)
 
 REF = Event("ref", HARDWARE, 9)
 CYCLES = Event("cycles", HARDWARE, 0)

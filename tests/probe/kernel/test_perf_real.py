@@ -26,12 +26,12 @@ from perfprobe.kernel.perf_events import (
     Event,
     OpenGroup,
     System,
+    settle,
     trouble,
 )
-from perfprobe.kernel.perf_groups import settle
 from perfprobe.native.sampler import RowPlan, Sampler, Slot
 from perfprobe.sources.os.source import Native
-from perfprobe.sources.perf import plan
+from perfprobe.sources.perf import parts
 from perfprobe.sources.perf.parts import open_perf
 from perfprobe.wire import Counter, Cpu
 from perftop.session.session import Session
@@ -185,7 +185,7 @@ class Planner:
         ]
 
     def counters(self) -> list[Counter]:
-        return [*plan.CORE]
+        return [*parts.CORE]
 
     def msr(self, _row: Cpu) -> list[Event]:
         return [msr_tsc()]

@@ -16,9 +16,9 @@ from started import some, started
 from waiting import MOST_S
 
 from perfprobe.cpu import identity
-from perfprobe.kernel import access, rights
+from perfprobe.kernel import access
 
-EVERYTHING = 1 << access.CAP_SYS_ADMIN | 1 << access.CAP_PERFMON | 1 << rights.CAP_SYS_RAWIO
+EVERYTHING = 1 << access.CAP_SYS_ADMIN | 1 << access.CAP_PERFMON | 1 << access.CAP_SYS_RAWIO
 
 
 def held(process: int | str = "self") -> Iterator[dict[str, str]]:
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 def run(code: str, *through: str) -> str:
     """A program that has kept what it needs for a source, which it names first. `through`: what
     starts it."""
-    head = "import os, sys; from pathlib import Path; from perfprobe.kernel import rights\n"
+    head = "import os, sys; from pathlib import Path; from perfprobe.kernel import access\n"
     done = python(head + code, *through, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -56,9 +56,9 @@ def only(status: dict[str, str], *kept: int) -> bool:
 
 @pytest.mark.parametrize("source", ["auto", "os", "sim:idle"])
 def test_what_a_running_probe_holds(source: str) -> None:
-    kept = set(rights.needed(Path("/"), source))
+    kept = set(access.needed(Path("/"), source))
     assert kept <= {
-        "auto": {access.CAP_PERFMON, rights.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
+        "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
         "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
     }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
     with started("stream", "--source", source, program="perfprobe") as process:
@@ -77,7 +77,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
         command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
         with started(*command, program="perfprobe") as process:
             working(process)
-            kept = rights.needed(root, "msr")
+            kept = access.needed(root, "msr")
             assert all(only(status, *kept) for status in held(process.pid))
             before = fake.changed()
             for online in (False, True):
@@ -95,7 +95,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
 
 def test_events_are_opened_again_by_the_sources_that_have_some() -> None:
     opened = """
-rights.keep(Path("/"), {source!r})
+access.keep(Path("/"), {source!r})
 from perfprobe.kernel.perf_events import Event, System
 try:
     System().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
@@ -118,7 +118,7 @@ def test_a_cpu_that_goes_is_told_to_the_idle_program() -> None:
     code = """
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
-rights.keep(Path("/"), "os")
+access.keep(Path("/"), "os")
 trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
 """
     assert run(code) == "True\n"
@@ -126,25 +126,25 @@ trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
 
 def test_nothing_that_it_executes_has_more() -> None:
     code = """
-rights.keep(Path("/"), "os")
+access.keep(Path("/"), "os")
 sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
 """
     word = run(code).split()[1]
-    assert int(word, 16) & ~sum(1 << each for each in rights.needed(Path("/"), "os")) == 0
+    assert int(word, 16) & ~sum(1 << each for each in access.needed(Path("/"), "os")) == 0
 
 
 def test_nothing_is_left_to_inherit() -> None:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("needs setpriv")
-    code = 'rights.keep(Path("/"), "os"); print(Path("/proc/thread-self/status").read_text())'
+    code = 'access.keep(Path("/"), "os"); print(Path("/proc/thread-self/status").read_text())'
     told = run(code, setpriv, "--inh-caps=+sys_rawio")
     assert "CapInh:\t0000000000000000\n" in told
 
 
 def test_what_is_imported_later_is_there_before() -> None:
     """It may lie where root is refused then."""
-    assert run('rights.keep(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
+    assert run('access.keep(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_older_kernels_run_programs_for_the_capable(
     monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel", lambda: release)
-    assert (access.CAP_BPF in set(rights.needed(Path("/"), "os"))) == wanted
+    assert (access.CAP_BPF in set(access.needed(Path("/"), "os"))) == wanted
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])
@@ -163,5 +163,5 @@ def test_hidden_processes_need_one_more(
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
-    monkeypatch.setattr(rights, "_MACHINE", tmp_path)
-    assert (access.CAP_SYS_PTRACE in set(rights.needed(Path("/"), "os"))) == wanted
+    monkeypatch.setattr(access, "_MACHINE", tmp_path)
+    assert (access.CAP_SYS_PTRACE in set(access.needed(Path("/"), "os"))) == wanted

@@ -12,7 +12,7 @@ import trees
 from task_scans import Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.process_stat import BATCH
+from perfprobe.kernel.task_files import BATCH
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from command import run
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 
-from perfprobe.registers import device, journal
+from perfprobe.registers import journal, msr
 from perfprobe.registers.counter_plan import Change, restore
 from perfprobe.registers.msr import MsrError, Registers
 
@@ -40,11 +40,11 @@ def another_device(place: Path) -> None:
 
 
 def another_cpus(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(device.MSR_MAJOR, 1))
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(msr.MSR_MAJOR, 1))
 
 
 def a_disk(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(device.MSR_MAJOR, 0))
+    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(msr.MSR_MAJOR, 0))
 
 
 MADE = [plain, fifo, a_link, *(pytest.param(f, marks=needs_root) for f in (another_device, a_disk))]

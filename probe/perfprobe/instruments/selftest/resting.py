@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest.known_code import Spell
-from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times
+from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Spell, Times
 from perfprobe.instruments.selftest.tape import Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.instruments.selftest.working import factors

@@ -7,7 +7,7 @@ import time
 
 from perfprobe import wire
 from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest import clocks
+from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
@@ -17,6 +17,15 @@ RECENT = 3
 """Number of frames within which every working row is read."""
 UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
 MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
+
+
+Instant = tuple[int, int]
+"""Ns of CLOCK_MONOTONIC_RAW, and the TSC."""
+
+
+def now() -> Instant:
+    raw, tsc, _ = tsc_rate.bracket()
+    return raw, tsc
 
 
 @frozen
@@ -77,7 +86,7 @@ class Tape:
     def begin(self) -> None:
         """Forgets what was read, and listens until every row was read once more."""
         self._reads_of.clear()
-        self.past(clocks.now()[1])
+        self.past(now()[1])
 
     def listen(self) -> None:
         """Takes all frames that are ready."""

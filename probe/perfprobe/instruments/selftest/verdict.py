@@ -24,7 +24,6 @@ class Check:
     tolerance: float
     why: str
     """Why the tolerance is not narrower."""
-    in_use: bool = True
 
 
 @frozen
@@ -105,9 +104,9 @@ def conclude(check: Check, tries: Iterable[Seen], cpus: Sequence[int], origin: s
     if seen is None:
         return Result(
             check.counter, check.what, "disturbed", origin, unit=check.unit,
-            tolerance=check.tolerance, why=check.why, disturbed=silent, in_use=check.in_use,
+            tolerance=check.tolerance, why=check.why, disturbed=silent,
         )  # fmt: skip
     return Result(
         check.counter, check.what, verdict, origin, seen.expected, seen.measured, check.unit,
-        seen.error, check.tolerance, seen.scale, check.why, seen.cpu, alike, silent, check.in_use,
+        seen.error, check.tolerance, seen.scale, check.why, seen.cpu, alike, silent,
     )  # fmt: skip

@@ -1,17 +1,49 @@
-"""Checks counters of a busy CPU between two samples within the work. So nothing that ran before or
-after counts, and the scheduler's account tells what else ran in between."""
+"""Checks of the time-stamp counter, and of counters of a busy CPU between two samples within the
+work: nothing that ran before or after counts, and the scheduler's account shows what else ran in
+between."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest import known_code
+from perfprobe.instruments import timers
+from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
-from perfprobe.instruments.selftest.tape import Moved, Tape
+from perfprobe.instruments.selftest.tape import Instant, Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.wire import Hello
+
+SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
+             "it is bounded by messages there and back, some 0.1 µs each")  # fmt: skip
+RATE = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
+             "the rate in use was counted for some 50 ms")  # fmt: skip
+SCALE_S = 1e-6
+"""Tolerated offset: much less than a task needs to move between CPUs, so no task sees time go
+back."""
+STEP = 100.0
+"""Upper bound of the TSC's step in ticks: the coarsest known is 24.5. Far below the tolerance."""
+
+
+def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Seen]]:
+    """Checks the rate in use against the rate over this longer time."""
+    if hello.tsc_hz is not None:
+        counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
+        yield RATE, Seen(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
+
+
+def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Seen]]:
+    """Checks the least possible offset of each CPU against the first."""
+    for found in timers.measure_offsets(cpus, STEP, tsc_hz):
+        if found.offset_ns is not None and found.error_ns is not None:
+            least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9
+            yield SAME, Seen(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)
+
+
+# --- counters of a busy CPU -----------------------------------------------------------------------
 
 MOST_PER_S = 5e10
 """Upper bound of cycles or instructions of others in a second: 8 a cycle at 6 GHz."""
@@ -92,12 +124,12 @@ def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "
 
 
 def instructions(window: Window) -> float:
-    return known_code.turn(window.load.run.kind)
+    return load.turn_length(window.load.run.kind)
 
 
 def cycles(window: Window) -> float | None:
     each = window.load.cycles
-    return None if each is None else known_code.chain(window.load.run.kind) * each
+    return None if each is None else load.chain_length(window.load.run.kind) * each
 
 
 def _ticking(key: str) -> See:
@@ -177,7 +209,7 @@ _ENTER: Mapping[Check, See] = {
     CALLS: _counted("instructions", instructions, less="kernel_instructions"),
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
-LOOKS = {known_code.FREE: _FREE, known_code.IMUL: _CHAIN, known_code.ENTER: _ENTER}
+LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 """By kind of code the checks that it serves."""
 
 
@@ -185,8 +217,8 @@ def see(
     checks: Mapping[Check, See], tape: Tape, loads: Mapping[int, Chain]
 ) -> Iterator[tuple[Check, Seen]]:
     position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
-    for cpu, load in loads.items():
-        window = Window(tape, position[cpu], cpu, load)
+    for cpu, chain in loads.items():
+        window = Window(tape, position[cpu], cpu, chain)
         for check, look in checks.items():
             if check.counter in tape.columns and (seen := look(window)) is not None:
                 yield check, seen

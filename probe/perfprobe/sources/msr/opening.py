@@ -11,28 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from perfprobe.cpu import clock_rates, cpuid
+from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
 from perfprobe.errors import NotRestored, Unavailable
 from perfprobe.frozen import field, slotted
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
-from perfprobe.registers import counter_plan, msr, turbo_ratios
+from perfprobe.registers import counter_plan, msr
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import InUse, Programmer
-from perfprobe.sources.msr import chosen
-from perfprobe.sources.msr.chosen import NOTHING, Wanted
-from perfprobe.sources.msr.kinds import Kind, kinds
+from perfprobe.sources.msr import limits
 from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
 from perfprobe.sources.msr.parts import (
+    Kind,
     Programmed,
     Reading,
     ReadOnly,
     clocks,
     close,
     content,
+    kinds,
     programmed,
     readable,
     residencies,
@@ -71,16 +71,14 @@ def open_parts(
     *,
     program: bool,
     method: str | None = None,
-    wanted: Wanted = NOTHING,
 ) -> tuple[list[Part], list[Missing], Info]:
     """Parts for the CPUs of `rows`, what is missing and why, and what the hello should say.
-    `wanted`: events that are programmed, too; raises ValueError for one that cannot be.
 
     With `program` the counters are programmed when this returns, and closing the parts gives them
     back; raises Unavailable if somebody else counts or nothing can be read. Without it all
     descriptors are read-only, nothing is raised, and there may be no parts.
     """
-    opening = _Opening(root, identity(root), program=program, method=method, wanted=wanted)
+    opening = _Opening(root, identity(root), program=program, method=method)
     try:
         opening.look(rows)
         if program:
@@ -101,9 +99,9 @@ def open_parts(
 
 class _Opening:
     def __init__(
-        self, root: Path, identity: Identity, *, program: bool, method: str | None, wanted: Wanted
+        self, root: Path, identity: Identity, *, program: bool, method: str | None
     ) -> None:
-        self._root, self._alone, self._method, self._wanted = root, program, method, wanted
+        self._root, self._alone, self._method = root, program, method
         self._kinds: list[Kind] = []
         self._counted: set[str] = set()
         self.parts: list[Part] = []
@@ -122,18 +120,18 @@ class _Opening:
                 raise MsrError("the msr driver answers with 0", "there are no registers behind it")
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
-                said = clock_rates.tsc_hz(first.uarch, first.leaves, platform)
+                said = model.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = _tsc_hz(device, said)
-        bases = clock_rates.base_hz(first.uarch, first.leaves, platform)
+        bases = model.base_hz(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self._kinds:
-            self.info.multipliers += clock_rates.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
             self._look_at_turbo(kind)
 
     def _look_at_turbo(self, kind: Kind) -> None:
         with self._first(kind) as device:
-            found = turbo_ratios.table(kind.uarch, partial(content, device), self._cpus(kind))
+            found = limits.turbo_table(kind.uarch, partial(content, device), self._cpus(kind))
         if isinstance(found, Turbo):
             self.info.turbo.append(found)
         else:
@@ -159,16 +157,15 @@ class _Opening:
         except MsrError as error:
             if programmer.left:
                 raise NotRestored(programmer.left) from None
-            if isinstance(error, InUse) or self._wanted.events:
+            if isinstance(error, InUse):
                 raise
             self.info.notes += programmer.notes
             self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
             return
         self.info.notes += programmer.notes
-        self.info.notes += chosen.unchecked(self._wanted, self._kinds)
         self._counted = keys
         table = {
-            cpu: [] if cpu in programmer.refused else programmed(plan, self._wanted.by_key)
+            cpu: [] if cpu in programmer.refused else programmed(plan)
             for cpu, plan in plans.items()
         }
         self.parts.append(Programmed(self._root, table, programmer))
@@ -184,37 +181,16 @@ class _Opening:
             why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
             raise MsrError(why, "there is nothing to program", "perftop --source auto")
         for kind in self._kinds:
-            plan = self._plan(kind)
+            plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
             cpus = self._cpus(kind)
             if plan is None:
                 why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-                keys = [*COUNTED, *self._wanted.by_key]
-                self.missing += [Missing(key, why, None, cpus) for key in keys]
+                self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
                 continue
             why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
             self.missing += [Missing(key, why, None, cpus) for key in plan.short]
             plans |= dict.fromkeys(kind.cpus, plan)
-        self._refuse_uncounted(plans.values())
         return plans
-
-    def _plan(self, kind: Kind) -> Plan | None:
-        """Raises ValueError or Unavailable for a chosen event that cannot be counted so."""
-        events = chosen.generals(self._wanted, kind)
-        plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves), chosen=events)
-        if plan is not None:
-            chosen.check(self._wanted, events, plan)
-            keys = self._wanted.by_key.keys() - {event.key for event in events}
-            why = chosen.OTHER_CORES
-            self.missing += [Missing(key, why, None, self._cpus(kind)) for key in sorted(keys)]
-        return plan
-
-    def _refuse_uncounted(self, plans: Iterable[Plan]) -> None:
-        """Raises Unavailable if events were chosen and no CPU counts any."""
-        counted = {counted.key for plan in plans for counted in plan.counted}
-        keys = self._wanted.by_key
-        if keys and counted.isdisjoint(keys):
-            why = next(missing for missing in self.missing if missing.what in keys)
-            raise Unavailable(f"-e {keys[why.what].asked.name}: {why.why}")
 
     # --- read only ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import access
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
-from perfprobe.sources.os import cpufreq
+from perfprobe.sources.os import cpu_files
 from perfprobe.sources.os.parts import Part, still
 from perfprobe.wire import Block, Cpu, Missing, Multiplier, Rate, Turbo
 
@@ -77,7 +77,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
     root, rows = setup.root, setup.rows
     cores = topology.cores(rows)
     multipliers, base_hz = about.rates(setup.tsc_hz)
-    turbo, unknown = cpufreq.turbo(root, rows)
+    turbo, unknown = cpu_files.cpufreq_turbo(root, rows)
     turbo = [*about.turbo, *turbo]
     return wire.Hello(
         perftop=__version__,
@@ -97,7 +97,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
         stamp="tsc" if setup.tsc_hz else "raw",
         tsc=setup.began.tsc if setup.tsc_hz else None,
         tsc_hz=setup.tsc_hz,
-        base_hz=base_hz or cpufreq.base_hz(root, rows),
+        base_hz=base_hz or cpu_files.cpufreq_base_hz(root, rows),
         multipliers=multipliers,
         smt_methods=_methods(setup, about) if any(len(c) > 1 for c in cores) else ["single"],
         selected=setup.selected,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.native import frame_layout
+from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.wire import Counter, Missing
 
@@ -63,7 +63,7 @@ class ProcStat:
         """The block with its number of rows; none if the file cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
-    def plans(self, place: frame_layout.Place) -> list[RowPlan]:
+    def plans(self, place: sampler.Place) -> list[RowPlan]:
         """The rows for the lane, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):

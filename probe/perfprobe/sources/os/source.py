@@ -1,5 +1,5 @@
-"""This machine, or the one whose files lie below a sysroot, read by a pinned thread per CPU, and
-/proc/stat by one more.
+"""This machine, or the one whose files are below a sysroot, read by a pinned thread per CPU, by one
+more for /proc/stat, and by the main thread once a batch.
 
 What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +22,80 @@ from perfprobe.errors import Unavailable
 from perfprobe.frozen import asdict, slotted
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
-from perfprobe.native import frame_layout, tsc_rate
+from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import Drained, Sampler
-from perfprobe.sources.os import cpufreq, idle, polled, procfs, throttle
+from perfprobe.sources.os import cpu_files, idle, polled
+from perfprobe.sources.os.firmware_limits import Hsmp, LimitStatus
 from perfprobe.sources.os.hello import About, Moment, Setup, hello_of
-from perfprobe.sources.os.parts import Part, once
-from perfprobe.sources.os.polling import Polling
+from perfprobe.sources.os.parts import Part, Reading, once
+from perfprobe.sources.os.polled import MachineCounts, Polled, Values
+from perfprobe.sources.os.powercap import Powercap
 from perfprobe.sources.os.procstat import STAT_BLOCK, ProcStat
-from perfprobe.sources.os.reading import Reading
+from perfprobe.sources.os.resctrl import Resctrl
 from perfprobe.wire import Cpu, Frame, Missing, Note
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
+
+
+class Polling:
+    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
+        """`served`: keys that a CPU's thread reads."""
+        self._polled: list[Polled] = [
+            MachineCounts(root, len(rows)),
+            Powercap(root, rows, served),
+            Hsmp(root, rows),
+            LimitStatus(root, rows),
+            resctrl := Resctrl(root, rows),
+        ]
+        self.records = resctrl.take
+        """What it told of groups since the last call."""
+        self._sent = [each for each in self._polled if each.block.counters]
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [missing for each in self._polled for missing in each.missing]
+
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        return [(each.block, each.rows) for each in self._sent]
+
+    def fill(
+        self, frame: memoryview, places: Mapping[str, sampler.Place], stamp: Callable[[], int]
+    ) -> None:
+        """Writes the rows into the frame, with stamps before and after their reads."""
+        words = frame.cast("Q")
+        for each in self._sent:
+            place, begun = places[each.block.name], stamp()
+            for row, values in each.read():
+                write_row(words, place, row, (begun, stamp()), values)
+
+    def close(self) -> None:
+        for each in self._polled:
+            each.close()
+
+
+def write_row(
+    words: memoryview,
+    place: sampler.Place,
+    row: int,
+    read: tuple[int, int],
+    values: Values,
+) -> None:
+    """Writes a row that was `read` between these stamps into words that are 0. None stays
+    invalid."""
+    head = place.head + row * wire.HEAD
+    words[head], words[head + 1] = read
+    words[head + 4] = wire.ROW_SAMPLED
+    at, valid = place.values + row * len(values), 0
+    for i, value in enumerate(values):
+        if value is not None:
+            words[at + i] = value
+            valid |= 1 << i
+    words[place.valid + row] = valid
+
+
+# --- source ---------------------------------------------------------------------------------------
 
 LEAST_RING, RING_BATCHES = 64, 4
 """The ring of a lane holds this many rounds, or this many of the longest batches: the main thread
@@ -67,14 +128,14 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     """Parts of the system's own account. Tracing works on the machine itself, not below a
     sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
-    parts += [procfs.idle_times(root, rows), cpufreq.part(root, rows)]
-    return [*parts, *throttle.parts(root, rows)]
+    parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
+    return [*parts, *cpu_files.throttle_files(root, rows)]
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Native:
     """Opens the os source. Raises Unavailable if no CPU is found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
-    none = procfs.no_counters(root)
+    none = cpu_files.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     missing = [Missing(key, none.why, none.fix) for key in lacking]
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
@@ -142,7 +203,7 @@ class Native:
     def _lay_out(self) -> int:
         """Gives all blocks their places in a frame. Returns its length in bytes."""
         own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
-        places, words = frame_layout.place([*own, *polled])
+        places, words = sampler.lay_out([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
         self._reading.place(self._places)
@@ -286,7 +347,7 @@ class Native:
     def _frame(
         self,
         each: _Round,
-        places: Mapping[str, frame_layout.Place],
+        places: Mapping[str, sampler.Place],
         raw_less_ns: int,
         records: dict[str, Any],
     ) -> Frame:

@@ -1,5 +1,6 @@
-"""Events that the user has chosen, each group of them in a block of its own: what does not fit on
-the counters takes turns, and the times of a group say how long it was counted."""
+"""Groups of events in a block of their own each: those that the user has chosen, and the issue
+slots of a core by Intel's PERF_METRICS. What does not fit on the counters takes turns, and the
+times of a group show how long it was counted."""
 
 from __future__ import annotations
 
@@ -9,15 +10,14 @@ from pathlib import Path
 
 from perfprobe.errors import Unavailable
 from perfprobe.frozen import frozen
-from perfprobe.kernel import event_names
+from perfprobe.kernel import event_names, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.event_catalogue import Catalogue, Chosen
-from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial
-from perfprobe.kernel.perf_groups import UNFIT, Opening
+from perfprobe.kernel.event_catalogue import EVENTS, Catalogue, Chosen
+from perfprobe.kernel.event_names import Asked
+from perfprobe.kernel.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.sources.os.parts import gathered, limited
-from perfprobe.sources.perf.at_once import at_once
-from perfprobe.sources.perf.groups import Groups, alone
+from perfprobe.sources.perf.groups import Groups, alone, at_once
 from perfprobe.sources.perf.parts import TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -228,3 +228,78 @@ class Opener:
 def _counter(chosen: Chosen) -> Counter:
     origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
     return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
+
+
+# --- top-down -------------------------------------------------------------------------------------
+# A group that `slots` leads takes no general counter. Kernel and hardware want exactly this group:
+# with another leader the counts are zeros. The kernel resets the registers at each read(), so
+# nothing else may read them by RDPMC. A field has 8 bits, so each read is right to 0.4 % of the
+# slots between two reads.
+
+LEVEL_1 = {
+    "slots": ("slots", "issue slots"),
+    "topdown_retiring": ("topdown-retiring", "slots whose work retired"),
+    "topdown_bad_speculation": ("topdown-bad-spec", "slots of work that was thrown away"),
+    "topdown_frontend": ("topdown-fe-bound", "slots without an instruction to issue"),
+    "topdown_backend": ("topdown-be-bound", "slots in which the back end was full"),
+}
+LEVEL_2 = {
+    "topdown_heavy_operations": ("topdown-heavy-ops", "retired slots of long instructions"),
+    "topdown_branch_mispredicts": ("topdown-br-mispredict", "slots lost to mispredicted branches"),
+    "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
+    "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
+}
+"""From Sapphire Rapids on, in the same register."""
+NONE = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
+WHAT = "topdown_retiring_ratio"
+"""The key under which its absence is told."""
+OFF = "the counters of slots are there but do not add up: the hypervisor does not pass them on"
+ERROR = 0.05
+"""Share of the slots by which the four may miss them in a trial."""
+
+
+@frozen
+class Topdown:
+    parts: list[Groups]
+    missing: list[Missing]
+
+
+def topdown_events(pmus: Iterable[Pmu]) -> list[Chosen]:
+    """The events of the group, the leader first; empty if no PMU lists them."""
+    found: list[Chosen] = []
+    listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
+    for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
+        events: dict[str | None, Event] = {}
+        for pmu in listing:
+            if (config := perf_pmus.config(pmu, name)) is not None:
+                events[pmu.name] = Event(key, pmu.type, config)
+        if events:
+            trouble = Trouble("cores of this type have no PERF_METRICS")
+            found.append(Chosen(Asked(name, key=key), about, EVENTS, 1.0, events, trouble))
+    keys = {chosen.asked.key for chosen in found}
+    return found if keys >= LEVEL_1.keys() else []
+
+
+def open_topdown(
+    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
+    kernel: Kernel | None = None,
+) -> Topdown:  # fmt: skip
+    """The part that counts slots, if the machine can; else why not."""
+    kernel = kernel or System()
+    group = topdown_events(pmus)
+    if not group:
+        return Topdown([], [Missing(WHAT, NONE)] if pmus else [])
+    wanted = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    opener = Opener(root, kernel, rows, read, pmus)
+    if (why := opener.whole(group, _sound)) is not None:
+        return Topdown([], [Missing(WHAT, why.why, why.fix)])
+    return Topdown([opener.part(group)], [])
+
+
+def _sound(counts: Sequence[float]) -> Trouble | None:
+    """What is wrong with the counts of a trial, in the order of LEVEL_1."""
+    slots, parts = counts[0], counts[1 : len(LEVEL_1)]
+    if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
+        return Trouble(OFF)
+    return None

@@ -1,14 +1,15 @@
-"""Parts whose slots are groups of perf events."""
+"""Parts whose slots are groups of perf events, and work on many CPUs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar
 
 from perfprobe._native import lib
 from perfprobe.frozen import frozen
-from perfprobe.kernel.perf_events import Event, Group, Kernel
-from perfprobe.kernel.perf_groups import Opening
+from perfprobe.kernel.perf_events import Event, Group, Kernel, Opening
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -90,3 +91,35 @@ class Groups:
         first = 0 if self._timed else columns[0]  # the times are the first of a timed part
         group.place([column - first for column in columns])
         return first, group
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+R = TypeVar("R")
+MOST = 32
+"""Threads at a time. Most of a try to count on a CPU is spinning there for 2 ms."""
+
+
+def at_once(do: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """What `do` makes of each item, in their order; the first error is raised once all threads have
+    ended. `concurrent.futures` does the same, but loads logging and queues, 9 ms of a start."""
+    found: dict[int, R] = {}
+    failed: list[BaseException] = []
+    left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
+
+    def work() -> None:
+        for at, item in left:
+            try:
+                found[at] = do(item)
+            except BaseException as error:  # noqa: BLE001 - the caller's to handle
+                failed.append(error)
+
+    threads = [Thread(target=work) for _ in range(min(MOST, len(items)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [found[at] for at in range(len(items))]

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MOST, wanted_pid
-from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints
-from perfprobe.sources.sim.schedule import Cursor, Schedule, noise
+from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
 from perfprobe.sources.sim.script import CELL_NS, Member, Tables
 
 FIRST_PID = 4000

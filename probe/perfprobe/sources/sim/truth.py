@@ -8,12 +8,10 @@ from typing import Any
 
 from perfprobe.errors import Usage
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.packages import WRITTEN
-from perfprobe.sources.sim.schedule import Schedule
+from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
+from perfprobe.sources.sim.schedule import Row, Schedule
 from perfprobe.sources.sim.script import CELLS_PER_S, Happening
-from perfprobe.sources.sim.spec import Spec, parse
+from perfprobe.sources.sim.shared_blocks import WRITTEN
 
 SECOND = 1_000_000_000
 
@@ -47,7 +45,7 @@ def truth(
     the share for which its status is set. An episode that is only found if a job is watched is
     yielded if `watch` names that job.
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
         raise Usage(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
     machine = Machine.of(spec)

@@ -13,8 +13,8 @@ import trees
 from made import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.sources.os import hsmp
-from perfprobe.sources.os.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
+from perfprobe.sources.os import firmware_limits
+from perfprobe.sources.os.firmware_limits import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
 PROGRAM = """
@@ -136,7 +136,7 @@ def test_firmware_without_a_message(two: Path) -> None:
 
 
 def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hsmp, "SLOW_NS", -1)
+    monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
     source = opened(two, lambda _socket, _message: 0)
     assert source.block.counters == []
     assert "too slow to repeat" in source.missing[0].why

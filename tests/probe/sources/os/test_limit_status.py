@@ -10,7 +10,7 @@ import trees
 from made import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.sources.os.limit_status import KEY, PARTS, LimitStatus
+from perfprobe.sources.os.firmware_limits import KEY, PARTS, LimitStatus
 
 DATA = Path(__file__).parents[3] / "data/plr-srf8"
 NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")

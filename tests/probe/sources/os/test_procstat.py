@@ -14,8 +14,7 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.native import frame_layout
-from perfprobe.native.sampler import ProcStatText, Sampler
+from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import FIELDS, MOST_BYTES, STAT_BLOCK, ProcStat, mount
 from perfprobe.sources.os.source import Native, open_os
@@ -169,7 +168,7 @@ def test_1024_cpus(tmp_path: Path) -> None:
     most = 2**64 - 1
     text = "".join(f"cpu{cpu} {cpu}{f' {most}' * 9}\n" for cpu in range(1024))
     write(tmp_path, text)
-    (place,), words = frame_layout.place([(STAT_BLOCK, 1024)])
+    (place,), words = lay_out([(STAT_BLOCK, 1024)])
     stat = ProcStat(tmp_path, range(1024))
     with Sampler(SAMPLE_NS, words) as sampler:
         sampler.attach(lib.PP_ANYWHERE, stat.plans(place))

@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.sources.os.source import open_os
-from perfprobe.sources.sim.cells import Row
+from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import open_sim
 
 MS = 1_000_000

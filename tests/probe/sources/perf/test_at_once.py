@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from perfprobe.sources.perf.at_once import MOST, at_once
+from perfprobe.sources.perf.groups import MOST, at_once
 
 
 def test_so_many_work_at_once_and_answers_are_in_order() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulated import column, head, run, schedule_of, valid
 
-from perfprobe.sources.sim.cells import Row
+from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import (
     ROW_OFFLINE,
     ROW_REBASED,

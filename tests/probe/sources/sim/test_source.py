@@ -13,8 +13,8 @@ from command import python
 from nights import TELLING, by_day
 from simulated import SAMPLE_NS, column, polled, run
 
+from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import SCENARIOS
 from perfprobe.wire import (
     Decoder,
     Frame,
@@ -161,7 +161,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         clock_gettime_ns=lambda _: 123_456_789_000,
     )
     monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
-    monkeypatch.setattr("perfprobe.sources.sim.hello.time", fake)
+    monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
     return fake
 
 

@@ -3,15 +3,15 @@
 import pytest
 from simulated import SAMPLE_NS
 
+from perfprobe.sources.sim.machine import Spec, parse_spec
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import Spec, parse
 
 
 def test_defaults() -> None:
-    assert parse("sim") == parse("sim:") == parse("sim:smt-mix") == Spec()
-    assert parse("guest") == Spec("guest", 2, 1, 1)
-    assert parse("halts,cpus=64,speed=max") == Spec("halts", 64, 2, speed=None)
-    assert parse("sim:idle,cpus=8,packages=2,smt=4,seed=7,speed=2.5,epoch=5") == Spec(
+    assert parse_spec("sim") == parse_spec("sim:") == parse_spec("sim:smt-mix") == Spec()
+    assert parse_spec("guest") == Spec("guest", 2, 1, 1)
+    assert parse_spec("halts,cpus=64,speed=max") == Spec("halts", 64, 2, speed=None)
+    assert parse_spec("sim:idle,cpus=8,packages=2,smt=4,seed=7,speed=2.5,epoch=5") == Spec(
         "idle", 8, 2, 4, 7, 2.5, 5
     )
 
@@ -43,7 +43,7 @@ def test_defaults() -> None:
 )
 def test_a_mistake_is_named_in_one_line(text: str, words: str) -> None:
     with pytest.raises(ValueError) as caught:
-        parse(text)
+        parse_spec(text)
     assert str(caught.value).startswith("sim: ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
