@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import resource
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)  # else a file of ours becomes descriptor 0
-    streams = arguments[:1] == ["stream"]
-    if streams:
+    if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
         tsc_rate.begin()  # the hello waits until it has counted long enough
-    options = _parser(alone=streams).parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         status: int = options.verb(options)
     except Usage as error:
@@ -65,8 +64,7 @@ def _discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
-    """`alone`: of the verbs, `stream` only; perftop waits for it, and the others take 2 ms."""
+def _parser() -> argparse.ArgumentParser:
     parser = stream_options.Parser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
@@ -75,8 +73,6 @@ def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
     root = stream_options.sysroot()
 
     _add_stream(verbs, root)
-    if alone:
-        return parser
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
@@ -130,14 +126,6 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
 
 
 def _stream(options: argparse.Namespace) -> int:
-    gc.disable()  # until the hello: what is made by then stays, and looking at it takes 4 of 75 ms
-    try:
-        return _streamed(options)
-    finally:
-        gc.enable()
-
-
-def _streamed(options: argparse.Namespace) -> int:
     simulated = options.source.startswith("sim")
     from perfprobe import serve
     from perfprobe.kernel import access
@@ -161,13 +149,9 @@ def _streamed(options: argparse.Namespace) -> int:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
 
-        def begun() -> None:
-            """What the reader of the hello need not wait for."""
-            gc.enable()
-            access.keep(options.sysroot, options.source)  # may import more
-
+        keep = partial(access.keep, options.sysroot, options.source)
         try:
-            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, begun=begun)
+            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, begun=keep)
         finally:
             os.set_blocking(serve.STDOUT, True)  # the parent may share the file
     return 0
@@ -266,7 +250,6 @@ def _print(answer: Any) -> None:
 
 
 def _topology(options: argparse.Namespace) -> int:
-
     from perfprobe.cpu import identity, topology
 
     rows = topology.read(options.sysroot)
@@ -294,14 +277,15 @@ def _doctor(options: argparse.Namespace) -> int:
         "checks": [asdict(check) for check in doctor.checks(root)],
     }
     # The same keys as in the hello of a stream from here.
-    wanted = _parser(alone=True).parse_args(["stream", "--sysroot", str(root)])
+    wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
         with contextlib.closing(_open(wanted)) as source:
             hello = asdict(source.hello)
         answer |= {key: hello[key] for key in keys}
-    except (Usage, Unavailable) as error:
-        nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
+    except (Usage, Unavailable, OSError) as error:
+        why = sentence(error) if isinstance(error, OSError) else str(error)
+        nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
     answer["readiness"] = [asdict(item) for item in doctor.items(root)]
     methods = answer["smt_methods"] or []
@@ -346,9 +330,7 @@ def _selftest(options: argparse.Namespace) -> int:
     if options.sysroot != Path("/"):
         raise Usage("selftest --sysroot: code runs on this machine only, not below a directory")
     sample = str(run.SAMPLE_S)
-    wanted = _parser(alone=True).parse_args(
-        ["stream", "--source", options.source, "--sample", sample]
-    )
+    wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
             every = options.source if options.all else None

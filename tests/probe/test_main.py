@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gc
+import errno
 import io
 import json
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from perfprobe import __main__ as command
-from perfprobe import serve
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
 
@@ -62,27 +58,16 @@ def test_a_selection_of_cpus_that_is_empty_is_told(
     assert "the selection is empty" in capsys.readouterr().err
 
 
-def test_nothing_is_collected_until_the_hello(monkeypatch: pytest.MonkeyPatch) -> None:
-    collects: list[bool] = []
-
-    def served(*_: object, begun: Callable[[], None]) -> None:
-        collects.append(gc.isenabled())
-        begun()
-        collects.append(gc.isenabled())
-
-    monkeypatch.setattr(access, "keep", lambda *_: None)
-    monkeypatch.setattr(serve, "serve", served)
-    with Path(os.devnull).open("r+", encoding="utf-8") as nothing:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        monkeypatch.setattr(sys, "stdout", nothing)
-        assert command.main(["stream", "--source", "sim"]) == 0
-    assert collects == [False, True]
-    assert gc.isenabled()
-
-
-def test_a_stream_that_cannot_begin_leaves_the_collector_on(
-    monkeypatch: pytest.MonkeyPatch,
+def test_doctor_answers_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(access, "keep", lambda *_: None)
-    assert command.main(["stream", "--source", "nowhere"]) == 2
-    assert gc.isenabled()
+    def refused(_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(command, "_open", refused)
+    assert command.main(["doctor", "--sysroot", str(tmp_path)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (missing,) = answer["missing"]
+    assert (missing["what"], answer["source"]) == ("everything", None)
+    assert "ulimit -u" in missing["why"]
+    assert answer["checks"]

@@ -29,7 +29,7 @@ from perfprobe.instruments.measurement import (
 )
 from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import Event, Refused, System
+from perfprobe.kernel.perf_events import Event, Group, Opening, Refused, System
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
 from perfprobe.registers import msr
@@ -133,22 +133,17 @@ def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     return "instructions", {"arg": group.address}
 
 
-def _instructions(
-    pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack
-) -> perf_events.OpenGroup:
+def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
     config = pmu.extended | perf_events.INSTRUCTIONS
     return _group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
 
 
-def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> perf_events.OpenGroup:
-    system = System()
-    try:
-        fd = system.open(event, cpu, perf_events.LEADER)
-        group = system.group([fd], timed=True)
-        stack.callback(group.close)
-        system.enable(fd)
-    except OSError as error:
-        raise Refused(perf_events.trouble(error)) from None
+def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
+    opening = Opening(System(), cpu, [event], Path("/"))
+    group = opening.group(timed=True)
+    if group is None:
+        raise Refused(opening.refused[event.key])
+    stack.callback(group.close)
     return group
 
 

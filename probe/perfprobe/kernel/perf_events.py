@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -154,6 +155,17 @@ class System:
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
         counts = [moved[column] for column in group.filled]
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
+
+
+def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
+    """Why this event cannot be opened on this CPU, alone; None: it can."""
+    try:
+        fd = kernel.open(event, cpu, LEADER, host_only=False)
+    except OSError as error:
+        return trouble(error, root)
+    with suppress(OSError):
+        kernel.close(fd)
+    return None
 
 
 # --- why not --------------------------------------------------------------------------------------

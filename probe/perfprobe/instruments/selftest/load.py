@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -105,33 +105,25 @@ T = TypeVar("T")
 def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     """Runs each function in a thread pinned to its CPU, all at the same time. Threads that could
     not be pinned or failed are left out. Raises Unavailable if there cannot be enough threads."""
-    done: dict[int, T] = {}
     gate = threading.Barrier(len(work))
 
-    def one(cpu: int, do: Callable[[], T]) -> None:
+    def run(cpu: int, do: Callable[[], T]) -> T | None:
         pinned = True
         try:
             os.sched_setaffinity(0, {cpu})
         except OSError:
             pinned = False
-        with suppress(threading.BrokenBarrierError):
-            gate.wait()
-            if pinned:
-                done[cpu] = do()
+        gate.wait()
+        return do() if pinned else None
 
-    threads = [threading.Thread(target=one, args=item) for item in work.items()]
-    started = []
-    try:
-        for thread in threads:
-            thread.start()
-            started.append(thread)
-    except RuntimeError as error:  # the kernel gives no more
-        gate.abort()
-        raise Unavailable(f"there cannot be a thread for every CPU: {error}") from None
-    finally:
-        for thread in started:
-            thread.join()
-    return done
+    with ThreadPoolExecutor(len(work)) as pool:
+        try:
+            futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
+        except RuntimeError as error:  # the kernel gives no more
+            gate.abort()
+            raise Unavailable(f"there cannot be a thread for every CPU: {error}") from None
+    done = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
+    return {cpu: found for cpu, found in done.items() if found is not None}
 
 
 # --- loads on all CPUs ----------------------------------------------------------------------------

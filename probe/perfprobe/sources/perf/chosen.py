@@ -17,7 +17,7 @@ from perfprobe.kernel.event_names import Asked
 from perfprobe.kernel.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.sources.os.parts import gathered, limited
-from perfprobe.sources.perf.groups import Groups, alone, at_once
+from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
 from perfprobe.sources.perf.parts import TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -172,7 +172,7 @@ class Opener:
 
     def part(self, group: Sequence[Chosen]) -> Groups:
         column = {chosen.asked.key: i for i, chosen in enumerate(group)}
-        opened = at_once(lambda row: self._opened(group, row.cpu, column), self._read)
+        opened = run_in_threads(lambda row: self._opened(group, row.cpu, column), self._read)
         ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
         for row, (found, opening) in zip(self._read, opened, strict=True):
             there[row.cpu] = {event.key for event in opening.events}

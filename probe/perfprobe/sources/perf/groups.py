@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import TypeVar
 
 from perfprobe._native import lib
@@ -97,29 +98,27 @@ class Groups:
 
 T = TypeVar("T")
 R = TypeVar("R")
-MOST = 32
-"""Threads at a time. Most of a try to count on a CPU is spinning there for 2 ms."""
+MAX_THREADS = 32
+"""Most of a trial of counters on a CPU is spinning there for 2 ms."""
 
 
-def at_once(do: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """What `do` makes of each item, in their order; the first error is raised once all threads have
-    ended. `concurrent.futures` does the same, but loads logging and queues, 9 ms of a start."""
-    found: dict[int, R] = {}
-    failed: list[BaseException] = []
+def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """`do` of each item, in their order. Raises the first error once all threads have ended. Where
+    the kernel gives too few threads, those that there are do the work, or the caller's own."""
+    results: dict[int, R] = {}
     left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
 
     def work() -> None:
-        for at, item in left:
-            try:
-                found[at] = do(item)
-            except BaseException as error:  # noqa: BLE001 - the caller's to handle
-                failed.append(error)
+        for position, item in left:
+            results[position] = do(item)
 
-    threads = [Thread(target=work) for _ in range(min(MOST, len(items)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return [found[at] for at in range(len(items))]
+    workers: list[Future[None]] = []
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        with suppress(RuntimeError):  # can't start new thread
+            while len(workers) < min(MAX_THREADS, len(items)):
+                workers.append(pool.submit(work))
+        if not workers:
+            work()
+    for worker in workers:
+        worker.result()
+    return [results[position] for position in range(len(items))]

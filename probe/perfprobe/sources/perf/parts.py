@@ -35,7 +35,7 @@ from perfprobe.native import affinity
 from perfprobe.sources.os import cpu_files
 from perfprobe.sources.os.parts import Part, gathered, limited
 from perfprobe.sources.perf import uncore
-from perfprobe.sources.perf.groups import Groups, alone, at_once
+from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
 
 # The rest of the cycles is level 0.
@@ -242,7 +242,7 @@ class _Settling:
         def one(cpu: int) -> Settled:
             return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
 
-        self._settled = dict(zip(wanted, at_once(one, wanted), strict=True))
+        self._settled = dict(zip(wanted, run_in_threads(one, wanted), strict=True))
 
     def part(self, table: Sequence[Counter]) -> Groups:
         here = {event.key for found in self._settled.values() for event in found.events}

@@ -3,7 +3,6 @@ control unit does to the clock, and traffic to memory."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.memory_controllers import KEYS, Controller, absent, controllers
-from perfprobe.kernel.perf_events import LEADER, Event, Kernel, trouble
+from perfprobe.kernel.perf_events import Event, Kernel, refusal
 from perfprobe.kernel.perf_pmus import Pmu
 from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -166,7 +165,10 @@ def _part(
 ) -> Groups:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
     dies = _dies(kind, pmu, groups)
-    events, missing = _openable(wanted, kernel, dies(read[0].cpu)[0])
+    die = dies(read[0].cpu)[0]
+    refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
+    events = {name: event for name, event in wanted.items() if refused[name] is None}
+    missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
     if kind.counters is not None:
         events, short = _fitting(events, kind.counters)
         missing += short
@@ -204,25 +206,6 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     return dies
-
-
-def _openable(
-    wanted: dict[str, Event], kernel: Kernel, cpu: int
-) -> tuple[dict[str, Event], list[Missing]]:
-    """The events that may be opened, by name, and what is missing."""
-    events: dict[str, Event] = {}
-    missing: list[Missing] = []
-    for name, event in wanted.items():
-        try:
-            fd = kernel.open(event, cpu, LEADER, host_only=False)
-        except OSError as error:
-            found = trouble(error)
-            missing.append(Missing(event.key, found.why, found.fix))
-            continue
-        with contextlib.suppress(OSError):
-            kernel.close(fd)
-        events[name] = event
-    return events, missing
 
 
 def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
@@ -313,10 +296,10 @@ def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | N
 
 def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
     """Why an event cannot be opened; all are tried, since a sum without one would be too small."""
-    for one in found:
-        for event in (event for events in one.events for event in events):
-            try:
-                kernel.close(kernel.open(event, min(one.pmu.cpus or {0}), LEADER, host_only=False))
-            except OSError as error:
-                return trouble(error, root)
-    return None
+    tried = (
+        refusal(kernel, event, min(one.pmu.cpus or {0}), root)
+        for one in found
+        for events in one.events
+        for event in events
+    )
+    return next(filter(None, tried), None)
