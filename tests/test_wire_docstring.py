@@ -9,6 +9,8 @@ import re
 import struct
 import subprocess
 from collections import defaultdict
+from dataclasses import MISSING, replace
+from dataclasses import fields as declared
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +21,6 @@ from played import played
 from simulated import lasting, messages
 
 from perfprobe import wire
-from perfprobe.frozen import fields as declared
-from perfprobe.frozen import replace
 from perfprobe.sources.msr import parts as msr
 from perfprobe.sources.os import cpu_files, firmware_limits, powercap
 from perfprobe.sources.perf import parts
@@ -161,7 +161,10 @@ def test_what_units_and_origins_imply() -> None:
 )
 def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
     told = {key for row in TABLES[table] for key in row[0].split(", ")}
-    fields = {name + "?" * (not one.required) for name, one in declared(made).items()}
+    fields = {
+        one.name + "?" * (one.default is not MISSING or one.default_factory is not MISSING)
+        for one in declared(made)
+    }
     if made is wire.Hello:  # readers refuse a hello without it
         fields = fields - {"wire?"} | {"wire"}
     assert told == fields

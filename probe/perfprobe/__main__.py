@@ -7,13 +7,13 @@ import contextlib
 import os
 import resource
 import sys
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, stream_options
 from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
-from perfprobe.frozen import asdict, replace
 
 if TYPE_CHECKING:
     from perfprobe import wire

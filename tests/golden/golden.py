@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +32,6 @@ import make
 from textual.strip import Strip
 
 from perfprobe import wire
-from perfprobe.frozen import replace
 from perftop import cli
 from perftop.process.probe_stream import Stream
 from perftop.recording.codec import Recorder

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
-
-from perfprobe.frozen import frozen
 
 Registers = tuple[int, int, int, int]
 """eax, ebx, ecx, edx"""
@@ -120,7 +119,7 @@ ASSUMED_FIXED = 3
 1. Linux assumes the same."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Perfmon:
     """Leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
 
@@ -210,7 +209,7 @@ def amd_counters(leaves: Leaves) -> int | None:
 # --- clocks --------------------------------------------------------------------------------------
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Crystal:
     """Leaf 15H: the TSC ticks `numerator` times in `denominator` ticks of the core crystal."""
 

@@ -6,6 +6,7 @@ An unknown model gets only what CPUID announces.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from perfprobe.cpu import cpuid
@@ -22,7 +23,6 @@ from perfprobe.cpu.model_tables import (
     ref_p,
 )
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Tick, Uarch
-from perfprobe.frozen import replace
 from perfprobe.wire import Identity, Multiplier, Rate
 
 INTEL = "GenuineIntel"

@@ -8,6 +8,7 @@ and the crystals included), except where a table names its own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from perfprobe.cpu.model_terms import (
@@ -24,7 +25,6 @@ from perfprobe.cpu.model_terms import (
     Turbo,
     Uarch,
 )
-from perfprobe.frozen import replace
 
 # --- events ---------------------------------------------------------------------------------------
 

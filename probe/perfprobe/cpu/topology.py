@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets, files, identity
-from perfprobe.frozen import replace
 from perfprobe.wire import Cpu
 
 _PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import resource
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import asdict, frozen
 from perfprobe.kernel import settings
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
@@ -29,14 +29,14 @@ Ticks = Mapping[int, Sequence[int]]
 """Cumulative TICK_S of each CPU by what they were spent on, in the order of procstat.FIELDS."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Disturbance:
     what: str
     found: str
     matters: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Moment:
     """Cumulative counts of the calling thread and of one CPU."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.cpu.files import CPUS
-from perfprobe.frozen import frozen
 from perfprobe.kernel import access, idle_trace, memory_controllers, perf_pmus, settings
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import journal, msr
@@ -25,7 +25,7 @@ COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 State = Literal["usable", "limited", "not usable"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
     what: str
     state: State
@@ -221,7 +221,7 @@ BUSY = 0.1
 Readiness = Literal["ready", "matters", "unknown"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Item:
     what: str
     state: Readiness

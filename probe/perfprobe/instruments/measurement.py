@@ -7,8 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-
-from perfprobe.frozen import frozen
+from dataclasses import dataclass
 
 TRIM = 0.05
 """Share of samples left out at either end: interrupts do not belong to the code that they
@@ -23,7 +22,7 @@ one bin."""
 Counts = Counter[int]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Spread:
     count: int
     least: int
@@ -77,7 +76,7 @@ def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, 
 # --- what is drawn --------------------------------------------------------------------------------
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Histogram:
     first: int
     """Where the first bin begins."""
@@ -179,7 +178,7 @@ ANOTHER = math.sqrt(2)
 """Factor from the error of one mean to the difference of two means with that error."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Limits:
     seconds: float
     """Time for all rounds. Only a round of `first` samples may end later."""
@@ -197,7 +196,7 @@ class Limits:
     timer or slower."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Repeated:
     mean: float
     """Mean of all rounds, weighted by their samples."""

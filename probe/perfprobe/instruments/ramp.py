@@ -12,13 +12,13 @@ import errno
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.errors import Unavailable, Usage
-from perfprobe.frozen import asdict, frozen
 from perfprobe.instruments import disturbance
 from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
@@ -49,7 +49,7 @@ _FASTEST = 8
 """Upper bound of clock / TSC rate; it bounds the number of chunks."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Workload:
     """The sleep and the phases of one run."""
 

@@ -8,6 +8,7 @@ import errno
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import sub
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,6 @@ from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.errors import Unavailable, checked
-from perfprobe.frozen import field, frozen, slotted
 from perfprobe.instruments.measurement import (
     Counts,
     Limits,
@@ -43,7 +43,7 @@ FEW = 8
 Answers = Literal["ticks", "ns", "count"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Method:
     name: str
     kind: int
@@ -86,7 +86,7 @@ METHODS = (
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Timer:
     """A method that is ready to run. The stack on which it was opened owns its resources."""
 
@@ -185,7 +185,7 @@ LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
 ticks of a 250 Hz timer."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Run:
     """One method's samples."""
 
@@ -206,7 +206,7 @@ class Run:
         return together(self.parts)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Measured:
     bracket: Run
     """The cost of the stamps around methods that are no stamps themselves."""

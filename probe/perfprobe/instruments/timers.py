@@ -13,13 +13,13 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.errors import checked
-from perfprobe.frozen import asdict, frozen
 from perfprobe.instruments import disturbance, timer_runs
 from perfprobe.instruments.measurement import (
     CONFIDENCE,
@@ -73,7 +73,7 @@ def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
 # --- measured -------------------------------------------------------------------------------------
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Offset:
     cpu: int
     against: int

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
 from perfprobe.cpu import files, identity
 from perfprobe.errors import checked
-from perfprobe.frozen import frozen
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -21,7 +21,7 @@ MOUNTS = 1 << 20  # bytes read of mountinfo: some thousand mounts
 STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Why something cannot be had, and the remedy if there is one."""
 

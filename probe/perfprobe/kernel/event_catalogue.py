@@ -10,12 +10,12 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.errors import Usage
-from perfprobe.frozen import field, frozen
 from perfprobe.kernel import access, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_names import Asked, nearest
@@ -28,7 +28,7 @@ EVENTS = "events"
 """Unit of what a core's PMU counts; the wire bounds it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Known:
     """A name with its meaning."""
 
@@ -95,7 +95,7 @@ GENERIC = [
 """Names that every kernel has, with their type."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Named:
     """An event that perf knows, by its PMU and terms."""
 
@@ -104,7 +104,7 @@ class Named:
     about: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """An event that was asked for."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from perfprobe.errors import Usage
-from perfprobe.frozen import frozen
 
 MOST = 32
 """Events at once; more would be counted too seldom to mean anything."""
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
 _RINGS = frozenset("uk")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Asked:
     """An event as it was written."""
 

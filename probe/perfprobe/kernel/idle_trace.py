@@ -14,13 +14,13 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
 from perfprobe.errors import checked
-from perfprobe.frozen import frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
@@ -30,7 +30,7 @@ ROOT = Path("/")
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class States:
     """ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
 

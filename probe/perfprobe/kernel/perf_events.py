@@ -12,13 +12,13 @@ import os
 import resource
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
 from perfprobe.errors import checked
-from perfprobe.frozen import field, frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
@@ -29,7 +29,7 @@ LEADER = -1
 TIMES = 2
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Event:
     key: str
     type: int
@@ -54,7 +54,7 @@ class Event:
         return self.role or self.key
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What a group counted while a thread pinned to its CPU was busy."""
 
@@ -251,7 +251,7 @@ UNFIT = Trouble("this CPU has too few counters for its group")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What one CPU counts."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.frozen import frozen
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Refused
@@ -24,7 +24,7 @@ _FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
 _WIDE = (1 << 64) - 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Code:
     """The three words by which an event is chosen."""
 
@@ -95,7 +95,7 @@ CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "
 """Names and core types. A hybrid has the ones with a type, other machines the first."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Pmu:
     name: str
     path: str

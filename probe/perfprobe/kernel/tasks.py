@@ -16,11 +16,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfprobe.frozen import field, slotted
 from perfprobe.kernel.task_files import (
     BATCH,
     GONE,
@@ -56,7 +56,7 @@ MOST_WAITS = 64
 """Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class _Look:
     """What the last look at a process or thread showed."""
 

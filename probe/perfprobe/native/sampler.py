@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
 from perfprobe.errors import checked
-from perfprobe.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Place:
     """A block's regions in the frame; offsets in words."""
 
@@ -69,7 +69,7 @@ one lane whose CPU is taken away does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Slot:
     """What a thread reads, as pp_slot of perfprobe.h."""
 
@@ -115,7 +115,7 @@ class ProcStatText:
         self.address = int(ffi.cast("uintptr_t", self._memory))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
 
@@ -126,7 +126,7 @@ class RowPlan:
     slots: Sequence[Slot]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Drained:
     round: int
     deadline_ns: int

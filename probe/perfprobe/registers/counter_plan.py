@@ -8,9 +8,9 @@ used, at the width that CPUID gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
-from perfprobe.frozen import frozen
 from perfprobe.registers.msr import MsrError, Registers, name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
@@ -38,7 +38,7 @@ IN_USE_FIX = (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Counted:
     """A counter that the plan programs."""
 
@@ -48,7 +48,7 @@ class Counted:
     origin: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the CPUs of one kind count."""
 
@@ -76,7 +76,7 @@ class Plan:
         return found if bank.control is None else [*found, bank.control]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Change:
     before: int
     ours: int

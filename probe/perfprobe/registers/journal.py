@@ -15,10 +15,10 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe.frozen import frozen
 from perfprobe.registers import counter_plan
 from perfprobe.registers.counter_plan import Change, Changes
 
@@ -32,7 +32,7 @@ _RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
 _INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A journal of this boot and machine."""
 
@@ -47,7 +47,7 @@ class Entry:
         return start_time(self.pid) == self.started
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Found:
     entries: list[Entry]
     rejected: list[tuple[Path, str]]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
-from perfprobe.frozen import frozen
 from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.counter_plan import Changes, Plan
 from perfprobe.registers.journal import Entry, Journal
@@ -22,7 +22,7 @@ class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
     """Somebody else uses the counters."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
     """A look at the registers of a CPU."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import types
 import typing
+from dataclasses import MISSING, asdict, replace
 from itertools import chain
 from typing import Any, Literal, TypeVar, Union
 
-from perfprobe.frozen import asdict, fields, is_declared, replace
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
 
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
@@ -186,21 +187,25 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 # --- maps to values
 
 T = TypeVar("T")
-_hints: dict[type[Any], dict[str, Any]] = {}
+_fields: dict[type[Any], list[tuple[str, Any, bool]]] = {}
+"""Of each class that was loaded: name and type of its fields, and whether one is required."""
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
     """A value from a map. Unknown keys are skipped; wrong or missing ones are named."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")
-    hints = _hints.get(cls)
-    if hints is None:
-        hints = _hints[cls] = typing.get_type_hints(cls)
+    if cls not in _fields:
+        hints = typing.get_type_hints(cls)
+        _fields[cls] = [
+            (one.name, hints[one.name], one.default is MISSING and one.default_factory is MISSING)
+            for one in dataclasses.fields(typing.cast("Any", cls))
+        ]
     known = {}
-    for name, one in fields(cls).items():
+    for name, hint, required in _fields[cls]:
         if name in value:
-            known[name] = _value(hints[name], value[name], f"{where}.{name}")
-        elif one.required:
+            known[name] = _value(hint, value[name], f"{where}.{name}")
+        elif required:
             raise WireError(f"{where}: {name} is missing")
     return cls(**known)
 
@@ -229,7 +234,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     elif origin is Literal:
         if value in typing.get_args(hint):
             return value
-    elif is_declared(hint):
+    elif dataclasses.is_dataclass(hint):
         return load(typing.cast("type[Any]", hint), value, where)
     elif hint is float:
         if type(value) in {int, float} and math.isfinite(value):

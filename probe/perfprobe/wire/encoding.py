@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import msgpack
 
-from perfprobe.frozen import asdict
 from perfprobe.wire.check import (
     MAX_MESSAGE,
     BlockSize,

@@ -8,9 +8,9 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
-from perfprobe.frozen import replace
 from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 

@@ -12,11 +12,11 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from perfprobe.errors import Unavailable
-from perfprobe.frozen import asdict, frozen
 from perfprobe.instruments.selftest import resting
 from perfprobe.instruments.selftest.tape import Tape, now
 from perfprobe.instruments.selftest.verdict import Result
@@ -34,7 +34,7 @@ ROWS_TOLD = 64
 """Rows told of a counter; a thousand cores would fill a message."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Second:
     """The time in which memory was copied, as stamps."""
 
@@ -143,7 +143,7 @@ Against = tuple[tuple[str, ...], str]
 """Counters of which one at least is wrong, and what shows it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Instrument:
     name: str
     keys: tuple[str, ...]

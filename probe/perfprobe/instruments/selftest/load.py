@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
 from perfprobe.errors import Unavailable, checked
-from perfprobe.frozen import frozen
 from perfprobe.instruments import disturbance
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
@@ -28,7 +28,7 @@ FREE, ADD, IMUL, ENTER = (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Spell:
     """A time at work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
     how long the thread ran."""
@@ -48,7 +48,7 @@ class Spell:
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run of a loop, with the TSC after every `turns` turns."""
 
@@ -154,7 +154,7 @@ LEAD_NS = 60_000_000
 """Time before the first work, long enough for a sample."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chain:
     """A run of dependent instructions, and the cycles that each takes (None: unknown)."""
 
@@ -162,7 +162,7 @@ class Chain:
     cycles: int | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Times:
     """The patterns by CPU, and seconds for which others kept the CPU busy."""
 

@@ -4,8 +4,8 @@ so, between two samples around the whole pattern."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
 from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Spell, Times
 from perfprobe.instruments.selftest.tape import Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
@@ -29,7 +29,7 @@ TICKS = {
 CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Shares:
     """How long the first, the second and both of two patterns were at work within `whole`, in TSC
     ticks or in ns."""
@@ -64,7 +64,7 @@ def overlapping(
     return Shares(whole, on0, on1, both)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Around:
     """The samples before and after all patterns."""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from perfprobe.errors import Unavailable
-from perfprobe.frozen import asdict
 from perfprobe.instruments.selftest import instruments, load, resting, working
 from perfprobe.instruments.selftest.tape import Tape, now
 from perfprobe.instruments.selftest.verdict import (

@@ -4,9 +4,9 @@ demand."""
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
 from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
@@ -28,7 +28,7 @@ def now() -> Instant:
     return raw, tsc
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class BlockCounter:
     """A counter, and where its values stand in its block."""
 
@@ -37,7 +37,7 @@ class BlockCounter:
     counter: Counter
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Moved:
     """How far a counter moved, in its unit, between two reads at these stamps."""
 
@@ -46,7 +46,7 @@ class Moved:
     amount: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _BlockRead:
     """A block of one frame, as u64."""
 

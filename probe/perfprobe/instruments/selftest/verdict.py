@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-from perfprobe.frozen import frozen
 
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
@@ -14,7 +13,7 @@ CLOSE = 3.0
 RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
     """A counter and what it is checked against. `tolerance` is a share of `Seen.scale`."""
 
@@ -26,7 +25,7 @@ class Check:
     """Why the tolerance is not narrower."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Seen:
     """The result of one try on one CPU."""
 
@@ -50,7 +49,7 @@ class Seen:
 NOTHING: tuple[Verdict, Seen | None] = ("disturbed", None)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Result:
     counter: str
     what: str

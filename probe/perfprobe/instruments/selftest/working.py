@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
@@ -73,7 +73,7 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Window:
     """The part of one CPU's work that lies between two samples."""
 

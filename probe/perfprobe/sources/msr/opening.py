@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -15,7 +16,6 @@ from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
 from perfprobe.errors import NotRestored, Unavailable
-from perfprobe.frozen import field, slotted
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
 from perfprobe.registers import counter_plan, msr
@@ -50,7 +50,7 @@ UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Info:
     """What registers add to the hello."""
 

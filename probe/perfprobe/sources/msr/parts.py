@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
@@ -12,7 +13,6 @@ from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.errors import NotRestored
-from perfprobe.frozen import frozen
 from perfprobe.native import affinity
 from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
@@ -23,7 +23,7 @@ from perfprobe.sources.os.parts import Part, limited
 from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, placed
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Kind:
     """CPUs of one core type."""
 
@@ -56,7 +56,7 @@ SMI_COUNT = 0x34
 UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
 
@@ -66,7 +66,7 @@ class Reading:
     mask: int = 0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Absent:
     """A counter that this CPU lacks, as is known without reading a register."""
 

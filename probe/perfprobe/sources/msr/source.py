@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfprobe import wire
-from perfprobe.frozen import field, replace, slotted
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.registers.programmer import Programmer
 from perfprobe.sources.msr.opening import Info, open_parts
@@ -31,7 +31,7 @@ PERIOD_NS = 800_000_000
 """All CPUs are looked at once in this time."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class _Cpu:
     row: int
     good_ns: int

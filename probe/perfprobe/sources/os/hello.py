@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
-from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import access
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Rates = tuple[list[Multiplier], Rate | None]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class About:
     """What the hello says that does not follow from the parts."""
 
@@ -35,7 +35,7 @@ class About:
     turbo: Sequence[Turbo] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Moment:
     """What all clocks show at one moment."""
 
@@ -49,7 +49,7 @@ class Moment:
         return cls(raw_ns, tsc, time.time_ns())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Setup:
     """A source as it was put together, ready to be introduced."""
 

@@ -9,11 +9,11 @@ row of its core or package. If it goes offline another CPU takes over.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.frozen import replace
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import sampler
 from perfprobe.native.sampler import RowPlan, Slot

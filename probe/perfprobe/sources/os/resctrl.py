@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import field, replace, slotted
 from perfprobe.sources.os.polled import Pace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -43,7 +43,7 @@ NOTHING = "resctrl is not mounted, and is not mounted here"
 Clock = Callable[[], float]
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Sum:
     """What one L3 has moved, by one kind of file."""
 

@@ -12,6 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
 from perfprobe.errors import Unavailable
-from perfprobe.frozen import asdict, slotted
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import sampler, tsc_rate
@@ -141,7 +141,7 @@ def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = 
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class _Round:
     drained: Drained
     late: int

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.errors import Unavailable
-from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_catalogue import EVENTS, Catalogue, Chosen
@@ -29,7 +29,7 @@ ALWAYS = 0.99
 OTHER_CORES = Trouble("cores of this type have no such event")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What the user asked for by -e."""
 
@@ -258,7 +258,7 @@ ERROR = 0.05
 """Share of the slots by which the four may miss them in a trial."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Topdown:
     parts: list[Groups]
     missing: list[Missing]

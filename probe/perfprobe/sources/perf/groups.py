@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from perfprobe._native import lib
-from perfprobe.frozen import frozen
 from perfprobe.kernel.perf_events import Event, Group, Kernel, Opening
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """A group to be opened: its CPU, and each event with its column after the times."""
 

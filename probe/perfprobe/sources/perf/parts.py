@@ -10,13 +10,13 @@ core's group can be read by RDPMC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHODS, Uarch
-from perfprobe.frozen import replace
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import (

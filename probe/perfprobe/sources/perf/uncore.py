@@ -4,10 +4,10 @@ control unit does to the clock, and traffic to memory."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfprobe.cpu import identity, topology
-from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.memory_controllers import KEYS, Controller, absent, controllers
@@ -82,7 +82,7 @@ def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str
 # --- PMUs of cores and packages -------------------------------------------------------------------
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Kind:
     pmu: str
     scope: Scope

@@ -4,13 +4,13 @@ events that a simulated machine can be asked for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable, Usage
-from perfprobe.frozen import frozen
 from perfprobe.kernel import event_names
 from perfprobe.kernel.event_names import Asked
 from perfprobe.sources.sim import machine as hw
@@ -23,7 +23,7 @@ UPTIME_TICKS = 25_000_000
 Words = NDArray[np.uint64]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SimCounter:
     counter: Counter
     amount: Callable[[Ints], Any]
@@ -221,7 +221,7 @@ FREE = 3
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Invented:
     name: str
     about: str

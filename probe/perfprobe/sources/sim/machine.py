@@ -3,13 +3,13 @@ topology."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.errors import Usage
-from perfprobe.frozen import frozen
 from perfprobe.wire import Cpu
 
 SCENARIOS = (
@@ -20,7 +20,7 @@ MOST_CPUS = 4096
 KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Spec:
     scenario: str = "smt-mix"
     cpus: int = 16
@@ -152,7 +152,7 @@ def ceiling_mhz(active: int) -> int:
     return next((mhz for cores, mhz in TURBO_MHZ if active <= cores), TURBO_ALL_MHZ)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Machine:
     cpus: int
     packages: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from perfprobe.frozen import replace
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import SMI_NS
 from perfprobe.sources.sim.script import (

@@ -13,13 +13,13 @@ x ns of the cell. Measured in that time a CPU's work is an interval again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.frozen import fields, frozen
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, Script, Tables
 from perfprobe.wire import ROW_WIDE
@@ -49,7 +49,7 @@ class Row(IntEnum):
     TRAFFIC = 17  # bytes x 1000 to and from memory
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cells:
     """Some cells in a row; axes (cell, thread, core). Times are ns within the cell."""
 
@@ -89,7 +89,7 @@ class Cells:
         return np.asarray(x - whole * self.halt - within)
 
 
-_NAMES = tuple(fields(Cells))
+_NAMES = tuple(field.name for field in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:

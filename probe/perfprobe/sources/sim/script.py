@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.frozen import field, fields, frozen, slotted
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 
@@ -23,7 +23,7 @@ PL1_BIT, THERMAL_BIT = 10, 1
 WORKING = 100  # per mille of a cell from which a core counts as active for turbo
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Load:
     """What one CPU does. It works once a cell for `duty` (plus or minus half of `jitter`), starting
     between `start` and `start` + `wander`."""
@@ -46,7 +46,7 @@ class Load:
     """MB/s to and from memory that it asks for while it runs."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Member:
     """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
     works: how much of it is this task's, and for how much it is ready while another runs."""
@@ -56,10 +56,10 @@ class Member:
     wait: int = 0
 
 
-SLOT_FIELDS = tuple(name for name in fields(Load) if name != "comm")
+SLOT_FIELDS = tuple(one.name for one in fields(Load) if one.name != "comm")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Happening:
     """A scripted episode; times are seconds from the start of the script."""
 
@@ -167,7 +167,7 @@ NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Script:
     machine: Machine
     stages: list[Stage] = field(default_factory=list)

@@ -4,11 +4,11 @@ reasons, turbo ceilings, traffic to memory; pressure and load of a guest."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
-from perfprobe.frozen import replace
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
 from perfprobe.sources.sim.machine import Ints, Machine

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 import perfprobe
 from perfprobe.errors import Usage
-from perfprobe.frozen import asdict, frozen, replace
 from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim import scenarios, shared_blocks
@@ -53,7 +53,7 @@ RAW_NS = 86_400_000_000_000
 Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Clock:
     """The start of the simulation on all clocks."""
 
