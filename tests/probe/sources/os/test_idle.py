@@ -4,12 +4,12 @@ machine may have no siblings: two of its CPUs are declared to be some."""
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 from burning import burning
+from capabilities import setpriv
 from command import python
 from nights import by_day
 from waiting import whenever_due
@@ -112,12 +112,9 @@ def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
 
 
 def test_without_rights_the_reason_is_given() -> None:
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() or setpriv is None:
-        pytest.skip("needs root and setpriv, to give rights up")
     code = (
         "from perfprobe.sources.os import idle\nfrom perfprobe.wire import Cpu\n"
         "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
-    done = python(code, setpriv, "--bounding-set=-all", "--inh-caps=-all", check=False)
+    done = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
     assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr
