@@ -1,4 +1,4 @@
-"""The perfprobe command: say what this machine is, or stream what it counts."""
+"""The perfprobe command: describe this machine, or stream its counters."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _stream(options: argparse.Namespace) -> int:
     if batch is not None and not 0.001 <= batch <= 3600:
         raise Usage(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
-        access.keep(options.sysroot, options.source)  # before numpy starts threads
+        access.drop_capabilities(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
@@ -149,9 +149,9 @@ def _stream(options: argparse.Namespace) -> int:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
 
-        keep = partial(access.keep, options.sysroot, options.source)
+        keep = partial(access.drop_capabilities, options.sysroot, options.source)
         try:
-            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, begun=keep)
+            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=keep)
         finally:
             os.set_blocking(serve.STDOUT, True)  # the parent may share the file
     return 0
@@ -295,14 +295,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _events(options: argparse.Namespace) -> int:
-    from perfprobe.instruments import event_list
+    from perfprobe.kernel import event_catalogue
     from perfprobe.kernel.event_catalogue import Catalogue
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf"}:
         raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
-    _print(event_list.answer(root, options.word, catalogue))
+    _print(event_catalogue.list_events(root, options.word, catalogue))
     return 0
 
 

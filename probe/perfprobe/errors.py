@@ -1,4 +1,4 @@
-"""How the probe fails: what is told to the user in one line, and with which exit status."""
+"""The errors of the probe: each is a line for the user, and has an exit status."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from perfprobe.wire.outbox import Ended, Outbox
 BATCH, ECHO = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
 """Bytes of an order; longer lines are none."""
-MOST_DIGITS = 12
+MAX_DIGITS = 12
 
 
 class Asked(NamedTuple):
@@ -58,7 +58,7 @@ class Orders:
 def _number(line: bytes, word: bytes) -> int:
     """0: the line is no such order."""
     digits = line.removeprefix(word)
-    strict = line.startswith(word) and digits.isdigit() and len(digits) <= MOST_DIGITS
+    strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if strict else 0
 
 
@@ -76,7 +76,7 @@ def serve(
     stop: int,
     hello: wire.Hello | None = None,
     *,
-    begun: Callable[[], None] = lambda: None,
+    on_hello: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
     Ended. `hello` replaces the source's own. `begun`: called once, when the hello is written and
@@ -84,7 +84,7 @@ def serve(
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
-    begun()
+    on_hello()
     poller = select.poll()
     poller.register(stop, select.POLLIN)
     if _can_close(stdin):
@@ -95,7 +95,7 @@ def serve(
         due = source.due()
         eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
-            asked = orders.read(_heed(fd, event, stdin, stdout))
+            asked = orders.read(_handle(fd, event, stdin, stdout))
             if asked.batch_ns is not None:
                 source.pace(asked.batch_ns)
             if asked.echo is not None and not outbox.full:
@@ -122,8 +122,8 @@ def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
     return max(0.0, due - time.monotonic()) * 1000
 
 
-def _heed(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """What has come on stdin. Raises Ended if nobody wants more frames."""
+def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
+    """The bytes that arrived on stdin. Raises Ended if no more frames are wanted."""
     if fd not in {stdin, stdout}:
         raise Ended("a signal")
     if fd == stdout:
@@ -137,7 +137,7 @@ def _heed(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 
 
 def asked_to_end(stop: int) -> bool:
-    """Whether a signal came or the parent has closed stdin."""
+    """Whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
     ready = select.select([stop, *([stdin] if _can_close(stdin) else [])], [], [], 0)[0]
     return stop in ready or (stdin in ready and not os.read(stdin, 4096))
@@ -145,7 +145,7 @@ def asked_to_end(stop: int) -> bool:
 
 def _can_close(fd: int) -> bool:
     """Whether the end of the parent closes stdin: only a pipe or a socket does, not the terminal or
-    /dev/null of somebody who runs the probe by hand."""
+    /dev/null of a user who runs the probe by hand."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
@@ -160,14 +160,14 @@ def stop_signals() -> Iterator[int]:
     started us, which closes our stdin. Signals raise nothing in the middle of other work, so that a
     source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
-    heeded = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    handled = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}
     if not alone:
         ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     old = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
-    old |= {number: signal.signal(number, lambda *_: None) for number in heeded}
+    old |= {number: signal.signal(number, lambda *_: None) for number in handled}
     try:
         yield readable
     finally:

@@ -44,7 +44,9 @@ def test_events_that_cannot_be(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(access, "keep", lambda *_: None)  # tests after this one need theirs
+    monkeypatch.setattr(
+        access, "drop_capabilities", lambda *_: None
+    )  # tests after this one need theirs
     assert command.main(["stream", *line.split()]) == status
     assert told in capsys.readouterr().err
 
@@ -53,7 +55,7 @@ def test_a_selection_of_cpus_that_is_empty_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the shell leaves it of a variable that is not set."""
-    monkeypatch.setattr(access, "keep", lambda *_: None)
+    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
     assert command.main(["stream", "--source", "sim", "--cpus", ""]) == 2
     assert "the selection is empty" in capsys.readouterr().err
 

@@ -62,7 +62,7 @@ def _range(item: str) -> range | list[int]:
     match = _RANGE.fullmatch(item)
     if match is None:
         raise Usage(f"{_quoted(item)} is not a CPU number or a range")
-    # int() of a long text is slow, and of a very long one an error of its own.
+    # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
         raise Usage(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
     first, last, used, group = (int(n) if n else None for n in match.groups())
@@ -119,7 +119,7 @@ def _typed(name: str, rows: Sequence[Cpu]) -> list[int]:
     if not found:
         types = {row.type for row in rows if row.type is not None}
         if not types:
-            raise Usage(f"type:{_cut(name)}: the CPUs here are not told apart by type")
+            raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
         raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
     return found
 
@@ -135,7 +135,7 @@ def _matching(
     if not found:
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
-            raise Usage(f"{what} {wanted}: the kernel does not tell the {what}s{inside} here")
+            raise Usage(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
         raise Usage(_none(f"{what} {wanted}{inside}", format(idents)))
     return found
 

@@ -38,7 +38,7 @@ def find(
     core_type: str | None = None,
 ) -> Uarch:
     """What one CPU can count. On hybrids call it for each core type, with leaves read on a CPU of
-    that type; `core_type`, as in the topology, serves where leaves do not tell.
+    that type; `core_type`, as in the topology, is used where leaves do not show it.
 
     Events, methods and registers that CPUID denies are left out.
     """

@@ -372,7 +372,7 @@ NAMED = {
     (6, 0x9D): "Ice Lake NNP-I",
     (19, 0x01): "Diamond Rapids",
 }
-"""Intel models by family and model that no row tells of. They count what their CPUID announces.
+"""Intel models by family and model without a row. They count what their CPUID announces.
 Source: Linux intel-family.h."""
 
 # --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------

@@ -1,4 +1,4 @@
-"""The terms in which `model_tables` says what a CPU model can count."""
+"""The types in which `model_tables` describes what a CPU model can count."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
-clock; unknown where sources disagree or say nothing."""
+clock; unknown where sources disagree or are silent."""
 METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Ways to tell the SMT states, and the counter that each needs."""
+"""Methods of finding the SMT states, and the counter that each needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Uarch:
     smt: int | None
     """Threads that a core has by design; None: unknown."""
     methods: tuple[str, ...]
-    """Ways to tell the SMT states, best first."""
+    """Methods of finding the SMT states, best first."""
     events: Mapping[str, Event]
     """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
     one_thread, any_thread, distributed, smi."""

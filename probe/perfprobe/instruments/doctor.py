@@ -58,7 +58,7 @@ def _cpus(root: Path) -> Check:
     what = "CPUs"
     if root != Path("/"):
         return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
-    allowed = access.status(root, "Cpus_allowed_list")
+    allowed = access.own_status(root, "Cpus_allowed_list")
     ours = set(cpu_sets.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
     outside = sorted(online - ours)
     if outside:
@@ -95,7 +95,7 @@ def _perf(root: Path) -> Check:
     if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"{said}; CAP_PERFMON")
     level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
-    if access.filtered(root):
+    if access.is_seccomp_filtered(root):
         why = f"{said}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
         return Check(what, "limited", why, COUNTED, fix)

@@ -112,8 +112,8 @@ DISTINCT = 4
 """Minimum number of different differences; fewer fit many grids."""
 LOOKED_AT = 500
 COARSEST = 3.0
-"""Minimum step that is no whole number. Finer ones cannot be told from 1, because readings are
-rounded to whole numbers."""
+"""Minimum step that is no whole number. Finer ones cannot be distinguished from 1, because readings
+are rounded to whole numbers."""
 
 
 def step(differences: Iterable[int]) -> float | None:
@@ -152,8 +152,8 @@ def _fitting(distinct: list[int], parts: int) -> float | None:
 
 
 def _fits(distinct: list[int], grid: float, error: float) -> bool:
-    """Whether all differences lie near multiples. Only those whose error is below half a step can
-    tell, and at least DISTINCT of them must."""
+    """Whether all differences are near multiples. Only those with an error below half a step count,
+    and at least DISTINCT of them must agree."""
     told = 0
     for difference in distinct:
         multiple = round(difference / grid)
@@ -192,7 +192,7 @@ class Limits:
     longest_s: float = math.inf
     """Maximum time of a round, except one of `first` samples: the error needs several rounds."""
     least_s: float = 0.0
-    """Minimum time before a mean counts as settled: disturbances come at the rate of the kernel's
+    """Minimum time before a mean counts as settled: disturbances occur at the rate of the kernel's
     timer or slower."""
 
 
@@ -205,7 +205,7 @@ class Repeated:
     between rounds; at least `epsilon` of the mean. None: there was only one round."""
     count: int
     settled: bool
-    """The mean stopped moving. False: time or samples ran out before, and only the error tells how
+    """The mean stopped moving. False: time or samples ran out before, and only the error shows how
     good it is."""
 
 
@@ -244,7 +244,7 @@ def _room(limits: Limits, size: int, took: float, left: float) -> int:
     """Number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
-    took = max(took, 1e-9)  # a clock may stand still for a short round
+    took = max(took, 1e-9)  # a clock may not move during a short round
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
 
 

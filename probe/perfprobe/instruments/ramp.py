@@ -174,8 +174,8 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
 # --- the answer -----------------------------------------------------------------------------------
 
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
-SHORTEST_S, LONGEST_S = 1.0, 60.0
-MOST_IDLE_S = 0.5
+MIN_S, MAX_S = 1.0, 60.0
+MAX_IDLE_S = 0.5
 """Longest sleep before a run: enough for the deepest idle state, and for governors to forget the
 previous run."""
 
@@ -206,8 +206,8 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
 def _check(isa: str, seconds: float) -> list[Cpu]:
     if isa not in ISAS:
         raise Usage(f"--isa {isa}: there are {', '.join(ISAS)}")
-    if not SHORTEST_S <= seconds <= LONGEST_S:
-        raise Usage(f"--seconds {seconds:g}: from {SHORTEST_S:g} to {LONGEST_S:g}")
+    if not MIN_S <= seconds <= MAX_S:
+        raise Usage(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
     rows = topology.read(Path("/"))
     if not rows:
         raise Unavailable(topology.nothing(Path("/")))
@@ -226,7 +226,7 @@ def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
 def workload(isa: str, seconds: float) -> Workload:
     """One run's share of `seconds`: a sleep and its phases."""
     each = seconds / RUNS
-    idle = min(MOST_IDLE_S, each / 2)
+    idle = min(MAX_IDLE_S, each / 2)
     load = each - idle
     if isa == "scalar":
         return Workload(round(idle * 1e9), [(isa, load)])

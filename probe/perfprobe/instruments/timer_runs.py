@@ -92,7 +92,7 @@ class Timer:
 
     handle: Any
     note: str | None = None
-    """What it reads, if the name does not tell."""
+    """What it reads, if the name does not show it."""
 
 
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
@@ -152,7 +152,7 @@ def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
         registers = stack.enter_context(msr.Registers(Path("/"), cpu))
         registers.read(msr.TSC)
     except msr.MsrError as error:
-        raise Refused(Trouble(error.cause, error.mend)) from None
+        raise Refused(Trouble(error.cause, error.fix)) from None
     return f"{msr.name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
 
 
@@ -222,15 +222,15 @@ class Measured:
         return step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
-def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = METHODS) -> Measured:
+def measured(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measured:
     """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
     measured."""
     try:
         with contextlib.ExitStack() as stack, pinned(cpu):
             began = tsc_rate.bracket()
             hello = tsc_rate.calibrate()
-            bracket = Run(BRACKET, open_timer(BRACKET, cpu, its, stack))
-            rows = [_opened(method, cpu, its, stack) for method in wanted]
+            bracket = Run(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
+            rows = [_opened(method, cpu, leaves, stack) for method in wanted]
             for _ in range(PASSES):
                 for run in (bracket, *rows):
                     if run.trouble is None:
@@ -242,9 +242,9 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = METHODS) -> Measu
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
-def _opened(method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack) -> Run:
+def _opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Run:
     try:
-        return Run(method, open_timer(method, cpu, its, stack))
+        return Run(method, open_timer(method, cpu, leaves, stack))
     except Refused as refused:
         return Run(method, Timer(None), trouble=refused.trouble)
 

@@ -38,7 +38,7 @@ EXCHANGES = 2000
 TOTAL_S = 1.0
 EACH_S = 0.25
 """Time limit for a pair of CPUs. Idle CPUs need a few ms; on busy ones the exchanges wait."""
-MOST_CPUS = 64
+MAX_CPUS = 64
 
 
 class Exchange(NamedTuple):
@@ -89,9 +89,9 @@ class Offset:
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:
     """At most MOST_CPUS of the CPUs, evenly spaced, so that all packages are among them."""
-    if len(cpus) <= MOST_CPUS:
+    if len(cpus) <= MAX_CPUS:
         return list(cpus)
-    return [cpus[i * (len(cpus) - 1) // (MOST_CPUS - 1)] for i in range(MOST_CPUS)]
+    return [cpus[i * (len(cpus) - 1) // (MAX_CPUS - 1)] for i in range(MAX_CPUS)]
 
 
 def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
@@ -145,9 +145,9 @@ def answer(asked: int | None) -> dict[str, Any]:
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
     row = affinity.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
-    cpu, its = row.cpu, affinity.cpuid_leaves(row.cpu)
+    cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.now(cpu)
-    found = timer_runs.measured(cpu, its)
+    found = timer_runs.measured(cpu, leaves)
     after = disturbance.now(cpu)
     some = spread_cpus(allowed)
     offsets = measure_offsets(some, found.grid or 1.0, found.hz.hz)
@@ -158,13 +158,13 @@ def answer(asked: int | None) -> dict[str, Any]:
         "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
-        "tsc": _tsc(its, found),
+        "tsc": _tsc(leaves, found),
         "trimmed": TRIM,
         "far": FAR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),
-        "methods": [_told(one, found, its) for one in found.rows],
+        "methods": [_told(one, found, leaves) for one in found.rows],
         "offsets": [asdict(one) for one in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
@@ -172,16 +172,16 @@ def answer(asked: int | None) -> dict[str, Any]:
     }
 
 
-def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
+def _tsc(leaves: Leaves, found: Measured) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    by_cpuid = model.tsc_hz(model.of(identity.identity(), its), its, None)
+    by_cpuid = model.tsc_hz(model.of(identity.identity(), leaves), leaves, None)
     return {
         **asdict(found.hz),
         "note": note if source == "tsc" else None,
         "hello": asdict(found.hello),
         "said": [asdict(rate) for rate in by_cpuid],
-        "invariant": cpuid.has(its, "invariant-tsc"),
+        "invariant": cpuid.has(leaves, "invariant-tsc"),
         "clocksource": source,
         "step_ticks": found.grid,
         "step_why": None if found.grid is not None else "too few different readings",
@@ -197,11 +197,11 @@ KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples"
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
-def _told(run: Run, found: Measured, its: Leaves) -> dict[str, Any]:
+def _told(run: Run, found: Measured, leaves: Leaves) -> dict[str, Any]:
     method = run.method
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
-        "guarantees": timer_runs.guarantees(method, its),
+        "guarantees": timer_runs.guarantees(method, leaves),
         "calls": method.calls,
         "usable": run.trouble is None,
     }

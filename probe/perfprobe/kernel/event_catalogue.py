@@ -1,5 +1,6 @@
 """Events that this machine knows by name, and what a name chooses on each of its PMUs: the kernel's
-generic events, those that a PMU lists, and those that perf knows where it is installed."""
+generic events, those that a PMU lists, and those that perf knows where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfprobe.cpu import files
+from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import Usage
 from perfprobe.kernel import access, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_names import Asked, nearest
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
-from perfprobe.kernel.perf_pmus import DEVICES, Code, Pmu, TermError
+from perfprobe.kernel.perf_pmus import CORES, DEVICES, Code, Pmu, TermError
 
-HW_CACHE, RAW = 3, 4  # PERF_TYPE_
+HW_CACHE = 3  # PERF_TYPE_
 NS = 1e-9
 EVENTS = "events"
 """Unit of what a core's PMU counts; the wire bounds it."""
@@ -140,7 +141,8 @@ class Catalogue:
         return {name: told for name, told in here.items() if told}
 
     def find(self, asked: Asked) -> Chosen:
-        """What was asked for. Raises ValueError with a line for the user if nobody knows it."""
+        """The event that was asked for. Raises ValueError with a line for the user if it is
+        unknown."""
         if asked.pmu:
             return self._of_pmu(asked)
         word = ALIASES.get(asked.word, asked.word)
@@ -224,7 +226,7 @@ class Catalogue:
         return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
     def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
-        """The terms, in which a name that the PMU lists stands for its own."""
+        """The terms; a name that the PMU lists is replaced by its own terms."""
         found: dict[str, int] = {}
         for item in text.split(","):
             raw = _RAW.fullmatch(item)
@@ -251,7 +253,7 @@ class Catalogue:
         return f"{text}; perftop events lists all"
 
     def _is_tracepoint(self, word: str) -> bool:
-        """As far as tracefs can be read."""
+        """Whether tracefs lists it; False where that cannot be read."""
         group, _, name = word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
@@ -261,14 +263,6 @@ class Catalogue:
 def listed(pmu: Pmu) -> list[str]:
     beside = (".scale", ".unit", ".snapshot")
     return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
-
-
-def listed_code(pmu: Pmu, word: str) -> Code | None:
-    """The words of a generic event, as far as the PMU lists it. Its own name for it may be an
-    alias."""
-    names = [word, *(alias for alias, known in ALIASES.items() if known == word)]
-    found = (perf_pmus.code(pmu, name) for name in names)
-    return next((code for code in found if code is not None), None)
 
 
 def measure(pmu: Pmu, name: str) -> tuple[str, float]:
@@ -288,10 +282,10 @@ def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
 # machine, by its own formats
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-"""Where perf is looked for: not in the caller's PATH, since the probe may run as root."""
+"""Where perf is searched for: not in the caller's PATH, since the probe may run as root."""
 WAIT_S = 5.0
-MOST_BYTES = 32 << 20
-MOST_TEXT = 200
+MAX_LISTING_BYTES = 32 << 20
+MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
 _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 """Terms of perf that do not choose what is counted."""
@@ -299,7 +293,7 @@ _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
     """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
-    or with one that is too old to tell. `run` is for tests."""
+    or with one that is too old to list encodings. `run` is for tests."""
     try:
         listed = json.loads((run or _listed)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
@@ -309,7 +303,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Nam
         if isinstance(item, dict):
             named = _named(item)
             name = item.get("EventName")
-            if named is not None and isinstance(name, str) and len(name) <= MOST_TEXT:
+            if named is not None and isinstance(name, str) and len(name) <= MAX_TEXT:
                 found.setdefault(name.lower(), []).append(named)
     return found
 
@@ -321,7 +315,7 @@ def _named(item: dict[str, Any]) -> Named | None:
         return None
     terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
     about = item.get("BriefDescription")
-    told = about[:MOST_TEXT] if isinstance(about, str) and about.isprintable() else ""
+    told = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
     return Named(match[1], ",".join(terms), told)
 
 
@@ -339,4 +333,74 @@ def _listed() -> bytes:
         except subprocess.TimeoutExpired:
             perf.kill()
             raise
-    return out if len(out) <= MOST_BYTES else b""
+    return out if len(out) <= MAX_LISTING_BYTES else b""
+
+
+# --- the answer of `events` ----------------------------------------------------------------------
+# What can be chosen on this machine, by PMU and core type, and who counts it.
+
+OWN = frozenset({"cycles", "instructions", "ref-cycles"})
+"""What the perf source counts for itself, in two rings."""
+WATCHDOG = "cycles"
+
+
+def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
+    """The events whose name or description has this word; None: all."""
+    catalogue = catalogue or Catalogue(root)
+    software = (
+        _row(known.name, known.about, known.unit, known.scale, "software", None, [])
+        for known in SOFTWARE_EVENTS
+    )
+    found = [*software, *_hardware(root, catalogue)]
+    if word is not None:
+        wanted = word.casefold()
+        found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
+    pmus = catalogue.cores
+    refused = access.perf_refused(root)
+    missing = [] if pmus else [access.no_pmu(root)]
+    missing += [] if refused is None else [refused]
+    return {
+        "events": found,
+        "pmus": [_pmu(pmu) for pmu in pmus],
+        "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
+    }
+
+
+def _pmu(pmu: Pmu) -> dict[str, Any]:
+    cpus = None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus))
+    return {"pmu": pmu.name, "type": dict(CORES).get(pmu.name), "cpus": cpus}
+
+
+def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+    """The kernel's generic events, then what each core PMU lists, then what perf has."""
+    perf = catalogue.of_perf
+    dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    for pmu in catalogue.cores:
+        kind = dict(CORES).get(pmu.name)
+        generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
+        for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
+            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, dog))
+        for name in listed(pmu):
+            if name not in generic and perf_pmus.code(pmu, name) is not None:
+                unit, scale = measure(pmu, name)
+                about = files.word(f"{pmu.path}/events/{name}")
+                yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+        for name, told in perf.items():
+            if named := next((n for n in told if n.pmu == pmu.name), None):
+                about = named.about or f"{pmu.name}/{named.terms}/"
+                yield _row(name, about, "1", 1.0, pmu.name, kind, [])
+
+
+def _open(known: Known, dog: bool) -> list[str]:
+    """The known users that count it now."""
+    own = ["perftop"] if known.name in OWN else []
+    return [*own, *(["NMI watchdog"] if dog and known.name == WATCHDOG else [])]
+
+
+def _row(
+    name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
+) -> dict[str, Any]:
+    return {
+        "name": name, "about": about, "unit": "1" if unit == EVENTS else unit, "scale": scale,
+        "pmu": pmu, "type": kind, "open": open_,
+    }  # fmt: skip

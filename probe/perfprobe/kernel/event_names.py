@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from perfprobe.errors import Usage
 
-MOST = 32
+MAX_EVENTS = 32
 """Events at once; more would be counted too seldom to mean anything."""
-KEY = "e."
+KEY_PREFIX = "e."
 """Start of the keys of chosen events on the wire."""
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
@@ -36,15 +36,15 @@ class Asked:
     """On the wire."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.key or KEY + self.name)
+        object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
 def parse(text: str) -> list[list[Asked]]:
     """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
     groups = [_group(item) for item in _split(text)]
     names = [asked.name for group in groups for asked in group]
-    if len(names) > MOST:
-        raise Usage(f"-e: {len(names)} events; {MOST} at most")
+    if len(names) > MAX_EVENTS:
+        raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise Usage(f"-e: {twice} is there twice")
@@ -107,14 +107,14 @@ def _event(text: str, rings: str) -> Asked:
     else:
         raise Usage(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
-            "with :u or :k behind it"
+            "with :u or :k after it"
         )
     return _in_rings(found, own or rings)
 
 
 def _in_rings(found: Asked, rings: str) -> Asked:
     if not set(rings) <= {*_RINGS, "h"}:
-        raise Usage(f"-e {found.name}:{rings}: after the colon stand u, k or both")
+        raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
     name = f"{found.name}:{rings}" if rings else found.name
     if _NAME.fullmatch(name) is None:
         raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")

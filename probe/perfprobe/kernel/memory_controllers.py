@@ -1,6 +1,6 @@
 """The PMUs of memory controllers, and their events for reads and for writes.
 
-Intel's drivers name the events in sysfs; AMD's driver names none, so its codes stand here. A
+Intel's drivers name the events in sysfs; AMD's driver names none, so its codes are here. A
 controller belongs to one package: its `cpumask` has the CPU to ask, or a CPU in each package where
 packages share the name.
 """

@@ -79,7 +79,7 @@ class Group(Protocol):
         """It can be read by RDPMC, without a system call."""
 
     def place(self, columns: Sequence[int]) -> None:
-        """Says which columns, after the times, the events fill: ascending. Until it is called they
+        """Sets which columns, after the times, the events fill: ascending. Until it is called they
         fill the first ones. Must not be called while a thread reads the group."""
 
     def close(self) -> None: ...
@@ -211,7 +211,7 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 def _forbidden(number: int, root: Path) -> Trouble:
     """Why it is forbidden. The kernel's own check returns EACCES, a container's filter EPERM."""
-    filtered = access.filtered(root)
+    filtered = access.is_seccomp_filtered(root)
     refused = access.perf_refused(root)
     if refused is not None and not (filtered and number == errno.EPERM):
         return refused
@@ -236,7 +236,7 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 OPTIONAL = (*LICENSES, "smt_contention")
-"""Keys of what has a counter only if nobody else wants it."""
+"""Keys of events that get a counter only if no other event needs it."""
 DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
 """Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
 last, because most SIMD code stays in it. The SMT event goes after all others that need a general
@@ -245,7 +245,7 @@ SPINS_NS = (2_000_000, 10_000_000)
 """Durations of the trials. The second is run only if the group was not on the counters during the
 first: the kernel rotates groups every 4 ms."""
 MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
-"""Keys whose counters may stand still during a trial."""
+"""Keys whose counters need not move during a trial."""
 STILL = Trouble("the counter is there but does not count")
 UNFIT = Trouble("this CPU has too few counters for its group")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")

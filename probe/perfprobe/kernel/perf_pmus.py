@@ -186,7 +186,7 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
 
 
 def scale(pmu: Pmu, event: str) -> float:
-    """One count in the event's unit; 1 where the PMU does not say."""
+    """One count in the event's unit; 1 where the PMU has none."""
     try:
         value = float(files.word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
@@ -195,6 +195,6 @@ def scale(pmu: Pmu, event: str) -> float:
 
 
 def unit(pmu: Pmu, event: str) -> str:
-    """The unit of the scaled count, as the PMU words it; "1" where it does not say."""
+    """The unit of the scaled count, as the PMU names it; "1" where it has none."""
     text = files.word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"

@@ -16,8 +16,10 @@ from perfprobe.cpu import cpu_sets, files
 
 BATCH = 64  # entries a step: they take less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-LIMIT = 1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
-MOST_COMM = 64
+MAX_STAT_BYTES = (
+    1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
+)
+MAX_COMM = 64
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
@@ -29,7 +31,7 @@ class Stat(NamedTuple):
     """User and system time, in clock ticks."""
     threads: int
     start: int
-    """Birth in ticks since boot; it tells a task from a later one with the same number."""
+    """Birth in ticks since boot; it distinguishes a task from a later one with the same number."""
     cpu: int
     parent: int = 0
 
@@ -46,7 +48,7 @@ def parse(data: bytes) -> Stat | None:
         start, cpu, parent = int(fields[19]), int(fields[36]), int(fields[1])
     except (IndexError, ValueError):
         return None
-    comm = data[first + 1 : last].decode(errors="replace")[:MOST_COMM]
+    comm = data[first + 1 : last].decode(errors="replace")[:MAX_COMM]
     return Stat(comm, ticks, threads, start, cpu, parent)
 
 
@@ -66,11 +68,11 @@ def numbers(directory: str) -> Iterator[list[str]]:
 
 def opened(path: str) -> int:
     """A descriptor for reading. Raises OSError."""
-    # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
+    # NONBLOCK: under a sysroot there may be a fifo in place of a file.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def read(path: str, limit: int = LIMIT) -> bytes:
+def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
     """The first bytes: LIMIT is all of a stat file that is needed. Raises OSError."""
     fd = opened(path)
     try:
@@ -100,7 +102,7 @@ class Births:
         """Whether a task may have been born since the last call."""
         before, self._last = self._last, 0
         with suppress(OSError, ValueError, IndexError):
-            self._last = int(os.pread(self._fd, LIMIT, 0).split()[-1])
+            self._last = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
         return self._last == 0 or self._last != before
 
     def close(self) -> None:
@@ -113,7 +115,7 @@ class Births:
 # Sums since the task's birth, as the kernel counts them. It adds waiting time when the task runs
 # again, so that sum may lag.
 
-MOST_STATUS = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
+MAX_STATUS_BYTES = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
 NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
@@ -150,8 +152,8 @@ def _share(value: float | None) -> float | None:
 
 def sums(path: str, now_ns: Callable[[], int]) -> Sums:
     """The sums of the task of this directory in /proc; what cannot be read is not known."""
-    found = times(_head(f"{path}/schedstat", LIMIT))
-    voluntary, involuntary = switches(_head(f"{path}/status", MOST_STATUS))
+    found = times(_head(f"{path}/schedstat", MAX_STAT_BYTES))
+    voluntary, involuntary = switches(_head(f"{path}/status", MAX_STATUS_BYTES))
     switched = None if voluntary is None or involuntary is None else voluntary + involuntary
     run_ns, wait_ns = found or (None, None)
     return Sums(now_ns(), run_ns, wait_ns, switched)
@@ -184,7 +186,7 @@ def switches(status: bytes) -> tuple[int | None, int | None]:
 
 # --- details --------------------------------------------------------------------------------------
 
-MOST_COMMAND = 200
+MAX_COMMAND = 200
 AGAIN_NS = 60_000_000_000
 """After this they are sent again: frames get lost, and threads and affinities change."""
 AT_ONCE = 32  # details in one record: each costs some 0.1 ms
@@ -193,7 +195,7 @@ Who = tuple[int, int, str]
 """PID, birth and name of a process. The name changes when it executes another program."""
 
 
-class Told:
+class SentDetails:
     """The processes whose details were sent, and when."""
 
     def __init__(self) -> None:
@@ -214,7 +216,7 @@ def describe(pid: int) -> dict[str, str | int]:
     troubles = (psutil.Error, OSError, ValueError, LookupError)
     asked: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user(process.uids().real),
-        "command": lambda process: _sendable(" ".join(process.cmdline())[:MOST_COMMAND]),
+        "command": lambda process: _sendable(" ".join(process.cmdline())[:MAX_COMMAND]),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
@@ -242,9 +244,9 @@ def group(path: str) -> str:
     last line counts, which is the unified one."""
     lines = (files.text(path) or "").splitlines()
     found = lines[-1].split(":", 2)[-1] if lines else ""
-    return "" if found == "/" else found[-MOST_COMMAND:]
+    return "" if found == "/" else found[-MAX_COMMAND:]
 
 
 def _sendable(text: str) -> str:
-    """The text without surrogates, which stand for undecodable bytes and cannot be encoded."""
+    """The text without surrogates, which represent undecodable bytes and cannot be encoded."""
     return text.encode(errors="replace").decode()

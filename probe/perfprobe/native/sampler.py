@@ -105,7 +105,7 @@ class Flags:
 
 
 class ProcStatText:
-    """Text of /proc/stat, at most `size` bytes, and what it says of CPUs with numbers below `cpus`.
+    """Text of /proc/stat, at most `size` bytes, and its lines of CPUs with numbers below `cpus`.
     The lane writes both, so this must outlive it."""
 
     def __init__(self, fd: int, cpus: int, size: int) -> None:

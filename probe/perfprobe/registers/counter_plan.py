@@ -1,4 +1,4 @@
-"""The counters of one CPU: what each counts, whether somebody else uses them, and which registers
+"""The counters of one CPU: what each counts, whether another program uses them, and which registers
 must be written.
 
 Layouts: Linux asm/perf_event.h, msr-index.h. Counter values are never written: only differences are
@@ -18,17 +18,15 @@ ALL_RINGS = USR | OS
 FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
 
 FIXED_COUNTER = 0x309
-MOST_GENERAL = 8
+MAX_GENERAL = 8
 """Other registers follow after eight selects."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
-MOST_FIXED = 16
+MAX_FIXED = 16
 """Nibbles of FIXED_CTR_CTRL."""
-SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
-    range(0xC0010200, 0xC001020C, 2)
-)
+SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of many counters."""
 
@@ -69,7 +67,7 @@ class Plan:
     def controls(self) -> list[int]:
         """All registers that control counters, in the order in which to write them."""
         bank = self.bank
-        general = min(self.budget.gp, MOST_GENERAL)
+        general = min(self.budget.gp, MAX_GENERAL)
         found = [bank.select + bank.step * n for n in range(general)]
         if self.budget.fixed:
             found.append(FIXED_CONTROL)
@@ -90,7 +88,7 @@ Changes = dict[int, Change]
 
 
 def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
-    """What to program; None: nothing can be. `any_thread`: the CPU says that AnyThread counts.
+    """What to program; None: nothing can be. `any_thread`: by CPUID, AnyThread counts.
 
     If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
     instructions, then SMIs.
@@ -105,7 +103,7 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         ("kernel_instructions", events.get("instructions"), OS),
         ("smi", events.get("smi"), ALL_RINGS),
     )
-    free = [n for n in range(min(budget.gp, MOST_GENERAL)) if not budget.lent >> n & 1]
+    free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.lent >> n & 1]
     counted: list[Counted] = []
     selects: dict[int, int] = {}
     short: list[str] = []
@@ -156,8 +154,8 @@ def controls(registers: Registers, plan: Plan) -> dict[int, int]:
 
 
 def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
-    """Evidence, by register and value, that somebody else counts; None: nobody does. A select that
-    is not enabled globally, or a global bit without a select, is a leftover and no use."""
+    """Evidence, by register and value, that another program counts; None: there is none. A select
+    that is not enabled globally, or a global bit without a select, is a leftover and no use."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
@@ -177,8 +175,8 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def evidence(registers: Registers) -> str:
-    """What the CPU itself says about the use of its counters, for a message. Exists from version 4
-    on."""
+    """What the CPU itself reports about the use of its counters, for a message. Exists from version
+    4 on."""
     try:
         return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -230,10 +228,10 @@ def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError
 
 
 def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """The values to restore. A counter that somebody else has programmed meanwhile is left as it
+    """The values to restore. A counter that another program has taken meanwhile is left as it
     is, with the bit that enables it."""
     taken = _taken(done, now)
-    nibbles = sum(0xF << NIBBLE * n for n in range(MOST_FIXED) if taken >> 32 + n & 1)
+    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
     found = {}
     for register, value in now.items():
@@ -247,12 +245,12 @@ def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
 
 
 def _taken(done: Changes, now: Mapping[int, int]) -> int:
-    """The enabling bits of counters that somebody else has programmed."""
+    """The enabling bits of counters that another program has taken."""
     found = 0
     for register, value in now.items():
         before, ours = done[register].before, done[register].ours
         if register == FIXED_CONTROL:
-            for n in range(MOST_FIXED):
+            for n in range(MAX_FIXED):
                 known = {nibble(before, n), nibble(ours, n)}
                 found |= (nibble(value, n) not in known) << 32 + n
         elif register in SELECTS and value not in {before, ours} and value & EN:
@@ -261,7 +259,7 @@ def _taken(done: Changes, now: Mapping[int, int]) -> int:
 
 
 def nibble(control: int, n: int) -> int:
-    """What FIXED_CTR_CTRL says of fixed counter `n`."""
+    """The bits of fixed counter `n` in FIXED_CTR_CTRL."""
     return control >> NIBBLE * n & 0xF
 
 
@@ -274,7 +272,7 @@ def enabling(select: int) -> int:
 
 
 def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
-    """The keys of counters that do not count what the plan says, and the first evidence by register
+    """The keys of counters that do not count what is planned, and the first evidence by register
     and value. Both are empty while all is as programmed."""
     lost, said = 0, ""
     for register, mask, ours, bits in _expected(plan):
@@ -291,7 +289,7 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
     enables it and its part of the register."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enabling(register), -1)]
-    fixed = [n for n in range(MOST_FIXED) if nibble(plan.fixed, n)]
+    fixed = [n for n in range(MAX_FIXED) if nibble(plan.fixed, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts
@@ -302,6 +300,6 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
 
 def _enabled_by(plan: Plan, counted: Counted) -> int:
     """The bit of GLOBAL_CTRL for a counter, by its address."""
-    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MOST_FIXED:
+    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MAX_FIXED:
         return 1 << 32 + counted.register - FIXED_COUNTER
     return 1 << (counted.register - plan.bank.counter) // plan.bank.step

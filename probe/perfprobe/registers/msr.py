@@ -1,6 +1,6 @@
-"""Opens the file of one CPU's registers, and nothing else that may stand in its place.
+"""Opens the file of one CPU's registers, and nothing that may have taken its place.
 
-A directory given by --sysroot may come from an archive, and root writes to what this opens. So no
+A directory given by --sysroot may be from an archive, and root writes to what this opens. So no
 link below the directory is followed, and the file must be the msr driver's device for this CPU, or
 a file of a FUSE mount: that is a program which plays the driver, and no archive holds one.
 """
@@ -18,7 +18,7 @@ from perfprobe.cpu import files, identity
 
 MSR_MAJOR = 202
 """Linux, include/uapi/linux/major.h. The minor number is the CPU."""
-LINK = "it is a link, or lies behind one, and none is followed"
+LINK = "it is a link, or is reached through one, and none is followed"
 OTHER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
 
 
@@ -29,7 +29,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
         about = os.fstat(place)
         if not _is_driver(about, cpu) and not (stat.S_ISREG(about.st_mode) and _on_fuse(place)):
             raise OSError(errno.EINVAL, OTHER)
-        # The very file that was looked at, whatever its name means by now.
+        # The very file that was checked, whatever its name means by now.
         return os.open(f"/proc/self/fd/{place}", flags | os.O_CLOEXEC)
     finally:
         os.close(place)
@@ -55,7 +55,7 @@ def _is_driver(about: os.stat_result, cpu: int) -> bool:
 
 
 def _on_fuse(fd: int) -> bool:
-    """Whether the file lies in a FUSE mount, by the kernel's list of mounts."""
+    """Whether the file is in a FUSE mount, by the kernel's list of mounts."""
     mount = _value(Path(f"/proc/self/fdinfo/{fd}").read_bytes(), b"mnt_id:")
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         if line.split(b" ", 1)[0] == mount:
@@ -85,13 +85,11 @@ MODULE_FIX = "sudo modprobe msr"
 class MsrError(Exception):
     """The cause, its consequence and the remedy, a line each."""
 
-    def __init__(
-        self, cause: str, consequence: str, mend: str | None = None, code: int = 0
-    ) -> None:
+    def __init__(self, cause: str, consequence: str, fix: str | None = None, code: int = 0) -> None:
         super().__init__(cause)
         self.cause = cause
         self.consequence = consequence
-        self.mend = mend
+        self.fix = fix
         self.code = code
         """The errno; 0: a write was accepted but had no effect."""
 
@@ -207,20 +205,18 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
-    """The kernel returns the same errno for lockdown and allow_writes; its files tell which."""
+    """The kernel returns the same errno for lockdown and allow_writes; its files show which."""
     code = error.errno or 0
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", what, code=code)
     allowed = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
     if allowed == "off":
-        mend = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
-        return MsrError(
-            "the kernel refuses writes to MSRs (msr.allow_writes=off)", what, mend, code
-        )
+        fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
+        return MsrError("the kernel refuses writes to MSRs (msr.allow_writes=off)", what, fix, code)
     locked = files.text(f"{root}/sys/kernel/security/lockdown") or ""
     if "[integrity]" in locked or "[confidentiality]" in locked:
-        mend = "boot without lockdown (Secure Boot turns it on), or use --source perf"
-        return MsrError("kernel lockdown refuses writes to MSRs", what, mend, code)
+        fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
+        return MsrError("kernel lockdown refuses writes to MSRs", what, fix, code)
     cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
     return MsrError(cause, what, "use --source perf", code)

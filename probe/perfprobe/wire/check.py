@@ -1,4 +1,4 @@
-"""Turns maps from outside into messages that fit together; a WireError says what does not."""
+"""Turns maps from outside into messages that fit together; a WireError names what does not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LATEST_NS = 1 << 62
 """Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
 
 MAX_DEPTH = 32
-"""Lists and maps in each other, in what is kept or handed on as it came."""
+"""Depth of nested lists and maps in what is kept or passed on as received."""
 
 
-MOST_TOLD = 160
+MAX_ERROR_LENGTH = 160
 """Characters of an error."""
 
 
@@ -31,7 +31,7 @@ class WireError(Exception):
     """The bytes are not a stream of this version; the text is one line for the user."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text[:MOST_TOLD])  # names from outside may be in it
+        super().__init__(text[:MAX_ERROR_LENGTH])  # names from outside may be in it
 
 
 def check_hello(hello: Hello) -> None:
@@ -107,7 +107,7 @@ def topology_row(note: Note, old: Cpu) -> Cpu:
 
 
 def take_hotplug(topology: dict[int, Cpu], note: Note) -> None:
-    """Bring the row of the CPU that a hotplug note is about up to date, if there is one."""
+    """Updates the topology row of the CPU in a hotplug note, if there is one."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:
         topology[cpu] = topology_row(note, topology[cpu])

@@ -56,7 +56,7 @@ def unpacked(data: bytes, most: int) -> Any:
 
 
 def first_fields(data: bytes, start: int) -> dict[str, object]:
-    """Those of a map's first fields that lie in `data` and are text, whole numbers, true or false.
+    """Those of a map's first fields that are in `data` and are text, whole numbers, true or false.
     Bytes that are no map have none."""
     found: dict[str, object] = {}
     unpacker = msgpack.Unpacker(
@@ -73,7 +73,7 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
 
 
 def _steps() -> list[int]:
-    """By its first byte: how many bytes a value takes that has one size; 0: it needs a look."""
+    """Encoded size by first byte; 0 where a length follows."""
     steps = [1] * 256
     steps[0xA0:0xC0] = range(1, 33)
     for first, size in zip((*range(0xCA, 0xD4),), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True):
@@ -94,7 +94,7 @@ _TEXT = 0xD9
 
 def _count(data: bytes, most: int) -> None:
     """Raises WireError for more than `most` elements, or claims of them, or MAX_TEXT bytes of text.
-    Does not look at what lies in what, because every frame waits for this."""
+    Nesting is not examined, because every frame waits for this."""
     at, end, claimed, text, steps = 0, len(data), 1, 0, _STEPS
     for _ in range(most):
         if at >= end:
@@ -128,9 +128,9 @@ _NAMES = {cls: name for name, cls in _TYPES.items()}
 
 CRC_BYTES = 4
 _WIDE = 0xFFFF_FFFF
-"""Stands for a checksum until that is known: packed, it takes CRC_BYTES behind its first byte."""
+"""Stands for a checksum until that is known: packed, it takes CRC_BYTES after its first byte."""
 _TAIL = b"\xa5check\xce"
-"""What comes before the checksum, which is the last of a message."""
+"""The bytes before the checksum, which ends a message."""
 _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """First byte of a bin, and bytes of its length."""
 

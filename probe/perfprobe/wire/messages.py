@@ -13,8 +13,8 @@ HEAD = 5
 
 ROW_SAMPLED = 1
 ROW_ELSEWHERE = 2  # read on another CPU: values that only the own CPU can read are not valid
-ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after lie far apart
-ROW_REBASED = 8  # counters started anew: differences to earlier rows mean nothing
+ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after are far apart
+ROW_REBASED = 8  # counters started again: differences to earlier rows mean nothing
 ROW_OFFLINE = 16
 ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
 
@@ -26,7 +26,7 @@ class Counter:
     key: str
     name: str
     unit: str  # base unit: "cycles", "instructions", "s", "Hz", "J", "°C", "1"
-    origin: str  # where the value comes from, in a word or two
+    origin: str  # the origin of the value, in a word or two
     kind: Literal["counter", "gauge", "flags"] = "counter"
     bits: int = 64
     scale: float = 1.0
@@ -60,7 +60,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A row of the topology. Fields are None where the kernel does not tell (a CPU that is off)."""
+    """A row of the topology. Fields are None where unknown (a CPU that is off)."""
 
     cpu: int
     online: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 import fakeperf
 import trees
 
-from perfprobe.instruments import event_list
+from perfprobe.kernel import event_catalogue
 
 
 def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
     fakeperf.events(tmp_path, "cpu_core", slots=4)
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/slots.scale", "0.5\n")
     trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/broken", "thresh=?\n")
-    answer = event_list.answer(tmp_path, None)
+    answer = event_catalogue.list_events(tmp_path, None)
     rows = {(row["pmu"], row["name"]): row for row in answer["events"]}
     assert [(p["pmu"], p["type"], p["cpus"]) for p in answer["pmus"]] == [
         ("cpu_core", "P", "0-3"), ("cpu_atom", "E", "4-7"),
@@ -31,6 +31,6 @@ def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
 
 
 def test_a_word_narrows_it(tmp_path: Path) -> None:
-    answer = event_list.answer(tmp_path, "Another CPU")
+    answer = event_catalogue.list_events(tmp_path, "Another CPU")
     assert [row["name"] for row in answer["events"]] == ["cpu-migrations"]
     assert answer["missing"][0]["why"] == "the kernel offers no core PMU"

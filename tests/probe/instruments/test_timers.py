@@ -288,8 +288,8 @@ def test_what_disturbed_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_that_was_not_there_before_has_come_as_often_as_it_says() -> None:
-    before = disturbance.Moment(0, {"old": 7}, {})
-    after = disturbance.Moment(0, {"old": 9, "new": 1}, {})
+    before = disturbance.CpuCounts(0, {"old": 7}, {})
+    after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
     (row,) = disturbance.seen(0, [], before, after, Path("/nothing"))
     assert row["found"] == "3 on CPU 0: 2 old, 1 new"
 
@@ -299,7 +299,7 @@ def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: 
     idle = [0] * len(procstat.FIELDS)
     after = idle.copy()
     after[0], after[procstat.ASLEEP[0]] = busy, 100 - busy
-    then, now = (disturbance.Moment(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
+    then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.seen(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == told
 

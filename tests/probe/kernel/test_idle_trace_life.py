@@ -181,7 +181,7 @@ def test_what_helps(
 ) -> None:  # fmt: skip
     """Root is not told to become root, and nobody to take rights to a kernel without bpf(2)."""
     monkeypatch.setattr(idle_trace, "_permitted", lambda: permitted)
-    monkeypatch.setattr(access, "filtered", lambda _: filtered)
+    monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
     found = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
-from perfprobe.kernel.job_threads import MOST, Watch
+from perfprobe.kernel.job_threads import MAX_THREADS, Watch
 from perfprobe.kernel.tasks import Tasks
 
 MS = 1_000_000
@@ -194,8 +194,8 @@ def test_the_bound_is_told(tmp_path: Path) -> None:
             thread(tmp_path, pid, tid)
     watched = scan(Watch(tmp_path, "job"), tmp_path)
     record = watched.take(S)["watched"]
-    assert (len(record["threads"]), record["more"]) == (MOST, 150 + 150 + 7 - MOST)
-    assert descriptors() == before + 3 * MOST
+    assert (len(record["threads"]), record["more"]) == (MAX_THREADS, 150 + 150 + 7 - MAX_THREADS)
+    assert descriptors() == before + 3 * MAX_THREADS
     shutil.rmtree(tmp_path / "proc/10")
     record = scan(watched, tmp_path).take(2 * S)["watched"]
     assert (len(record["threads"]), record["more"]) == (157, 0)

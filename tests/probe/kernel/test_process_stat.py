@@ -29,7 +29,7 @@ def test_what_is_no_stat_file() -> None:
 
 @given(comm=st.binary(max_size=64), ticks=st.integers(0, 10**12), cpu=st.integers(0, 8191))
 def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
-    stat = task_files.parse(trees.process(4194304, ticks, cpu, comm)[: task_files.LIMIT])
+    stat = task_files.parse(trees.process(4194304, ticks, cpu, comm)[: task_files.MAX_STAT_BYTES])
     assert stat is not None
     assert (stat.ticks, stat.cpu) == (ticks, cpu)
 

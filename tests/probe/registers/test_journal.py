@@ -115,9 +115,9 @@ def test_it_goes(directory: Path, root: Path) -> None:
         ({"boot_id": "b2"}, "another boot"),
         ({"root": "/elsewhere"}, "another machine"),
         ({"format": 2}, "format is 2"),
-        ({"pid": "1"}, "who wrote it"),
-        ({"pid": -1}, "who wrote it"),
-        ({"start": None}, "who wrote it"),
+        ({"pid": "1"}, "its writer is missing"),
+        ({"pid": -1}, "its writer is missing"),
+        ({"start": None}, "its writer is missing"),
         ({"cpus": {"-1": {}}}, "no such CPUs"),
         ({"cpus": {"x": {}}}, "invalid literal"),
         ({"cpus": []}, "no attribute"),
@@ -191,7 +191,7 @@ def a_fifo(path: Path) -> None:
 
 
 def huge(path: Path) -> None:
-    os.truncate(path, journal.LIMIT + 1)
+    os.truncate(path, journal.MAX_JOURNAL_BYTES + 1)
 
 
 @pytest.mark.parametrize(

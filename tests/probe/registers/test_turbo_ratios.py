@@ -93,12 +93,12 @@ def test_hybrids_have_a_table_for_each_type() -> None:
 @pytest.mark.parametrize(
     ("model", "registers", "why"),
     [
-        (find(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known that tells it (Nehalem-EX)"),
+        (find(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known for it (Nehalem-EX)"),
         (replace(find(INTEL, 6, 0x5E, 3), bclk_hz=None), {0x1AD: 1}, "the bus clock is not known"),
         (find(INTEL, 6, 0x5E, 3), {}, "MSR 1ADH cannot be read"),
         (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25}, "MSR 1AEH cannot be read"),
         (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25, 0x1AE: 0}, "MSR 1ADH holds no ratio"),
-        (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known that tells it (Zen 3)"),
+        (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known for it (Zen 3)"),
     ],
 )
 def test_without_a_table_it_says_why(model: Uarch, registers: dict[int, int], why: str) -> None:

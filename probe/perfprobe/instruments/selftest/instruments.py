@@ -26,12 +26,12 @@ from perfprobe.native.affinity import pinned
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Larger than most L3s, so that each copy is read from memory; and how long to go on with it."""
 READ = "memory_read_bytes"
-LEAST = 0.8
+MIN_READ_SHARE = 0.8
 """Share of the copied bytes that must have been read: a part of them may be in a large L3."""
 STEMS = ("memory_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
-"""Beginnings of the keys of counters whose absence is told."""
+"""Prefixes of the keys of counters whose absence is reported."""
 ROWS_TOLD = 64
-"""Rows told of a counter; a thousand cores would fill a message."""
+"""Upper bound of rows reported of a counter; a thousand cores would fill a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _told(tape: Tape, key: str, span: Second) -> dict[str, Any]:
     verdict = "counts" if any(known) else "stands still" if known else "no reading"
     if counter.kind == "gauge" and known:
         verdict = "read"
-    if key == READ and known and sum(known) < LEAST * span.copied:
+    if key == READ and known and sum(known) < MIN_READ_SHARE * span.copied:
         verdict = "too little"
     return {
         "counter": key,
@@ -149,9 +149,9 @@ class Instrument:
     keys: tuple[str, ...]
     """Its counters."""
     told: tuple[str, ...] = ()
-    """Further keys under which hello may say why it is absent."""
+    """Further keys under which hello may explain why it is absent."""
     needs: str = "no PMU, register or file here tells it"
-    """Why it is absent where hello does not say."""
+    """Why it is absent where hello gives no reason."""
 
 
 INSTRUMENTS = (
@@ -268,7 +268,7 @@ def _judged(
 
 
 def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
-    """Why it is not there, by the first of its keys of which hello says so."""
+    """Why it is not there: the reason that hello gives for the first of its keys."""
     told = {missing.what: missing for missing in reversed(tape.hello.missing)}
     gone = next((told[key] for key in (*one.keys, *one.told) if key in told), None)
     why, fix = (one.needs, None) if gone is None else (gone.why, gone.fix)
@@ -319,7 +319,7 @@ def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
 
 
 def _reads(tape: Tape, key: str, row: int, span: Second) -> bool:
-    """A counter of CPUs is looked at where memory was copied, any other everywhere."""
+    """Whether this row counts: of a counter of CPUs only where memory was copied."""
     at = tape.hello.topology
     return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
 

@@ -58,7 +58,7 @@ class Run:
     spell: Spell
 
     def turns_between(self, begin: int, end: int) -> float | None:
-        """Turns between two stamps; None if one lies outside the marks."""
+        """Turns between two stamps; None if one is outside the marks."""
         first, last = self._at(begin), self._at(end)
         return None if first is None or last is None else (last - first) * self.turns
 
@@ -130,7 +130,7 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
 
 MARK_NS = 500_000
 MARKS = 260
-"""Marks of a run: 130 ms, so that at least five samples lie within it."""
+"""Marks of a run: 130 ms, so that at least five samples are within it."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {
     FREE: 500,
@@ -149,7 +149,7 @@ SHIFT_NS = (0, 20_000_000)
 BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
 QUIET = 0.2
 """Maximum share of the time that others may keep a CPU busy. If they were as busy as the pattern, a
-counter that shows half of the truth would look right."""
+counter that shows half of the truth would seem right."""
 LEAD_NS = 60_000_000
 """Time before the first work, long enough for a sample."""
 

@@ -22,8 +22,8 @@ from perfprobe.instruments.selftest.tape import Tape, now
 from perfprobe.instruments.selftest.verdict import (
     RANK,
     Check,
+    Outcome,
     Result,
-    Seen,
     better,
     conclude,
     judge,
@@ -33,7 +33,7 @@ from perfprobe.wire import Missing
 
 TRIES = 3
 
-Found = Iterator[tuple[Check, Seen]]
+Found = Iterator[tuple[Check, Outcome]]
 
 
 class Stopped(Exception):  # noqa: N818 - a wish, not an error
@@ -50,7 +50,7 @@ class Results:
         self._tape, self._cpus, self._end, self._stopped = tape, cpus, end, stopped
 
     def of(self, checks: Sequence[Check], attempt: Callable[[], Found]) -> None:
-        best: dict[tuple[Check, int], Seen] = {}
+        best: dict[tuple[Check, int], Outcome] = {}
         for _ in range(TRIES):
             if self._stopped():
                 raise Stopped
@@ -68,7 +68,7 @@ class Results:
         self.found.append(conclude(check, tries, [], self._origin(check)))
 
     @staticmethod
-    def _settled(checks: Sequence[Check], best: dict[tuple[Check, int], Seen]) -> bool:
+    def _settled(checks: Sequence[Check], best: dict[tuple[Check, int], Outcome]) -> bool:
         seen = {check for check, _ in best}
         return seen >= set(checks) and all(
             RANK[judge(check, found)] == 0 for (check, _), found in best.items()

@@ -12,7 +12,8 @@ from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
 PATIENCE_S = 0.5
-"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never comes."""
+"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never
+delivers."""
 RECENT = 3
 """Number of frames within which every working row is read."""
 UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
@@ -30,7 +31,7 @@ def now() -> Instant:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, and where its values stand in its block."""
+    """A counter, and where its values are in its block."""
 
     block: str
     first: int
@@ -141,7 +142,7 @@ class Tape:
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
-        """What a gauge said last, in its unit."""
+        """The last value of a gauge, in its unit."""
         column = self.columns[key]
         reads = self._reads(column, row)
         if not reads:

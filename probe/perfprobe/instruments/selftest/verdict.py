@@ -26,7 +26,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Outcome:
     """The result of one try on one CPU."""
 
     cpu: int
@@ -46,7 +46,7 @@ class Seen:
         return (self.measured - self.expected) / self.scale
 
 
-NOTHING: tuple[Verdict, Seen | None] = ("disturbed", None)
+NOTHING: tuple[Verdict, Outcome | None] = ("disturbed", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Result:
     fix: str | None = None
 
 
-def judge(check: Check, seen: Seen) -> Verdict:
+def judge(check: Check, seen: Outcome) -> Verdict:
     error, own = abs(seen.error), check.tolerance * seen.scale
     if error <= check.tolerance:
         return "trusted" if seen.telling else "disturbed"
@@ -82,14 +82,14 @@ def judge(check: Check, seen: Seen) -> Verdict:
     return "close" if error <= CLOSE * check.tolerance else "unusable"
 
 
-def better(check: Check, one: Seen | None, other: Seen) -> Seen:
-    """The better of two tries. Noise makes a good counter look bad, hardly ever a bad one good."""
+def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
+    """The better of two tries. Noise makes a good counter seem bad, hardly ever a bad one good."""
     if one is None:
         return other
     return min(one, other, key=lambda seen: (RANK[judge(check, seen)], abs(seen.error)))
 
 
-def conclude(check: Check, tries: Iterable[Seen], cpus: Sequence[int], origin: str) -> Result:
+def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
     """The worst result of any undisturbed CPU. `cpus` are the ones that were tried."""
     by_cpu = {seen.cpu: (judge(check, seen), seen) for seen in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}

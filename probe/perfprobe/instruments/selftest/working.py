@@ -13,7 +13,7 @@ from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.tape import Instant, Moved, Tape
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.sources.os.procstat import TICK_S
 from perfprobe.wire import Hello
 
@@ -28,27 +28,27 @@ STEP = 100.0
 """Upper bound of the TSC's step in ticks: the coarsest known is 24.5. Far below the tolerance."""
 
 
-def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Seen]]:
+def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
     """Checks the rate in use against the rate over this longer time."""
     if hello.tsc_hz is not None:
         counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
-        yield RATE, Seen(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
+        yield RATE, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
-def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Seen]]:
+def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
     """Checks the least possible offset of each CPU against the first."""
     for found in timers.measure_offsets(cpus, STEP, tsc_hz):
         if found.offset_ns is not None and found.error_ns is not None:
             least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9
-            yield SAME, Seen(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)
+            yield SAME, Outcome(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
 
-MOST_PER_S = 5e10
+MAX_PER_S = 5e10
 """Upper bound of cycles or instructions of others in a second: 8 a cycle at 6 GHz."""
-SHORTEST = 0.3
-"""Minimum share of the work that must lie between the two samples."""
+MIN_WINDOW_SHARE = 0.3
+"""Minimum share of the work that must be between the two samples."""
 
 TICK = "interrupts and the kernel's tick count too"
 INSTRUCTIONS = Check(
@@ -75,7 +75,7 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of one CPU's work that lies between two samples."""
+    """The part of one CPU's work between two samples."""
 
     tape: Tape
     row: int
@@ -85,7 +85,7 @@ class Window:
     def moved(self, key: str) -> Moved | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
         found = self.tape.moved(key, self.row, begin, end, inside=True)
-        if found is None or found.end - found.begin < SHORTEST * (end - begin):
+        if found is None or found.end - found.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return found
 
@@ -104,21 +104,21 @@ class Window:
         return spell.lost * (spell.end_ns - spell.begin_ns) / 1e9
 
 
-See = Callable[[Window], Seen | None]
+See = Callable[[Window], Outcome | None]
 
 
 def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> See:
     """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
     the key of a count to subtract."""
 
-    def see(window: Window) -> Seen | None:
+    def see(window: Window) -> Outcome | None:
         moved, each = window.moved(key), per_turn(window)
         turns = window.turns(moved) if moved else None
         part = window.moved(less) if less else Moved(0, 0, 0.0)
         if moved is None or part is None or turns is None or each is None:
             return None
-        expected, more = turns * each, window.lost_s * MOST_PER_S
-        return Seen(window.cpu, expected, moved.amount - part.amount, expected, more=more)
+        expected, more = turns * each, window.lost_s * MAX_PER_S
+        return Outcome(window.cpu, expected, moved.amount - part.amount, expected, more=more)
 
     return see
 
@@ -135,7 +135,7 @@ def cycles(window: Window) -> float | None:
 def _ticking(key: str) -> See:
     """Checks a clock against the TSC, with the candidate factor that fits best."""
 
-    def see(window: Window) -> Seen | None:
+    def see(window: Window) -> Outcome | None:
         moved = window.moved(key)
         if moved is None:
             return None
@@ -147,7 +147,7 @@ def _ticking(key: str) -> See:
         # A hypervisor or a limit on CPU time halts the clock. Other tasks do not, but the lost time
         # does not tell which it was.
         less = window.lost_s / window.seconds(moved) * expected
-        return Seen(window.cpu, expected, moved.amount, expected, less=less)
+        return Outcome(window.cpu, expected, moved.amount, expected, less=less)
 
     return see
 
@@ -161,22 +161,22 @@ def factors(tape: Tape, key: str) -> list[float]:
     return found or [1.0]
 
 
-def _busy(window: Window) -> Seen | None:
+def _busy(window: Window) -> Outcome | None:
     moved = window.moved("busy_s")
     if moved is None:
         return None
     expected = window.seconds(moved)
-    return Seen(window.cpu, expected, moved.amount, expected, less=window.lost_s)
+    return Outcome(window.cpu, expected, moved.amount, expected, less=window.lost_s)
 
 
-def _awake(window: Window) -> Seen | None:
+def _awake(window: Window) -> Outcome | None:
     moved = window.moved("idle_s")
     if moved is None:
         return None
-    return Seen(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
+    return Outcome(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
 
 
-def _user(window: Window) -> Seen | None:
+def _user(window: Window) -> Outcome | None:
     """Checks user time between samples around the work. Others may have added up to all of the
     remaining time, and the time they took once more, because it also delays the read. The kernel
     counts ours as nice time if perftop was started by nice(1)."""
@@ -191,7 +191,7 @@ def _user(window: Window) -> Seen | None:
     expected = spell.own_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
-    return Seen(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
+    return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
 _FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
@@ -215,7 +215,7 @@ LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 
 def see(
     checks: Mapping[Check, See], tape: Tape, loads: Mapping[int, Chain]
-) -> Iterator[tuple[Check, Seen]]:
+) -> Iterator[tuple[Check, Outcome]]:
     position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
     for cpu, chain in loads.items():
         window = Window(tape, position[cpu], cpu, chain)

@@ -1,6 +1,6 @@
 """Registers that show how fast a CPU may run and what limits it, and its tables of turbo ratios.
 
-Status bits show the present state. The sticky bits beside them are not used: the kernel clears
+Status bits show the present state. The sticky bits next to them are not used: the kernel clears
 them.
 """
 
@@ -37,7 +37,7 @@ POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("pow
 """Name and first bit."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
 USUAL_TIME = 10
-"""The unit of time is 2**-10 s where the register says 0 (turbostat, rapl_probe_intel)."""
+"""The unit of time is 2**-10 s where the register has 0 (turbostat, rapl_probe_intel)."""
 
 THRESHOLDS = {6, 8}
 """Status bits that limit nothing: the OS asked for a notice at a temperature."""
@@ -99,7 +99,7 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
 
 
 def _unknown(key: str, uarch: Uarch) -> Absent:
-    return Absent(key, f"no register is known that tells it ({uarch.name})")
+    return Absent(key, f"no register is known for it ({uarch.name})")
 
 
 # --- a CPU ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _hwp(kind: Kind, device: Registers) -> Found:
     if not cpuid.has(kind.leaves, "hwp"):
         return [Absent(key, "CPUID does not announce HWP") for key in HWP]
     if not (content(device, HWP_ENABLE) or 0) & 1:
-        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not say that HWP is on") for key in HWP]
+        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on") for key in HWP]
     return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
 
 
@@ -157,7 +157,7 @@ def _temperature(uarch: Uarch, device: Registers) -> Found:
         return [_unknown("temperature_c", uarch)]
     tjmax_c = (content(device, found.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [Absent("temperature_c", f"{msr.name(found.tjmax)} does not tell TjMax")]
+        return [Absent("temperature_c", f"{msr.name(found.tjmax)} has no TjMax")]
     origin = f"TjMax {tjmax_c} °C, {msr.name(found.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [Reading(counter, found.package, Field(found.package, 16, 7, below=tjmax_c))]
@@ -243,7 +243,7 @@ def turbo_table(
     """The table of one core type. `read` returns None for a register that cannot be read."""
     turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
     if turbo is None:
-        return Missing("turbo", f"no register is known that tells it ({uarch.name})", None, cpus)
+        return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
     if bclk_hz is None:
         return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
     needed = [turbo.ratios[0], *([turbo.counts] if turbo.counts is not None else [])]

@@ -1,4 +1,4 @@
-"""Registers as parts of a source: looked for on one CPU of each kind, programmed or only read.
+"""Registers as parts of a source: found on one CPU of each kind, programmed or only read.
 
 Under a sysroot the TSC is read there too, right before the counters: stamps are of another clock.
 """
@@ -40,7 +40,7 @@ from perfprobe.sources.msr.parts import (
     stand_ins,
     tsc,
 )
-from perfprobe.sources.os.parts import Part, gathered
+from perfprobe.sources.os.parts import Part, group_missing
 from perfprobe.wire import Cpu, Identity, Missing, Multiplier, Rate, Scope, Turbo
 
 SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
@@ -72,10 +72,10 @@ def open_parts(
     program: bool,
     method: str | None = None,
 ) -> tuple[list[Part], list[Missing], Info]:
-    """Parts for the CPUs of `rows`, what is missing and why, and what the hello should say.
+    """Parts for the CPUs of `rows`, what is missing and why, and what is added to the hello.
 
     With `program` the counters are programmed when this returns, and closing the parts gives them
-    back; raises Unavailable if somebody else counts or nothing can be read. Without it all
+    back; raises Unavailable if another program counts or nothing can be read. Without it all
     descriptors are read-only, nothing is raised, and there may be no parts.
     """
     opening = _Opening(root, identity(root), program=program, method=method)
@@ -87,9 +87,9 @@ def open_parts(
     except MsrError as error:
         opening.close()
         if program:
-            text = f"{error.why}{f' · {error.mend}' if error.mend else ''}"
+            text = f"{error.why}{f' · {error.fix}' if error.fix else ''}"
             raise Unavailable(f"--source msr: {text}") from None
-        lost = [Missing(key, error.why, error.mend) for key in UNREAD]
+        lost = [Missing(key, error.why, error.fix) for key in UNREAD]
         return [], lost, opening.info
     except BaseException:
         opening.close()
@@ -117,7 +117,7 @@ class _Opening:
         first = self._kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
-                raise MsrError("the msr driver answers with 0", "there are no registers behind it")
+                raise MsrError("the msr driver answers with 0", "it reaches no registers")
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
                 said = model.tsc_hz(first.uarch, first.leaves, platform)
@@ -160,7 +160,7 @@ class _Opening:
             if isinstance(error, InUse):
                 raise
             self.info.notes += programmer.notes
-            self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
+            self.missing += [Missing(key, error.why, error.fix) for key in sorted(keys)]
             return
         self.info.notes += programmer.notes
         self._counted = keys
@@ -170,7 +170,7 @@ class _Opening:
         }
         self.parts.append(Programmed(self._root, table, programmer))
         for cpu, no in programmer.refused.items():
-            self.missing += [Missing(key, no.why, no.mend, [cpu]) for key in sorted(keys)]
+            self.missing += [Missing(key, no.why, no.fix, [cpu]) for key in sorted(keys)]
         methods = [plan.method for plan in plans.values() if plan.method is not None]
         self.info.smt_methods = [*dict.fromkeys(methods), *self.info.smt_methods]
 
@@ -211,7 +211,7 @@ class _Opening:
         found = [] if self._root == Path("/") else [tsc()]
         return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
-    def _part(self, scope: Scope, wanted: Sought) -> ReadOnly | None:
+    def _part(self, scope: Scope, wanted: Finder) -> ReadOnly | None:
         """A part with the wanted registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
         lost: list[tuple[int, str, Trouble]] = []
@@ -220,11 +220,11 @@ class _Opening:
                 there, missing = readable(device, wanted(kind, device))
             table |= dict.fromkeys(kind.cpus, there)
             lost += [(cpu, key, Trouble(why)) for key, why in missing.items() for cpu in kind.cpus]
-        self.missing += gathered(lost, len(table))
+        self.missing += group_missing(lost, len(table))
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 
-Sought = Callable[[Kind, Registers], Found]
+Finder = Callable[[Kind, Registers], Found]
 
 
 def _hidden(kind: Kind) -> bool:
@@ -238,7 +238,7 @@ def _of_cpu(kind: Kind, device: Registers) -> Found:
     return [*clocks(found), *smi(found), *of_cpu(kind, device)]
 
 
-def _shared(scope: Literal["core", "package"]) -> Sought:
+def _shared(scope: Literal["core", "package"]) -> Finder:
     limits = of_core if scope == "core" else of_package
     return lambda kind, device: [*residencies(kind.uarch, scope), *limits(kind, device)]
 

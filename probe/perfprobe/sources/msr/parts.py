@@ -19,7 +19,7 @@ from perfprobe.registers import msr
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
-from perfprobe.sources.os.parts import Part, limited
+from perfprobe.sources.os.parts import Part, restricted_to
 from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, placed
 
 
@@ -147,7 +147,7 @@ def close(parts: Iterable[Part]) -> None:
     for part in parts:
         part.close()
         if isinstance(part, Programmed):
-            left, part.programmer.left = part.programmer.left, ""  # it is told once
+            left, part.programmer.left = part.programmer.left, ""  # it is reported once
     if left:
         raise NotRestored(left)
 
@@ -160,7 +160,7 @@ def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
         for reading in readings:
             found.setdefault(reading.counter.key, reading.counter)
             having.setdefault(reading.counter.key, []).append(cpu)
-    return [limited(each, sorted(having[key]), len(table)) for key, each in found.items()]
+    return [restricted_to(each, sorted(having[key]), len(table)) for key, each in found.items()]
 
 
 # --- what a model has -----------------------------------------------------------------------------

@@ -3,7 +3,7 @@ programmed.
 
 Control registers are read back at least once a second. From the read that finds one changed until
 the read that finds it as programmed again, the values of the counters concerned are not valid. A
-note reports both. Nothing is written: what somebody else has programmed is theirs.
+note reports both. Nothing is written: what another program has written stays.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
 PERIOD_NS = 800_000_000
-"""All CPUs are looked at once in this time."""
+"""Time in which all CPUs are checked once."""
 
 
 @dataclass(slots=True, eq=False)
 class _Cpu:
     row: int
     good_ns: int
-    """Beginning of the last look that found all as programmed."""
+    """Beginning of the last check that found all as programmed."""
     taken: frozenset[str] = frozenset()
     until_ns: Mapping[str, int] = field(default_factory=dict)
     """By counter that was given back: samples before this are still not valid."""
@@ -59,14 +59,14 @@ class RegisterCheck:
         }
         """By key of each counter of a CPU: its block and columns."""
         self.warnings: list[str] = []
-        """The evidence of takeovers, as text, for whoever takes it."""
+        """The evidence of takeovers, as text; the caller clears it."""
 
     def due(self) -> float:
-        """CLOCK_MONOTONIC seconds of the next look."""
+        """CLOCK_MONOTONIC seconds of the next check."""
         return time.monotonic() + (self._looked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def look(self) -> list[Note]:
-        """Looks at CPUs, all of them once in PERIOD_NS, and returns what is new."""
+        """Checks CPUs, all of them once in PERIOD_NS, and returns notes of changes."""
         count = len(self._turn)
         passed_ns = raw_ns() - self._looked_ns
         number = min(count, passed_ns * count // PERIOD_NS)
@@ -201,7 +201,7 @@ class Msr:
         close(self._programmed)
 
     def _warnings(self, texts: Sequence[str]) -> list[Note]:
-        """A note for each text that was not told before."""
+        """A note for each text that was not reported before."""
         new = list(dict.fromkeys(text for text in texts if text not in self._told))
         self._told.update(new)
         return [Note("warning", raw_ns(), data={"text": text}) for text in new]

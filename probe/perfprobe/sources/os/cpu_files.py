@@ -143,9 +143,9 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
     """The fastest clock of each CPU with few active cores, one entry for each speed: favoured cores
-    are faster. cpufreq does not tell the clock with more active cores, so it is an upper bound."""
+    are faster. cpufreq does not give the clock with more active cores, so it is an upper bound."""
     if settings.turbo_on(root) is False:
-        why = "turbo is off, and cpufreq then does not tell how far it would go"
+        why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
     for cpu, at in _online(root, rows):

@@ -92,7 +92,7 @@ class Hsmp:
             for row, socket in enumerate(self._sockets if due else ()):
                 values: list[int | None] = []
                 for message in self._messages:
-                    values += self._told(message, row, self._answer(socket, message))
+                    values += self._counter_values(message, row, self._answer(socket, message))
                 yield row, values
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Hsmp:
                 self._silent.add((socket, message))
             return None
 
-    def _told(self, message: int, row: int, answer: int | None) -> list[int | None]:
+    def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
         """Values of the message's counters. Each answer counts as one poll of the source bits."""
         if message == PROCHOT:
             return [answer]
@@ -172,16 +172,16 @@ FINE = (
     "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
 )  # fmt: skip
 PARTS = (*COARSE, *FINE)
-"""The driver's names. Others that a later kernel may have are not told."""
+"""The driver's names. Others that a later kernel may have are ignored."""
 KEY = "plr_reasons"
 COUNTER = Counter(
     KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
     columns=1 + len(PARTS), parts=list(PARTS),
 )  # fmt: skip
 PERIOD_S, COST = 1.0, 100
-"""Seconds between looks; and a look is followed by a pause of at least so many times its length,
+"""Seconds between reads; and a read is followed by a pause of at least so many times its length,
 because the driver asks the power unit for each CPU through a mailbox."""
-MOST_BYTES = 1 << 17
+MAX_STATUS_BYTES = 1 << 17
 """A line for each of a thousand CPUs, with some reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 CLEAR = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
@@ -201,14 +201,14 @@ class LimitStatus:
         self._on: list[set[str] | None] = [None] * self.rows
         """Bits that are on by package; None: not known yet."""
         self._seen = [[0] * COUNTER.columns for _ in self._ids]
-        self._look()
+        self._read_all()
         known = any(bits is not None for bits in self._on)
         self.block = wire.Block("plr", "package", [COUNTER] if known else [])
-        self._tell_old(rows)
+        self._report_old(rows)
 
     def read(self) -> Iterator[tuple[int, Values]]:
         if self._clock() >= self._next_s:
-            self._look()
+            self._read_all()
         for row, on in enumerate(self._on):
             yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
 
@@ -231,13 +231,13 @@ class LimitStatus:
                 self.missing = [Missing(KEY, why, "perftop --sudo, on a kernel that is not locked")]
         return fds
 
-    def _look(self) -> None:
-        """Read all files. A bit counts in the look that first finds it on; one that somebody has
-        cleared may come on again."""
+    def _read_all(self) -> None:
+        """Read all files. A bit counts in the read that first finds it set; one that was cleared
+        may be set again."""
         start_s = self._clock()
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
-            text = (content(fd, MOST_BYTES) or b"").decode("ascii", "replace")
+            text = (content(fd, MAX_STATUS_BYTES) or b"").decode("ascii", "replace")
             for package, bits in self._lines(text):
                 now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._ids):
@@ -263,7 +263,7 @@ class LimitStatus:
             if package is not None and (words[0] == "cpus" or _CPU.fullmatch(words[0])):
                 yield package, [word for word in words[1:] if word in PARTS]
 
-    def _tell_old(self, rows: Sequence[Cpu]) -> None:
+    def _report_old(self, rows: Sequence[Cpu]) -> None:
         for package, on in zip(self._ids, self._on, strict=True):
             if on:
                 names = ", ".join(part for part in PARTS if part in on)

@@ -14,7 +14,7 @@ from perfprobe.kernel import access
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
 from perfprobe.sources.os import cpu_files
-from perfprobe.sources.os.parts import Part, still
+from perfprobe.sources.os.parts import Part, drop_served_keys
 from perfprobe.wire import Block, Cpu, Missing, Multiplier, Rate, Turbo
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Rates = tuple[list[Multiplier], Rate | None]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the hello says that does not follow from the parts."""
+    """What the hello has besides what follows from the parts."""
 
     source: str = "os"
     smt_methods: Sequence[str] = ("bounds",)
@@ -36,7 +36,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """What all clocks show at one moment."""
 
     raw_ns: int
@@ -54,7 +54,7 @@ class Setup:
     """A source as it was put together, ready to be introduced."""
 
     root: Path
-    began: Moment
+    began: ClockReading
     """Before the first sample, so that none is older than hello."""
     rows: list[Cpu]
     selected: list[int] | None
@@ -117,7 +117,7 @@ def _methods(setup: Setup, about: About) -> list[str]:
 
 def _blocks(setup: Setup) -> list[Block]:
     """The blocks, in which CPUs where no thread of ours may run lack the counters that only the CPU
-    itself can read. Metrics then use what the system says about these CPUs."""
+    itself can read. Metrics then use what the system reports about these CPUs."""
     if not setup.unpinned:
         return [*setup.blocks]
     pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))
@@ -135,7 +135,7 @@ def _pinned(block: Block, pinned: Sequence[int]) -> Block:
 def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:
     lacking = [missing for part in setup.parts for missing in part.missing]
     counters = [counter for block in setup.blocks for counter in block.counters]
-    found = still([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
+    found = drop_served_keys([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
     if setup.unpinned:
         why = "outside the CPU set of perftop: no thread of it may run there"
         fix = "start perftop outside the container or cpuset"

@@ -25,7 +25,7 @@ STATES = {
 
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
-    """Parts for what can be traced, or one part without counters that says why not."""
+    """Parts for what can be traced, or one part without counters that has the reason."""
     places = _places(topology.cores(rows))
     try:
         trace = IdleTrace(places)
@@ -63,7 +63,7 @@ def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
 
 
 class Traced:
-    """The part that has the trace tells it which CPUs go off, and closes it."""
+    """The part that has the trace reports to it which CPUs go offline, and closes it."""
 
     def __init__(
         self,

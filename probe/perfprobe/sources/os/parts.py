@@ -41,9 +41,9 @@ class Part(Protocol):
         """Gives back everything. All threads have ended."""
 
 
-def once(parts: Iterable[Part]) -> list[Part]:
+def keep_first(parts: Iterable[Part]) -> list[Part]:
     """The parts with each counter in the first one only. Parts without counters are kept, because
-    they say what is missing."""
+    they name what is missing."""
     served: set[str] = set()
     found: list[Part] = []
     for part in parts:
@@ -53,20 +53,19 @@ def once(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-def still(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
+def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
     """The missing keys that no counter of all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [each for each in missing if each.what not in everywhere]
 
 
-def limited(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
+def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
     """The counter, as these of so many CPUs have it."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
 
-def gathered(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
-    """Each key and reason once, with its CPUs unless it is so on all, of which there are so
-    many."""
+def group_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
+    """Each key and reason once, with its CPUs unless that is all of them, `number`."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
     for cpu, key, why in lacking:
         cpus.setdefault((key, why), []).append(cpu)

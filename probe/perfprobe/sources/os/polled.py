@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe.cpu import files, topology
 from perfprobe.wire import Counter, Cpu, Missing
 
-LIMIT = 4096
+MAX_BYTES = 4096
 """Bytes of a small file."""
 
 
@@ -32,7 +32,7 @@ class Polled(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Reads the rows whose time has come: the number of each, and its values. None: it cannot
+        """Reads the rows that are due: the number of each, and its values. None: it cannot
         be read."""
 
     def close(self) -> None: ...
@@ -61,7 +61,7 @@ class Pace:
 def opened(path: Path) -> int | None:
     """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
     try:
-        # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
+        # NONBLOCK: under a sysroot there may be a fifo in place of a file.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
@@ -71,7 +71,7 @@ def opened(path: Path) -> int | None:
     return fd
 
 
-def content(fd: int, most: int = LIMIT) -> bytes | None:
+def content(fd: int, most: int = MAX_BYTES) -> bytes | None:
     """The text of an open file of the kernel, at most `most` bytes; None if it cannot be read."""
     try:
         return os.pread(fd, most, 0)
@@ -103,7 +103,7 @@ LOADS = (1, 5, 15)
 """Minutes over which the kernel averages the load."""
 TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
 """Lines of /proc/stat, with the key of each."""
-MOST_CPUS = 64
+MAX_CPUS_FOR_TOTALS = 64
 """Most CPUs with which the text of /proc/stat is read once more for TOTALS: the kernel adds up the
 interrupts of all CPUs for it, which takes a millisecond on the largest machines."""
 STAT_BYTES = 1 << 16
@@ -124,7 +124,7 @@ class MachineCounts:
         counters += self._pressure(root / "proc/pressure")
         counters += self._switches(root / files.CPUS)
         counters += self._loads(root / "proc/loadavg")
-        if cpus <= MOST_CPUS:
+        if cpus <= MAX_CPUS_FOR_TOTALS:
             counters += self._totals(root / "proc/stat")
         self.block = wire.Block("machine", "machine", counters)
 

@@ -16,12 +16,12 @@ from perfprobe.kernel.event_catalogue import EVENTS, Catalogue, Chosen
 from perfprobe.kernel.event_names import Asked
 from perfprobe.kernel.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
 from perfprobe.kernel.perf_pmus import Pmu, core_of
-from perfprobe.sources.os.parts import gathered, limited
+from perfprobe.sources.os.parts import group_missing, restricted_to
 from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
 from perfprobe.sources.perf.parts import TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
-MOST_IN_GROUP = 16
+MAX_IN_GROUP = 16
 TRIAL_NS = 20_000_000
 """Longer than the kernel's turns of 4 ms."""
 ALWAYS = 0.99
@@ -39,7 +39,7 @@ class Wanted:
 
 
 def find(root: Path, text: str) -> list[list[Chosen]]:
-    """The groups of events that were asked for. Raises ValueError for names that nobody knows."""
+    """The groups of events that were asked for. Raises ValueError for unknown names."""
     catalogue = Catalogue(root)
     return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
 
@@ -72,8 +72,8 @@ def open_chosen(
         why = next(iter(lacking), Missing("events", "no CPU is read"))
         for part in parts:
             part.close()
-        mend = f"; {why.fix}" if why.fix else ""
-        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY)}: {why.why}{mend}")
+        fix = f"; {why.fix}" if why.fix else ""
+        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY_PREFIX)}: {why.why}{fix}")
     return parts
 
 
@@ -96,19 +96,20 @@ class Opener:
         soft = [c for c in singles if not any(e.core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
         braced = [group for group in groups if len(group) > 1]
-        whole = [hard] if 1 < len(hard) <= MOST_IN_GROUP else [[chosen] for chosen in hard]
+        whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
         if len(whole) == 1 and not self._fit([*braced, *whole]):
             whole = [[chosen] for chosen in hard]
         if not multiplex:
             self._refuse([*braced, *whole])
-        many = [soft[i : i + MOST_IN_GROUP] for i in range(0, len(soft), MOST_IN_GROUP)]
+        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
         return [*many, *braced, *whole]
 
     def _fit(self, groups: Sequence[Sequence[Chosen]]) -> bool:
         return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
 
     def _refuse(self, groups: Sequence[Sequence[Chosen]]) -> None:
-        """Raises Unavailable for the first group that does not fit beside those before it."""
+        """Raises Unavailable for the first group that does not fit together with those before
+        it."""
         for i, group in enumerate(groups, 1):
             if not self._fit(groups[:i]):
                 names = ",".join(chosen.asked.name for chosen in group)
@@ -188,7 +189,7 @@ class Opener:
             *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
         ]
         bundles = alone(lambda cpu: self._events(group, cpu), column)  # for a CPU that comes back
-        lost = gathered(lacking, len(self._read))
+        lost = group_missing(lacking, len(self._read))
         return Groups(
             self._kernel, "cpu", counters, bundles, timed=True, mapped=False, ready=ready,
             missing=lost,
@@ -222,7 +223,7 @@ class Opener:
             planned = {event.key for event in self._events(group, row.cpu)} & somewhere
             if not there.get(row.cpu, planned).isdisjoint(keys):
                 cpus.append(row.cpu)
-        return limited(counter, cpus, len(self._rows))
+        return restricted_to(counter, cpus, len(self._rows))
 
 
 def _counter(chosen: Chosen) -> Counter:
@@ -252,7 +253,7 @@ LEVEL_2 = {
 """From Sapphire Rapids on, in the same register."""
 NONE = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
 WHAT = "topdown_retiring_ratio"
-"""The key under which its absence is told."""
+"""The key under which its absence is reported."""
 OFF = "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 ERROR = 0.05
 """Share of the slots by which the four may miss them in a trial."""

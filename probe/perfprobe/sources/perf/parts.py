@@ -33,7 +33,7 @@ from perfprobe.kernel.perf_events import (
 )
 from perfprobe.native import affinity
 from perfprobe.sources.os import cpu_files
-from perfprobe.sources.os.parts import Part, gathered, limited
+from perfprobe.sources.os.parts import Part, group_missing, restricted_to
 from perfprobe.sources.perf import uncore
 from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
@@ -164,7 +164,7 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
 
 
 def smt_methods(keys: set[str]) -> list[str]:
-    """Ways to tell the SMT states that the counters with these keys allow, best first."""
+    """Methods of finding the SMT states that the counters with these keys allow, best first."""
     return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
 
 
@@ -188,7 +188,7 @@ def open_perf(
     pinned: bool = False,
 ) -> list[Part]:
     """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
-    The first three always exist and say what is missing and why. Every counter of a core was seen
+    The first three always exist and name what is missing and why. Every counter of a core was seen
     to count on the CPUs that have it.
 
     `cpus` are the CPUs to read. `pinned`: other events will be counted too, and must not take turns
@@ -256,7 +256,7 @@ class _Settling:
         if counters and self._timed:
             counters = [*(self._on(time) for time in TIMES), *counters]
         bundles = alone(self._before, column)
-        lost = gathered(self._lacking(), len(self._settled))
+        lost = group_missing(self._lacking(), len(self._settled))
         return Groups(
             self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready, missing=lost
         )
@@ -271,7 +271,7 @@ class _Settling:
             if found is not None and found.group is not None:
                 keys = times | {event.key for event in found.events}
                 cpus += [row.cpu] if counter.key in keys else []
-        return limited(counter, cpus, len(self._rows))
+        return restricted_to(counter, cpus, len(self._rows))
 
     def _of(self, row: Cpu) -> Settled | None:
         found = self._settled.get(row.cpu)

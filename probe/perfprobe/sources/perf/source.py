@@ -30,8 +30,8 @@ def open_local(
     events: Wanted | None = None,
 ) -> Native:
     """Opens the source. If neither reference cycles nor cycles can be counted, `perf` raises
-    Unavailable; `auto` goes on without them, and the hello says why. Raises ValueError for events
-    that nobody knows."""
+    Unavailable; `auto` goes on without them, and the hello has the reason. Raises ValueError for
+    unknown events."""
     root = Path("/")
     groups = [] if events is None else chosen.find(root, events.text)
     rows, selected = read_rows(root, cpus)
@@ -59,8 +59,8 @@ def open_local(
 
 
 def _refuse(lacking: Missing) -> NoReturn:
-    mend = f"; {lacking.fix}" if lacking.fix else ""
-    raise Unavailable(f"the perf source is not available: {lacking.why}{mend}")
+    fix = f"; {lacking.fix}" if lacking.fix else ""
+    raise Unavailable(f"the perf source is not available: {lacking.why}{fix}")
 
 
 def _about(name: str, parts: Iterable[Part], planner: Planner, info: Info) -> About:

@@ -50,7 +50,7 @@ _SKYLAKE = {
 }
 _HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another event
 _ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
-# Its cores have no events for SIMD levels, and thermal_throttle tells of heat too: licences first.
+# Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
 _SAPPHIRE = {
     TICKS: 0x01,
     **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
@@ -134,7 +134,7 @@ def uncore_parts(
 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
-    """Events by name, as far as the PMU lists them: it lists those that the model has."""
+    """Events by name, those that the PMU lists: it lists those that the model has."""
     configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
     return {
         name: Event(kind.events[name], pmu.type, config, core=False)
@@ -211,7 +211,7 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
 def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
     """As many events as there are counters; with more the kernel would rotate them."""
     names = list(events)
-    why = f"its unit has {counters} counters, and events that tell more have them"
+    why = f"its unit has {counters} counters, and more informative events have them"
     missing = [Missing(events[name].key, why) for name in names[counters:]]
     return {name: events[name] for name in names[:counters]}, missing
 
@@ -224,7 +224,7 @@ MAX_CHANNELS = 64
 
 
 def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
-    """Bytes by package. Without counters it says what is missing and why."""
+    """Bytes by package. Without counters it names what is missing and why."""
     found = controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
@@ -257,8 +257,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
 
 
 Place = list[tuple[Controller, int]]
-"""The controllers of a package, each with the CPU to ask; one that has several dies stands there
-once a die."""
+"""The controllers of a package, each with the CPU to ask; one that has several dies is listed once
+a die."""
 
 
 def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
@@ -283,7 +283,7 @@ def _bundles(place: Place, each: int, count: int) -> list[Bundle]:
 
 
 def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
-    """Why the counts of packages cannot be told side by side."""
+    """Why the counts of packages are not comparable."""
     if len({one.scale for one in found}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(place) for place in places}

@@ -16,7 +16,7 @@ SCENARIOS = (
     "idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle", "neighbour",
     "memory", "warmup", "halts", "hotplug", "hybrid", "guest", "demo",
 )  # fmt: skip
-MOST_CPUS = 4096
+MAX_CPUS = 4096
 KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 
@@ -49,7 +49,7 @@ def parse_spec(text: str) -> Spec:
         raise Usage(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
     asked = _options(options)
     guest = scenario == "guest"
-    cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MOST_CPUS)
+    cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MAX_CPUS)
     one = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
@@ -201,7 +201,7 @@ class Machine:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 
     def row(self, cpu: int, online: bool = True) -> Cpu:
-        """The topology row. The kernel tells only the number of an offline CPU."""
+        """The topology row. Of an offline CPU the kernel reports only the number."""
         if not online:
             return Cpu(cpu, online=False)
         core = cpu % self.cores

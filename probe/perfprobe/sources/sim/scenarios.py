@@ -102,7 +102,7 @@ def demo(script: Script) -> None:
 
 
 def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """A job starts, and clocks of cores that slept take some 60 ms to come up. Returns the stage
+    """A job starts, and clocks of cores that slept take some 60 ms to rise. Returns the stage
     after that."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
@@ -111,7 +111,7 @@ def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
 
 
 def _noisy(script: Script, job: Stage) -> None:
-    """Somebody else starts on the siblings of every fourth core."""
+    """Another user starts on the siblings of every fourth core."""
     machine = script.machine
     victims = list(range(0, machine.cores, 4))
     others = [cpu for core in victims for cpu in machine.threads(core)[1:]]

@@ -93,7 +93,7 @@ _NAMES = tuple(field.name for field in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """Length of the part of [first, last) that lies before x."""
+    """Length of the part of [first, last) before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
@@ -135,7 +135,7 @@ def _smt(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
         return run
     if threads == 2:
         both = span(x_run, first.max(axis=1, keepdims=True), last.min(axis=1, keepdims=True))
-        # Without an overlap the span is negative, because its end lies before its start.
+        # Without an overlap the span is negative, because its end is before its start.
         return np.asarray(run - np.maximum(both, 0))
     order = np.argsort(first, axis=1, kind="stable")
     begins = np.take_along_axis(first, order, axis=1)

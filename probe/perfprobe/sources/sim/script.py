@@ -60,7 +60,7 @@ SLOT_FIELDS = tuple(one.name for one in fields(Load) if one.name != "comm")
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class ScriptedEpisode:
     """A scripted episode; times are seconds from the start of the script."""
 
     kind: str
@@ -171,7 +171,7 @@ IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
 class Script:
     machine: Machine
     stages: list[Stage] = field(default_factory=list)
-    episodes: list[Happening] = field(default_factory=list)
+    episodes: list[ScriptedEpisode] = field(default_factory=list)
     late_ns: int = 0
     """Upper bound of the additional lateness of a reader's wake-up."""
 
@@ -201,10 +201,10 @@ class Script:
             return
         end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
         times = round(end - lasted, 6), round(end, 6)
-        self.episodes.append(Happening(kind, cause, list(cpus), *times, depth, watch))
+        self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def climb(self, goal: Stage, cores: list[int]) -> None:
-        """Stages in which the clocks of these cores come up to what they are in `goal`."""
+        """Stages in which the clocks of these cores rise to those of `goal`."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:

@@ -89,7 +89,7 @@ class Packages:
 
     def _poll(self, time_ns: int, sample_ns: int) -> None:
         """Does the polls of the sample that ends now; the first one is at its start. In ten polls a
-        bit is set as often as the script says."""
+        bit is set as often as scripted."""
         times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
         shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
         turn = (self._polls + np.arange(POLLS)) * 7 % 10

@@ -128,11 +128,11 @@ def _selected(topology: list[Cpu], select: Select) -> list[int] | None:
 
 # --- source ---------------------------------------------------------------------------------------
 
-MOST_BEHIND_NS = 10_000_000_000
+MAX_BEHIND_NS = 10_000_000_000
 GRACE_NS = 1_000  # due() is a float, and may be rounded down
 BATCH = 16
-TASKS_NS = 1_000_000_000  # from one look at the tasks to the next, as with a real probe
-LEAST_SAMPLE_NS = 1_000_000
+TASKS_NS = 1_000_000_000  # from one scan of the tasks to the next, as with a real probe
+MIN_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
 STAT_WIDTH_NS = 30_000
 
@@ -145,7 +145,7 @@ class Sim:
         self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None,
         events: str | None = None, *, multiplex: bool = True,
     ) -> None:  # fmt: skip
-        if sample_ns < LEAST_SAMPLE_NS:
+        if sample_ns < MIN_SAMPLE_NS:
             raise Usage(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
@@ -192,7 +192,7 @@ class Sim:
         """Integrals at the CPU's last return, from which its counters start."""
         self._last: Ints | None = None
         self._looked: tuple[int, int, Ints] | None = None
-        """The last look at the tasks: when and in which stage it was, and the integrals by then, or
+        """The last scan of the tasks: when and in which stage it was, and the integrals by then, or
         by the last frame of that stage where another task runs since."""
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
@@ -226,7 +226,7 @@ class Sim:
         simulation pauses meanwhile: to catch up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
-        if now_ns - self._start_ns - self._number * period_ns > MOST_BEHIND_NS + period_ns:
+        if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
             self._start_ns = now_ns - round(self._number * period_ns)
         return int((now_ns - self._start_ns) // period_ns) + 1 - self._number
 
@@ -291,7 +291,7 @@ class Sim:
     ) -> list[Note]:
         if (online == self._online).all():
             return []
-        # While a CPU is off its counters stand still, so they start from its return.
+        # While a CPU is off its counters stop, so they start from its return.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         for bank in (self._table, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
@@ -330,8 +330,8 @@ class Sim:
         return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
-        """Who ran since the last look, once a second. Of a task that came since then what it ran
-        since it came."""
+        """Task records, once a second: CPU shares since the previous record, or since the task
+        started."""
         if self._last is None or self._looked is None:
             self._looked = time_ns, stage, totals
             return {}
@@ -342,7 +342,7 @@ class Sim:
             goes_on = [[one.comm for one in now] == [one.comm for one in old] for now, old in both]
             base = np.where(goes_on[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
-        if since_ns and span_ns < TASKS_NS:  # the first look is told at once
+        if since_ns and span_ns < TASKS_NS:  # the first record is sent at once
             self._looked = since_ns, stage, base
             return {}
         self._looked = time_ns, stage, totals

@@ -10,7 +10,7 @@ from perfprobe.errors import Usage
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
 from perfprobe.sources.sim.schedule import Row, Schedule
-from perfprobe.sources.sim.script import CELLS_PER_S, Happening
+from perfprobe.sources.sim.script import CELLS_PER_S, ScriptedEpisode
 from perfprobe.sources.sim.shared_blocks import WRITTEN
 
 SECOND = 1_000_000_000
@@ -125,7 +125,7 @@ def _cpu(total: Ints, span_ns: int) -> dict[str, float | None]:
 
 
 def _episodes(
-    script: list[Happening], cycle_s: float, duration_s: float
+    script: list[ScriptedEpisode], cycle_s: float, duration_s: float
 ) -> Iterator[dict[str, Any]]:
     ordered = sorted(script, key=lambda e: e.start)
     begin, turn = 0.0, 0

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.instruments.selftest import instruments, load, run, tape, verdict, working
 from perfprobe.instruments.selftest.load import Chain, Run, Spell, Times
 from perfprobe.instruments.selftest.run import Stopped
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
 SAMPLE = 20_000_000
@@ -175,7 +175,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         monkeypatch.setattr(load, "patterns", machine.patterns)
         for module in (run, instruments, tape):
             monkeypatch.setattr(module, "now", lambda: (machine.now, machine.now))
-        monkeypatch.setattr(working, "same", lambda *_: iter([(working.SAME, Seen(1, 0, 0, 1))]))
+        monkeypatch.setattr(working, "same", lambda *_: iter([(working.SAME, Outcome(1, 0, 0, 1))]))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         return run.run(machine)
 
@@ -317,7 +317,7 @@ def test_on_a_busy_machine_nothing_is_trusted_by_chance(tested: Tested) -> None:
     checks = tested(machine)["checks"]
     resting = {c["verdict"] for c in checks if "at work in turns" in c["what"]}
     assert resting == {"disturbed"}
-    assert verdict.judge(CHECK, Seen(0, 100, 100, 100, telling=False)) == "disturbed"
+    assert verdict.judge(CHECK, Outcome(0, 100, 100, 100, telling=False)) == "disturbed"
 
 
 def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:

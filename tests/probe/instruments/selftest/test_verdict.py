@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import verdict, working
 from perfprobe.instruments.selftest.tape import Moved, Tape
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
 from perfprobe.wire import Rate
@@ -53,11 +53,15 @@ CHECK = Check("x", "", "", 0.01, "")
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
 def test_judged(measured: float, less: float, more: float, expected: str) -> None:
-    assert verdict.judge(CHECK, Seen(0, 100, measured, 100, less, more)) == expected
+    assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, less, more)) == expected
 
 
 def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
-    tries = [Seen(0, 100, 100, 100), Seen(1, 100, 130, 100, more=50), Seen(2, 100, 102, 100)]
+    tries = [
+        Outcome(0, 100, 100, 100),
+        Outcome(1, 100, 130, 100, more=50),
+        Outcome(2, 100, 102, 100),
+    ]
     result = verdict.conclude(CHECK, tries, [0, 1, 2, 3], "o")
     assert (result.verdict, result.cpu, result.cpus) == ("close", 2, [2])
     assert result.disturbed == [1, 3]

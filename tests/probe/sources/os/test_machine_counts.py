@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.native import sampler
-from perfprobe.sources.os.polled import MOST_CPUS, MachineCounts, loads, some, totals
+from perfprobe.sources.os.polled import MAX_CPUS_FOR_TOTALS, MachineCounts, loads, some, totals
 from perfprobe.sources.os.source import write_row
 
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
@@ -120,7 +120,7 @@ def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
 
 def test_many_cpus_are_not_added_up_for_that(tmp_path: Path) -> None:
     trees.put(root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
-    machine = MachineCounts(tmp_path, MOST_CPUS + 1)
+    machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     machine.close()
 

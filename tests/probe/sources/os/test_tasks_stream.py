@@ -53,7 +53,7 @@ def test_a_busy_child_is_named_on_its_cpu(
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
-    assert tasks.LEAST_SHARE <= share <= 1
+    assert tasks.MIN_SHARE <= share <= 1
     assert "while True" in details[str(busy.pid)]["command"]
 
 
@@ -103,7 +103,7 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
     found = task_files.describe(process.pid)
     command = found.pop("command")
     assert isinstance(command, str)
-    assert len(command) == task_files.MOST_COMMAND
+    assert len(command) == task_files.MAX_COMMAND
     assert " ? xxx" in command
     message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
     assert wire.encode(message), "bytes that are no text do not stop the stream"
@@ -115,7 +115,7 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
 
 
 def test_details_are_told_once_a_minute() -> None:
-    told = task_files.Told()
+    told = task_files.SentDetails()
     who = [(pid, 5, "job") for pid in range(task_files.AT_ONCE + 3)]
     assert told.wanted([*who, *who], 0) == who[:-3]
     assert told.wanted(who, 1 * S) == who[-3:]

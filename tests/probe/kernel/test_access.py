@@ -54,7 +54,7 @@ def only(status: dict[str, str], *kept: int) -> bool:
 
 @pytest.mark.parametrize("source", ["auto", "os", "sim:idle"])
 def test_what_a_running_probe_holds(source: str) -> None:
-    kept = set(access.needed(Path("/"), source))
+    kept = set(access.needed_capabilities(Path("/"), source))
     assert kept <= {
         "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
         "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
@@ -75,7 +75,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
         command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
         with started(*command, program="perfprobe") as process:
             working(process)
-            kept = access.needed(root, "msr")
+            kept = access.needed_capabilities(root, "msr")
             assert all(only(status, *kept) for status in held(process.pid))
             before = fake.changed()
             for online in (False, True):
@@ -93,7 +93,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
 
 def test_events_are_opened_again_by_the_sources_that_have_some() -> None:
     opened = """
-access.keep(Path("/"), {source!r})
+access.drop_capabilities(Path("/"), {source!r})
 from perfprobe.kernel.perf_events import Event, System
 try:
     System().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
@@ -116,7 +116,7 @@ def test_a_cpu_that_goes_is_told_to_the_idle_program() -> None:
     code = """
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
-access.keep(Path("/"), "os")
+access.drop_capabilities(Path("/"), "os")
 trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
 """
     assert run(code) == "True\n"
@@ -124,25 +124,32 @@ trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
 
 def test_nothing_that_it_executes_has_more() -> None:
     code = """
-access.keep(Path("/"), "os")
+access.drop_capabilities(Path("/"), "os")
 sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
 """
     word = run(code).split()[1]
-    assert int(word, 16) & ~sum(1 << each for each in access.needed(Path("/"), "os")) == 0
+    assert (
+        int(word, 16) & ~sum(1 << each for each in access.needed_capabilities(Path("/"), "os")) == 0
+    )
 
 
 def test_nothing_is_left_to_inherit() -> None:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("needs setpriv")
-    code = 'access.keep(Path("/"), "os"); print(Path("/proc/thread-self/status").read_text())'
+    code = """
+access.drop_capabilities(Path("/"), "os")
+print(Path("/proc/thread-self/status").read_text())
+"""
     told = run(code, setpriv, "--inh-caps=+sys_rawio")
     assert "CapInh:\t0000000000000000\n" in told
 
 
 def test_what_is_imported_later_is_there_before() -> None:
     """It may lie where root is refused then."""
-    assert run('access.keep(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
+    assert (
+        run('access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +159,7 @@ def test_older_kernels_run_programs_for_the_capable(
     monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel", lambda: release)
-    assert (access.CAP_BPF in set(access.needed(Path("/"), "os"))) == wanted
+    assert (access.CAP_BPF in set(access.needed_capabilities(Path("/"), "os"))) == wanted
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])
@@ -162,4 +169,4 @@ def test_hidden_processes_need_one_more(
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
     monkeypatch.setattr(access, "_MACHINE", tmp_path)
-    assert (access.CAP_SYS_PTRACE in set(access.needed(Path("/"), "os"))) == wanted
+    assert (access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))) == wanted
