@@ -1,5 +1,7 @@
 """What may be asked for of a simulated machine."""
 
+from __future__ import annotations
+
 import pytest
 from simulated import SAMPLE_NS
 
