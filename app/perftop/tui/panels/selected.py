@@ -8,7 +8,7 @@ from perftop.draw.columns import AT_REST, Column, Run, fit
 from perftop.draw.strips import QUIET, foreign
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.session.interval import Interval
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
 from perftop.tui.panels.pairs import ipc_alone
