@@ -16,7 +16,7 @@ import textual
 from nights import by_day
 from roots import ROOT
 
-from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
 from perftop.cli import GENERAL, split, with_verb
 from perftop.docs import page

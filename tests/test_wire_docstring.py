@@ -9,7 +9,8 @@ import re
 import struct
 import subprocess
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import MISSING, replace
+from dataclasses import fields as declared
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,11 +21,9 @@ from played import played
 from simulated import lasting, messages
 
 from perfprobe import wire
-from perfprobe.frozen import fields as declared
 from perfprobe.sources.msr import parts as msr
-from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
-from perfprobe.sources.perf import parts as perf
-from perfprobe.sources.perf import plan
+from perfprobe.sources.os import cpu_files, firmware_limits, powercap
+from perfprobe.sources.perf import parts
 from perftop.model import counters
 from perftop.model.delta import BlockPlace
 from perftop.model.differences import CounterLimits
@@ -125,10 +124,16 @@ def test_sources_send_what_the_table_lists() -> None:
         for block in messages(f"sim:{scenario}", 0, 50_000_000)[0].blocks:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
-    loose = [*plan.CORE, *plan.MSR, *perf.TIMES, *hsmp.COUNTERS[hsmp.PROCHOT], hsmp.LIMITS]
-    loose.append(limit_status.COUNTER)
-    loose += [*cpufreq.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
-    loose += [c for scope in ("core", "package") for c in throttle._files(scope).values()]
+    loose = [
+        *parts.CORE,
+        *parts.MSR,
+        *parts.TIMES,
+        *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
+        firmware_limits.LIMITS,
+    ]
+    loose.append(firmware_limits.COUNTER)
+    loose += [*cpu_files.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
+    loose += [c for scope in ("core", "package") for c in cpu_files._files(scope).values()]
     for c in loose:
         if c.key in KEYS:
             sent[c.key].add((KEYS[c.key][0], c.kind, c.unit))
@@ -158,7 +163,10 @@ def test_units_have_the_limits_of_the_table() -> None:
 )
 def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
     told = {key for row in TABLES[table] for key in row[0].split(", ")}
-    fields = {name + "?" * (not one.required) for name, one in declared(made).items()}
+    fields = {
+        one.name + "?" * (one.default is not MISSING or one.default_factory is not MISSING)
+        for one in declared(made)
+    }
     if made is wire.Hello:  # readers refuse a hello without it
         fields = fields - {"wire?"} | {"wire"}
     assert told == fields

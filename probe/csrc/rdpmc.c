@@ -32,17 +32,25 @@ extern const char pp_rdpmc_faulting[], pp_rdpmc_refused[];
 
 static struct sigaction before;
 
-/* Returning to another instruction is all that it does, so it may run at any moment. The handler
- * before ours sees the fault again, as if it came first. */
+/* A refused RDPMC returns to another instruction, which may be done at any moment. Any other signal
+ * goes to the handler before ours, and ours stays: a SIGSEGV that somebody sent is no reason to be
+ * killed by the next refused RDPMC. */
 static void handle(int number, siginfo_t *info, void *context)
 {
     greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    int sent = info->si_code <= 0; /* by a process, not by a fault */
 
-    (void)info;
-    if (*at == (greg_t)(uintptr_t)pp_rdpmc_faulting)
+    if (!sent && *at == (greg_t)(uintptr_t)pp_rdpmc_faulting) {
         *at = (greg_t)(uintptr_t)pp_rdpmc_refused;
-    else
-        sigaction(number, &before, NULL);
+    } else if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+    } else if (before.sa_handler == SIG_DFL || !sent) {
+        signal(number, SIG_DFL); /* the fault comes again, and ends the process */
+        if (sent)
+            raise(number);
+    }
 }
 
 static void install(void)

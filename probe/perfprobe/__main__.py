@@ -1,19 +1,19 @@
-"""The perfprobe command: say what this machine is, or stream what it counts."""
+"""The perfprobe command: describe this machine, or stream its counters."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
-import gc
 import os
+import resource
 import sys
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, stream_options
-from perfprobe.frozen import asdict, replace
-from perfprobe.native.errors import NotRestored, Unavailable
+from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -25,42 +25,46 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
-    streams = arguments[:1] == ["stream"]
-    if streams:
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # else a file of ours becomes descriptor 0
+    if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
         tsc_rate.begin()  # the hello waits until it has counted long enough
-    options = _parser(alone=streams).parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         status: int = options.verb(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (ValueError, Unavailable) as error:
-        print(f"perfprobe: {error}", file=sys.stderr)
-        return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
-    except NotRestored as left:
-        print(f"perfprobe: {left}", file=sys.stderr)
-        return FAILED
+    except Usage as error:
+        return _failed(str(error), USAGE)
+    except Unavailable as error:
+        return _failed(str(error), UNAVAILABLE)
+    except NotRestored as error:
+        return _failed(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except Unwritable as error:
+        _discard_stdout()
+        return _failed(str(error), FAILED)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains at exit
-        if isinstance(error, BrokenPipeError):
-            return 0
-        print(f"perfprobe: {_told(error)}", file=sys.stderr)
-        return FAILED
+        return _failed(sentence(error), FAILED)
     return status
 
 
-def _told(error: OSError) -> str:
-    if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
-        return f"{error.strerror}: raise the limit of open files (ulimit -n)"
-    return f"cannot write stdout: {error.strerror or error}"
+def _failed(text: str, status: int) -> int:
+    print(f"perfprobe: {text}", file=sys.stderr)
+    return status
 
 
-def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
-    """`alone`: of the verbs, `stream` only; perftop waits for it, and the others take 2 ms."""
+def _discard_stdout() -> None:
+    """Else the interpreter complains at exit about what it could not flush."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = stream_options.Parser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
@@ -69,8 +73,6 @@ def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
     root = stream_options.sysroot()
 
     _add_stream(verbs, root)
-    if alone:
-        return parser
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
@@ -80,7 +82,7 @@ def _parser(*, alone: bool = False) -> argparse.ArgumentParser:
 
     events = verbs.add_parser("events", parents=[root], help="what stream --events can count here")
     events.add_argument("--word", metavar="WORD", help="only names or words with this")
-    events.add_argument("--source", default="auto", metavar="NAME", help="auto, perf or msr")
+    events.add_argument("--source", default="auto", metavar="NAME", help="auto or perf")
     events.set_defaults(verb=_events)
 
     answers = [topology, doctor, events, *_add_instruments(verbs, root)]
@@ -124,26 +126,20 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
 
 
 def _stream(options: argparse.Namespace) -> int:
-    gc.disable()  # until the hello: what is made by then stays, and looking at it takes 4 of 75 ms
-    try:
-        return _streamed(options)
-    finally:
-        gc.enable()
-
-
-def _streamed(options: argparse.Namespace) -> int:
     simulated = options.source.startswith("sim")
     from perfprobe import serve
-    from perfprobe.kernel import rights
+    from perfprobe.kernel import access
     from perfprobe.wire.outbox import Ended
 
+    if sys.stdout is None:
+        raise Unwritable("stdout is closed: there is nowhere to write to")
     if not 0.001 <= options.sample <= 3600:
-        raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+        raise Usage(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
-        raise ValueError(f"--batch {batch}: from 0.001 to 3600 seconds")
+        raise Usage(f"--batch {batch}: from 0.001 to 3600 seconds")
     if simulated:
-        rights.keep(options.sysroot, options.source)  # before numpy starts threads
+        access.drop_capabilities(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
@@ -153,13 +149,11 @@ def _streamed(options: argparse.Namespace) -> int:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
 
-        def begun() -> None:
-            """What the reader of the hello need not wait for."""
-            gc.enable()
-            rights.keep(options.sysroot, options.source)  # may import more
-
-        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello, begun=begun)
-    os.set_blocking(sys.stdout.fileno(), True)  # the parent may share the file
+        keep = partial(access.drop_capabilities, options.sysroot, options.source)
+        try:
+            serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=keep)
+        finally:
+            os.set_blocking(serve.STDOUT, True)  # the parent may share the file
     return 0
 
 
@@ -179,16 +173,15 @@ def _open(options: argparse.Namespace) -> Source:
     below = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.METHODS:
-        raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
+        raise Usage(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         return _open_sim(options)
-    if options.events is not None and (name == "os" or (below and name != "msr")):
-        raise ValueError(
-            "--events: perf counts them, or registers: --source auto, perf, msr or sim"
-        )
+    _raise_limit()
+    if options.events is not None and (name in {"os", "msr"} or below):
+        raise Usage("--events: perf counts them: --source auto, perf or sim")
     watch = _watch(options)
     if name == "perf" and below:
-        raise ValueError("--sysroot and --source perf: there are no events below a directory")
+        raise Usage("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
         from perfprobe.sources.os.source import open_os
 
@@ -202,15 +195,23 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "msr":
         from perfprobe.sources.msr.source import open_msr
 
-        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
-    raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
+    raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+
+
+def _raise_limit() -> None:
+    """Raises the limit of open files to the hard one: each CPU takes up to a dozen descriptors,
+    each watched thread three, and the default limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _open_sim(options: argparse.Namespace) -> Source:
     if options.sysroot != Path("/"):
-        raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+        raise Usage("--sysroot is for real sources: a simulated machine has no files")
     if options.watch_tree is not None:
-        raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
+        raise Usage("--watch-tree is for real sources: no process runs in a simulation")
     from perfprobe.cpu import cpu_sets
     from perfprobe.sources.sim.source import open_sim
 
@@ -229,9 +230,7 @@ def _watch(options: argparse.Namespace) -> Watch | None:
     if options.watch is None and options.watch_tree is None:
         return None
     from perfprobe.kernel.job_threads import Watch
-    from perfprobe.kernel.perf_events import raise_limit
 
-    raise_limit()  # each thread takes three descriptors
     root, tree = options.sysroot, options.watch_tree
     command = None if tree is None else Watch(root, tree, tree=True)
     return command if options.watch is None else Watch(root, options.watch, beside=command)
@@ -240,11 +239,17 @@ def _watch(options: argparse.Namespace) -> Watch | None:
 def _print(answer: Any) -> None:
     import json  # no stream needs it
 
-    print(json.dumps(answer))
+    if sys.stdout is None:
+        raise Unwritable("stdout is closed: there is nowhere to write to")
+    try:
+        print(json.dumps(answer), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(f"cannot write stdout: {error.strerror}") from None
 
 
 def _topology(options: argparse.Namespace) -> int:
-
     from perfprobe.cpu import identity, topology
 
     rows = topology.read(options.sysroot)
@@ -261,7 +266,7 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perfprobe.cpu import identity
-    from perfprobe.instruments import doctor, readiness
+    from perfprobe.instruments import doctor
 
     root = options.sysroot
     answer: dict[str, Any] = {
@@ -272,16 +277,17 @@ def _doctor(options: argparse.Namespace) -> int:
         "checks": [asdict(check) for check in doctor.checks(root)],
     }
     # The same keys as in the hello of a stream from here.
-    wanted = _parser(alone=True).parse_args(["stream", "--sysroot", str(root)])
+    wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
         with contextlib.closing(_open(wanted)) as source:
             hello = asdict(source.hello)
         answer |= {key: hello[key] for key in keys}
-    except (ValueError, Unavailable) as error:
-        nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
+    except (Usage, Unavailable, OSError) as error:
+        why = sentence(error) if isinstance(error, OSError) else str(error)
+        nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
-    answer["readiness"] = [asdict(item) for item in readiness.items(root)]
+    answer["readiness"] = [asdict(item) for item in doctor.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     _print(answer)
@@ -289,19 +295,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _events(options: argparse.Namespace) -> int:
-    from perfprobe.instruments import event_list
+    from perfprobe.kernel import event_catalogue
     from perfprobe.kernel.event_catalogue import Catalogue
 
     root, source = options.sysroot, options.source
-    if source not in {"auto", "perf", "msr"}:
-        raise ValueError(f"events --source {source}: there are auto, perf and msr")
+    if source not in {"auto", "perf"}:
+        raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
-    answer = event_list.answer(root, options.word, catalogue)
-    if source == "msr":
-        from perfprobe.sources.msr import listing
-
-        answer = listing.narrowed(root, catalogue, answer)
-    _print(answer)
+    _print(event_catalogue.list_events(root, options.word, catalogue))
     return 0
 
 
@@ -322,18 +323,14 @@ def _timers(options: argparse.Namespace) -> int:
 def _selftest(options: argparse.Namespace) -> int:
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
-    from perfprobe.instruments.selftest.results import Stopped
+    from perfprobe.instruments.selftest.run import Stopped
 
     if options.source.partition(":")[0] == "sim":
-        raise ValueError("selftest --source sim: a simulated machine cannot run code")
+        raise Usage("selftest --source sim: a simulated machine cannot run code")
     if options.sysroot != Path("/"):
-        raise ValueError(
-            "selftest --sysroot: code runs on this machine only, not below a directory"
-        )
+        raise Usage("selftest --sysroot: code runs on this machine only, not below a directory")
     sample = str(run.SAMPLE_S)
-    wanted = _parser(alone=True).parse_args(
-        ["stream", "--source", options.source, "--sample", sample]
-    )
+    wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
             every = options.source if options.all else None
@@ -348,9 +345,7 @@ def _truth(options: argparse.Namespace) -> int:
     from perfprobe.sources.sim.truth import truth
 
     if not options.spec.startswith("sim"):
-        raise ValueError(
-            f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
-        )
+        raise Usage(f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]")
     for line in truth(options.spec, options.duration):
         _print(line)
     return 0

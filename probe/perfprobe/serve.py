@@ -1,10 +1,13 @@
 """The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
-from which the oldest frames are dropped and counted. The probe takes two orders from stdin, how
-often to write and to answer at once (orders.py). It ends when its stdin closes (its parent has
-ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives back what
-it took.
+from which the oldest frames are dropped and counted. The probe ends when its stdin closes (its
+parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives
+back what it took.
+
+The parent may send two orders on stdin, a line each: `batch NS`, the time between two writes, and
+`echo N`, to be answered by a note with that number, from which a distant parent learns the delay of
+the link. All other bytes are ignored: the probe may be root, its parent is not.
 """
 
 from __future__ import annotations
@@ -16,13 +19,52 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from perfprobe import wire
 from perfprobe.native import tsc_rate
-from perfprobe.orders import Orders
 from perfprobe.sources import Source
 from perfprobe.wire.outbox import Ended, Outbox
 
+BATCH, ECHO = b"batch ", b"echo "
+MAX_ORDER_BYTES = 32
+"""Bytes of an order; longer lines are none."""
+MAX_DIGITS = 12
+
+
+class Asked(NamedTuple):
+    """The last order of each kind; None: there was none."""
+
+    batch_ns: int | None = None
+    echo: int | None = None
+
+
+class Orders:
+    def __init__(self) -> None:
+        self._line = b""
+        """The line that has not ended yet, or enough of it to know that it is no order."""
+
+    def read(self, data: bytes) -> Asked:
+        """The orders that end in these bytes."""
+        *lines, rest = (self._line + data).split(b"\n")
+        self._line = rest[: MAX_ORDER_BYTES + 1]
+        batch_ns = echo = None
+        for line in lines:
+            batch_ns = _number(line, BATCH) or batch_ns
+            echo = _number(line, ECHO) or echo
+        return Asked(batch_ns, echo)
+
+
+def _number(line: bytes, word: bytes) -> int:
+    """0: the line is no such order."""
+    digits = line.removeprefix(word)
+    strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
+    return int(digits) if strict else 0
+
+
+# --- main loop ------------------------------------------------------------------------------------
+
+STDIN, STDOUT = 0, 1
 FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that would end the probe before registers are given back."""
 
@@ -34,7 +76,7 @@ def serve(
     stop: int,
     hello: wire.Hello | None = None,
     *,
-    begun: Callable[[], None] = lambda: None,
+    on_hello: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
     Ended. `hello` replaces the source's own. `begun`: called once, when the hello is written and
@@ -42,7 +84,7 @@ def serve(
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
-    begun()
+    on_hello()
     poller = select.poll()
     poller.register(stop, select.POLLIN)
     if _can_close(stdin):
@@ -53,7 +95,7 @@ def serve(
         due = source.due()
         eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
-            asked = orders.read(_heed(fd, event, stdin, stdout))
+            asked = orders.read(_handle(fd, event, stdin, stdout))
             if asked.batch_ns is not None:
                 source.pace(asked.batch_ns)
             if asked.echo is not None and not outbox.full:
@@ -80,8 +122,8 @@ def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
     return max(0.0, due - time.monotonic()) * 1000
 
 
-def _heed(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """What has come on stdin. Raises Ended if nobody wants more frames."""
+def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
+    """The bytes that arrived on stdin. Raises Ended if no more frames are wanted."""
     if fd not in {stdin, stdout}:
         raise Ended("a signal")
     if fd == stdout:
@@ -95,7 +137,7 @@ def _heed(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 
 
 def asked_to_end(stop: int) -> bool:
-    """Whether a signal came or the parent has closed stdin."""
+    """Whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
     ready = select.select([stop, *([stdin] if _can_close(stdin) else [])], [], [], 0)[0]
     return stop in ready or (stdin in ready and not os.read(stdin, 4096))
@@ -103,7 +145,7 @@ def asked_to_end(stop: int) -> bool:
 
 def _can_close(fd: int) -> bool:
     """Whether the end of the parent closes stdin: only a pipe or a socket does, not the terminal or
-    /dev/null of somebody who runs the probe by hand."""
+    /dev/null of a user who runs the probe by hand."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
@@ -118,14 +160,14 @@ def stop_signals() -> Iterator[int]:
     started us, which closes our stdin. Signals raise nothing in the middle of other work, so that a
     source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
-    heeded = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    handled = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}
     if not alone:
         ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     old_fd = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     old = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
-    old |= {number: signal.signal(number, lambda *_: None) for number in heeded}
+    old |= {number: signal.signal(number, lambda *_: None) for number in handled}
     try:
         yield readable
     finally:

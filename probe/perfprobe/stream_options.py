@@ -1,4 +1,4 @@
-"""The options of a stream, for perfprobe and for perftop, which hands them on. They stand outside
+"""The options of a stream, for perfprobe and for perftop, which passes them on. They are outside
 the wire because that loads msgpack, for which `--help` does not wait."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Ways to tell the SMT states."""
+"""Methods of finding the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
      "read auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
@@ -51,8 +51,8 @@ def sysroot() -> Parser:
 def add(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
 ) -> Any:
-    """What to read and how often; `sample` reads a time. The group that --watch is in: there may
-    be other ways to say whom to watch. `events`: those of the user's choice, too."""
+    """What to read and how often; `sample` reads a time. The group that --watch is in: there may be
+    other ways to name the job to watch. `events`: those of the user's choice, too."""
     for names, shown, text in _OPTIONS:
         if "--events" in names and not events:
             continue
@@ -62,7 +62,7 @@ def add(
     if events:
         parser.add_argument(
             "--no-multiplex", action="store_true",
-            help="refuse events of -e for which no counter is left (always so with --source msr)",
+            help="refuse events of -e for which no counter is left",
         )  # fmt: skip
     else:
         parser.set_defaults(events=None, no_multiplex=False)

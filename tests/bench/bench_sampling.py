@@ -14,11 +14,10 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.native import frame_layout, tsc_rate
-from perfprobe.native.sampler import Sampler
+from perfprobe.native import tsc_rate
+from perfprobe.native.sampler import Sampler, lay_out
 from perfprobe.sources.os import source
-from perfprobe.sources.os.parts import Part
-from perfprobe.sources.os.reading import Reading
+from perfprobe.sources.os.parts import Part, Reading
 from perfprobe.wire import Cpu
 
 SAMPLES = 150
@@ -27,7 +26,7 @@ SAMPLES = 150
 def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, float, float]:
     """us of CPU a sample, median us of the read, median us of lateness."""
     reading = Reading(parts, rows)
-    places, words = frame_layout.place(reading.blocks())
+    places, words = lay_out(reading.blocks())
     reading.place({place.block.name: place for place in places})
     widths, late = [], []
     with Sampler(10**9 // hz, words) as sampler:

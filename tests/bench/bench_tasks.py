@@ -20,9 +20,9 @@ from pathlib import Path
 
 import timing
 
-from perfprobe.kernel import process_stat, tasks
-from perfprobe.kernel.job_threads import FILES, LOOK_NS, MOST, Watch
-from perfprobe.kernel.task_waits import MOST_STATUS
+from perfprobe.kernel import task_files, tasks
+from perfprobe.kernel.job_threads import FILES, LOOK_NS, MAX_THREADS, Watch
+from perfprobe.kernel.task_files import MAX_STATUS_BYTES
 from perfprobe.kernel.tasks import Tasks
 
 MOST_S = 300  # a sleeper's life, should nobody end it
@@ -59,7 +59,7 @@ def plain() -> None:
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
                     fd = os.open(f"/proc/{entry.name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-                    os.read(fd, process_stat.LIMIT)
+                    os.read(fd, task_files.MAX_STAT_BYTES)
                     os.close(fd)
 
 
@@ -78,7 +78,7 @@ def threads(count: int) -> tuple[str, float, float]:
     def each() -> None:
         for path in paths:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            os.read(fd, MOST_STATUS)
+            os.read(fd, MAX_STATUS_BYTES)
             os.close(fd)
 
     ours, plainly = timing.best_us(lambda: watch.take(next(now)), 5), timing.best_us(each, 5)
@@ -98,5 +98,5 @@ if __name__ == "__main__":
             scan(found)
             ours = timing.best_us(functools.partial(scan, found), 2)
             rows.append((f"a scan, {count} sleepers", ours, timing.best_us(plain, 2)))
-    rows += [threads(count) for count in (32, MOST)]
+    rows += [threads(count) for count in (32, MAX_THREADS)]
     timing.table("who runs where", rows)

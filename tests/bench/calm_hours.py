@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.model.delta import Doubt
 from perftop.recording.file import open_source
 from perftop.session.session import MAX_BATCH, Session

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import orders
-from perfprobe.orders import Orders
+from perfprobe import serve
+from perfprobe.serve import Orders
 
 NONE = (None, None)
 
@@ -47,5 +47,5 @@ def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
     for piece in noise:
         found = reader.read(piece)
         assert found == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
-        assert len(reader._line) <= orders.MOST + 1
+        assert len(reader._line) <= serve.MAX_ORDER_BYTES + 1
     assert reader.read(b"\nbatch 12\n") == (12, None)

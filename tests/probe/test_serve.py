@@ -97,7 +97,7 @@ def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
     with pytest.raises(outbox.Ended):
         serve.serve(
             source, out_r, out_w, stop_r,
-            begun=lambda: seen.extend(messages(os.read(out_r, 1 << 20))),
+            on_hello=lambda: seen.extend(messages(os.read(out_r, 1 << 20))),
         )  # fmt: skip
     assert seen == [source.hello]
     for fd in (out_r, out_w, stop_r, stop_w):

@@ -9,7 +9,7 @@ import trees
 
 from perfprobe.cpu import cpuid, topology
 from perfprobe.sources.os.parts import Part
-from perfprobe.sources.perf import parts, plan
+from perfprobe.sources.perf import parts
 
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 SKX, ICX, ALDER = 0x55, 0x6A, 0x97
@@ -39,21 +39,21 @@ def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
     trees.machine(root, cores, threads)
 
 
-def skylake(root: Path) -> plan.Planner:
+def skylake(root: Path) -> parts.Planner:
     return planned(root, INTEL, 6, SKX, Leaves())
 
 
 def planned(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
-) -> plan.Planner:
+) -> parts.Planner:
     """A planner for a machine of two cores with one PMU."""
     machine(root, threads=threads)
     fakeperf.identity(root, vendor, family, model)
     fakeperf.pmu(root, "cpu", 4)
-    return plan.Planner(root, topology.read(root), lambda _: leaves)
+    return parts.Planner(root, topology.read(root), lambda _: leaves)
 
 
-def opened(root: Path, planner: plan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
+def opened(root: Path, planner: parts.Planner, kernel: fakeperf.Kernel) -> list[Part]:
     """All parts; without that of memory controllers, if there are none."""
     found = parts.open_perf(root, topology.read(root), planner, kernel=kernel)
     return found if found[2].counters else [*found[:2], *found[3:]]

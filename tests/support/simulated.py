@@ -12,10 +12,9 @@ import numpy as np
 import read_rows
 
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.machine import Machine
+from perfprobe.sources.sim.machine import Machine, parse_spec
 from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.source import Sim, open_sim
-from perfprobe.sources.sim.spec import parse
 from perfprobe.wire import Frame, Hello, Note
 
 SAMPLE_NS = 100_000_000
@@ -78,6 +77,6 @@ def valid(hello: Hello, frame: Frame, key: str) -> Any:
 
 
 def schedule_of(text: str) -> Schedule:
-    spec = parse(text)
+    spec = parse_spec(text)
     machine = Machine.of(spec)
     return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)

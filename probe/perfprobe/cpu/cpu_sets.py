@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from perfprobe.errors import Usage
 from perfprobe.wire import Cpu
 
 LIMIT = 1 << 16
@@ -24,7 +25,7 @@ def parse(text: str) -> list[int]:
         found = _range(item)
         claimed += len(found)
         if claimed > LIMIT:
-            raise ValueError(f"a CPU list names more than {LIMIT} CPUs")
+            raise Usage(f"a CPU list names more than {LIMIT} CPUs")
         cpus.update(found)
     return sorted(cpus)
 
@@ -48,11 +49,11 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     """
     terms = [term.strip() for term in text.split(",")]
     if terms == [""]:
-        raise ValueError("no CPUs are named: the selection is empty")
+        raise Usage("no CPUs are named: the selection is empty")
     chosen: set[int] = set()
     for term in terms:
         if not term:
-            raise ValueError(f"{_quoted(text)}: an item between commas is empty")
+            raise Usage(f"{_quoted(text)}: an item between commas is empty")
         chosen.update(_term(term, rows))
     return sorted(chosen)
 
@@ -60,21 +61,21 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
 def _range(item: str) -> range | list[int]:
     match = _RANGE.fullmatch(item)
     if match is None:
-        raise ValueError(f"{_quoted(item)} is not a CPU number or a range")
-    # int() of a long text is slow, and of a very long one an error of its own.
+        raise Usage(f"{_quoted(item)} is not a CPU number or a range")
+    # int() of a long text is slow, and fails for a very long one.
     if any(len(number) > 20 for number in match.groups() if number):
-        raise ValueError(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+        raise Usage(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
     first, last, used, group = (int(n) if n else None for n in match.groups())
     assert first is not None
     last = first if last is None else last
     if max(first, last) >= LIMIT:
-        raise ValueError(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+        raise Usage(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
     if last < first:
-        raise ValueError(f"{_quoted(item)} runs backwards")
+        raise Usage(f"{_quoted(item)} runs backwards")
     if used is None or group is None:
         return range(first, last + 1)
     if not 0 < used <= group:
-        raise ValueError(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
+        raise Usage(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
     return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
 
 
@@ -89,7 +90,7 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
         return _typed(term[5:].strip(), rows)
     match = _PLACE.fullmatch(lower)
     if match is None:
-        raise ValueError(
+        raise Usage(
             f"{_quoted(term)} is not understood: CPUs are named like "
             "0-15, 32, pkg0, core3, pkg1core3 or type:P"
         )
@@ -109,7 +110,7 @@ def _numbered(term: str, rows: Sequence[Cpu]) -> list[int]:
     found = [cpu for cpu in wanted if cpu in here]
     if not found or wanted[-1] > max(here):
         gone = format(cpu for cpu in wanted if cpu not in here)
-        raise ValueError(_none(f"CPU {gone}", format(here)))
+        raise Usage(_none(f"CPU {gone}", format(here)))
     return found
 
 
@@ -118,8 +119,8 @@ def _typed(name: str, rows: Sequence[Cpu]) -> list[int]:
     if not found:
         types = {row.type for row in rows if row.type is not None}
         if not types:
-            raise ValueError(f"type:{_cut(name)}: the CPUs here are not told apart by type")
-        raise ValueError(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
+            raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
+        raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
     return found
 
 
@@ -134,8 +135,8 @@ def _matching(
     if not found:
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
-            raise ValueError(f"{what} {wanted}: the kernel does not tell the {what}s{inside} here")
-        raise ValueError(_none(f"{what} {wanted}{inside}", format(idents)))
+            raise Usage(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
+        raise Usage(_none(f"{what} {wanted}{inside}", format(idents)))
     return found
 
 

@@ -1,7 +1,7 @@
-"""What the leaves of CPUID say. The callers bring the registers.
+"""What the leaves of CPUID mean. The callers supply the registers.
 
 Register layouts: Intel SDM and AMD APM, as Linux has them (asm/perf_event.h, cpufeatures.h,
-turbostat). No content of a leaf raises; None means that the leaf does not tell.
+turbostat). No content of a leaf raises; None means that the leaf has no such information.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
-
-from perfprobe.frozen import frozen
 
 Registers = tuple[int, int, int, int]
 """eax, ebx, ecx, edx"""
@@ -40,7 +39,7 @@ def device(root: Path, cpu: int) -> Leaves:
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
         try:
-            # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
+            # NONBLOCK: under --sysroot there may be a fifo in place of the device.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 content = os.pread(fd, 16, leaf | subleaf << 32)
@@ -116,11 +115,11 @@ def has(leaves: Leaves, feature: str) -> bool | None:
 
 
 ASSUMED_FIXED = 3
-"""Fixed counters that every bare Intel CPU of version 2 to 4 has, whatever it says: a Bonnell says
-1. Linux assumes the same."""
+"""Fixed counters that every bare Intel CPU of version 2 to 4 has, whatever CPUID reports: a Bonnell
+reports 1. Linux assumes the same."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Perfmon:
     """Leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
 
@@ -160,7 +159,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
 
 def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
     """General and fixed counters of this CPU from leaf 23H: on hybrids leaf 0AH has only what both
-    core types have. The leaf has a bit for each counter; those behind a gap are left out."""
+    core types have. The leaf has a bit for each counter; those after a gap are left out."""
     subleaves = leaf(leaves, 0x23)
     found = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if found is None or not found[EAX] or not found[EBX]:
@@ -210,7 +209,7 @@ def amd_counters(leaves: Leaves) -> int | None:
 # --- clocks --------------------------------------------------------------------------------------
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Crystal:
     """Leaf 15H: the TSC ticks `numerator` times in `denominator` ticks of the core crystal."""
 

@@ -21,7 +21,7 @@ def head(path: str, limit: int) -> str | None:
     """At most `limit` first bytes of a file. No Path objects: thousands of files are read."""
     chunks = []
     try:
-        # NONBLOCK: under --sysroot a fifo may stand where a file is expected.
+        # NONBLOCK: under --sysroot there may be a fifo in place of a file.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             while limit > 0 and (chunk := os.read(fd, limit)):
@@ -35,7 +35,7 @@ def head(path: str, limit: int) -> str | None:
 
 
 def word(path: str) -> str:
-    """What a file of one value says; empty if it cannot be read."""
+    """The content of a file with one value; empty if it cannot be read."""
     return (text(path) or "").strip()
 
 

@@ -71,7 +71,7 @@ def identity(root: Path = Path("/")) -> Identity:
 def virtualisation(root: Path = Path("/")) -> str | None:
     """The hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
 
-    DMI alone proves nothing: a bare-metal EC2 machine says "Amazon EC2" too. The CPU's own flag
+    DMI alone proves nothing: a bare-metal EC2 machine has "Amazon EC2" too. The CPU's own flag
     decides, and DMI gives the name. /sys/hypervisor exists under Xen alone.
     """
     kind = _line(f"{root}/sys/hypervisor/type")
@@ -89,7 +89,7 @@ def virtualisation(root: Path = Path("/")) -> str | None:
 
 
 def flags(root: Path = Path("/")) -> list[str] | None:
-    """The features of the first CPU, by the kernel's words; None: it does not tell them."""
+    """The features of the first CPU, by the kernel's names; None: it does not list them."""
     found = _first_record(root).get("flags")
     return None if found is None else found.split()
 

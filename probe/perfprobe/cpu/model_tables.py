@@ -1,18 +1,161 @@
-"""What each CPU model can count. Data only; `model` finds a row and fits it to the CPU.
+"""What each CPU model can count: events and registers that several models share, then a row for
+each model. Data only; `model` finds a row and fits it to the CPU.
 
 Sources: models from Linux intel-family.h and Intel's mapfile.csv, events from Intel's perfmon event
-lists, counters from CPUID dumps (InstLatx64), the rest from turbostat, tsc_tweak and the crystals
-included.
+lists, counters from CPUID dumps (InstLatx64), MSRs from Linux msr-index.h and turbostat (tsc_tweak
+and the crystals included), except where a table names its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from perfprobe.cpu import event_counters
-from perfprobe.cpu import model_parts as parts
-from perfprobe.cpu.model_terms import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
-from perfprobe.frozen import replace
+from perfprobe.cpu.model_terms import (
+    Bank,
+    Budget,
+    Clocks,
+    Event,
+    Limits,
+    Rapl,
+    Residency,
+    Row,
+    Thermal,
+    Tick,
+    Turbo,
+    Uarch,
+)
+
+# --- events ---------------------------------------------------------------------------------------
+
+CYCLES = Event(0x3C, 0x00, fixed=1)
+INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
+REF = Event(0x00, 0x03, "tsc", fixed=2)  # Linux's pseudo code
+
+
+def ref_p(tick: Tick) -> Event:
+    return Event(0x3C, 0x01, tick)
+
+
+def one_thread(tick: Tick) -> dict[str, Event]:
+    """Reference cycles of the thread, and those with the sibling halted."""
+    return {"ref_p": ref_p(tick), "one_thread": Event(0x3C, 0x02, tick)}
+
+
+def any_thread(tick: Tick) -> dict[str, Event]:
+    return {"any_thread": Event(0x3C, 0x01, tick, any_thread=True)}
+
+
+FIXED = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
+UNSTATED = {**FIXED, "ref_p": ref_p("unknown")}
+ANY_ONLY = {**UNSTATED, **any_thread("unknown")}
+XCLK = {**FIXED, **one_thread("xclk"), **any_thread("xclk")}
+CRYSTAL = {**FIXED, **one_thread("crystal"), **any_thread("crystal")}
+DISTRIBUTED = {
+    **FIXED, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
+}  # fmt: skip
+# From Golden Cove on one event code has two rates: 0x3C/0x01 runs at the TSC's (REF_TSC_P, which
+# Linux may put on fixed counter 2), the other umasks still at the crystal's.
+GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
+TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
+
+# Later cores use these codes for other events, so no base row has them.
+LEVELS = {
+    "license_1": Event(0x28, 0x18),
+    "license_2": Event(0x28, 0x20),
+}
+LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40)}
+LICENSES = {
+    "license_1": Event(0x28, 0x02),
+    "license_2": Event(0x28, 0x04),
+    "license_3": Event(0x28, 0x08),
+}
+
+SOFT = ("traced", "bounds")
+SINGLE = ("single",)
+
+# --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
+
+INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F)
+CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
+RAPL = Rapl(0x606, limits=0x610, throttled=0x613)
+
+THERMAL = Thermal(
+    0x19C,
+    0x1B1,
+    0x1A2,
+    (
+        (0, "thermal", "thermal"),
+        (2, "PROCHOT", "thermal"),
+        (4, "critical temperature", "thermal"),
+        (6, "threshold 1", "thermal"),
+        (8, "threshold 2", "thermal"),
+        (10, "power limit", "power-limit"),
+        (12, "current limit", "hwp"),
+        (14, "cross-domain limit", "hwp"),
+    ),
+)
+
+
+def _parts(**named: str) -> tuple[str, ...]:
+    return tuple(named.get(f"b{bit}", f"bit {bit}") for bit in range(16))
+
+
+_COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
+LIMITS_HASWELL = Limits(
+    0x690,
+    _parts(
+        **_COMMON,
+        b4="graphics driver",
+        b5="autonomous utilisation",
+        b6="VR thermal",
+        b8="electrical",
+        b9="core power",
+        b12="multi-core turbo",
+        b13="turbo transition attenuation",
+    ),
+)
+# Bits 2, 14 and 15 were seen set on a real Xeon 8160; nobody documents them.
+LIMITS_SKYLAKE = Limits(
+    0x64F,
+    _parts(
+        **_COMMON,
+        b4="residency state regulation",
+        b5="running average thermal limit",
+        b6="VR thermal alert",
+        b7="VR thermal design current",
+        b8="electrical",
+        b12="max turbo limit",
+        b13="turbo transition attenuation",
+    ),
+)
+
+# turbostat, dump_turbo_ratio_limits
+TRL = Turbo("per-count", (0x1AD,))
+TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))  # Broadwell-EP: turbostat reads the first only
+TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
+TRL_E = Turbo("per-count", (0x650,))
+TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
+TRL_KNL = Turbo("knl", (0x1AD,))
+
+# The union of Linux events/intel/cstate.c and turbostat.
+C1 = Residency("c1", "core", 0x660)
+C3 = Residency("c3", "core", 0x3FC)
+C6 = Residency("c6", "core", 0x3FD)
+C7 = Residency("c7", "core", 0x3FE)
+C6_KNL = Residency("c6", "core", 0x3FF)
+PC = tuple(
+    Residency(name, "package", msr)
+    for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))
+)
+PC_DEEP = (
+    *PC,
+    *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
+)
+DEEP = (C3, C6, C7, *PC_DEEP)
+
+
+# --- models ---------------------------------------------------------------------------------------
 
 
 def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:
@@ -34,145 +177,132 @@ _INTEL = Uarch(
     "",
     "GenuineIntel",
     smt=2,
-    methods=parts.SOFT,
-    events=parts.FIXED,
-    bank=parts.INTEL_BANK,
-    clocks=parts.CLOCKS,
-    thermal=parts.THERMAL,
+    methods=SOFT,
+    events=FIXED,
+    bank=INTEL_BANK,
+    clocks=CLOCKS,
+    thermal=THERMAL,
 )
 _NEHALEM = replace(
     _INTEL,
-    methods=("any-thread", *parts.SOFT),
+    methods=("any-thread", *SOFT),
     # Sources disagree about REF_P: the TSC's rate or 133 MHz. Calibration decides.
     # CPUID denies the architectural event; this one is the model's own.
-    events=parts.ANY_ONLY,
+    events=ANY_ONLY,
     budget=Budget(4, 3),
-    turbo=parts.TRL,
-    residencies=(parts.C3, parts.C6, *parts.PC),
+    turbo=TRL,
+    residencies=(C3, C6, *PC),
     bclk_hz=133.33e6,
-    restrictions=event_counters.NEHALEM,
 )
-_WESTMERE = replace(_NEHALEM, restrictions=event_counters.WESTMERE)
+_WESTMERE = replace(_NEHALEM)
 _SANDY = replace(
     _NEHALEM,
-    methods=("one-thread", "any-thread", *parts.SOFT),
-    events=parts.XCLK,
-    residencies=(parts.C3, parts.C6, parts.C7, *parts.PC),
-    rapl=parts.RAPL,
+    methods=("one-thread", "any-thread", *SOFT),
+    events=XCLK,
+    residencies=(C3, C6, C7, *PC),
+    rapl=RAPL,
     bclk_hz=100e6,
-    restrictions=event_counters.SANDY_BRIDGE,
 )
-_IVY = replace(_SANDY, restrictions=event_counters.IVY_BRIDGE)
-_HASWELL = replace(_SANDY, limits=parts.LIMITS_HASWELL, restrictions=event_counters.HASWELL)
-_BROADWELL = replace(_SANDY, restrictions=event_counters.BROADWELL)
+_IVY = replace(_SANDY)
+_HASWELL = replace(_SANDY, limits=LIMITS_HASWELL)
+_BROADWELL = replace(_SANDY)
 _SKYLAKE = replace(
     _SANDY,
-    events=parts.CRYSTAL,
-    limits=parts.LIMITS_SKYLAKE,
+    events=CRYSTAL,
+    limits=LIMITS_SKYLAKE,
     crystals_hz=(24e6,),
     uses_base_clock_for_aperf=True,
-    restrictions=event_counters.SKYLAKE,
 )
 _SKX = replace(
     _SKYLAKE,
-    licenses=parts.LEVELS_SKX,
-    turbo=parts.TRL_GROUPS,
+    licenses=LEVELS_SKX,
+    turbo=TRL_GROUPS,
     crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
     uses_base_clock_for_aperf=False,
 )
 # It has no event list of its own; all models from Skylake to Ice Lake have crystal and one-thread.
-_CANNON = replace(
-    _SKYLAKE, residencies=(parts.C1, parts.C3, parts.C6, parts.C7, *parts.PC_DEEP), crystals_hz=()
-)
+_CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *PC_DEEP), crystals_hz=())
 _ICE = replace(
     _SKYLAKE,
-    methods=("one-thread", "distributed", *parts.SOFT),
-    events=parts.DISTRIBUTED,
-    licenses=parts.LEVELS,
+    methods=("one-thread", "distributed", *SOFT),
+    events=DISTRIBUTED,
+    licenses=LEVELS,
     budget=Budget(8, 4),
-    residencies=(parts.C1, parts.C6, parts.C7, *parts.PC_DEEP),
+    residencies=(C1, C6, C7, *PC_DEEP),
     crystals_hz=(38.4e6,),
-    restrictions=event_counters.ICE_LAKE,
 )
 _ICX = replace(
     _ICE,
-    turbo=parts.TRL_GROUPS,
-    residencies=(parts.C1, parts.C6, *parts.PC),
+    turbo=TRL_GROUPS,
+    residencies=(C1, C6, *PC),
     crystals_hz=(25e6,),
     uses_base_clock_for_aperf=False,
 )
-_SPR = replace(_ICX, events=parts.GOLDEN, licenses={}, restrictions=event_counters.GOLDEN_COVE)
-_GOLDEN_COVE = replace(
-    _ICE, events=parts.GOLDEN, licenses=parts.LICENSES, restrictions=event_counters.GOLDEN_COVE
-)
+_SPR = replace(_ICX, events=GOLDEN, licenses={})
+_GOLDEN_COVE = replace(_ICE, events=GOLDEN, licenses=LICENSES)
 _GRACEMONT = replace(
     _GOLDEN_COVE,
     smt=1,
-    methods=parts.SINGLE,
-    events=parts.TSC_ONLY,
+    methods=SINGLE,
+    events=TSC_ONLY,
     licenses={},
     budget=Budget(6, 3),
-    turbo=parts.TRL_E,
-    restrictions=event_counters.GRACEMONT,
+    turbo=TRL_E,
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
-_LION_COVE = replace(_CRESTMONT, turbo=parts.TRL, restrictions=event_counters.LION_COVE)
+_LION_COVE = replace(_CRESTMONT, turbo=TRL)
 # Events from their lists; registers as Lunar Lake's (turbostat, and the cstate PMU).
 _LISTED = replace(
     _INTEL,
     smt=None,
-    events=parts.TSC_ONLY,
-    turbo=parts.TRL,
-    residencies=(parts.C1, parts.C6, parts.C7, *parts.PC_DEEP),
-    rapl=parts.RAPL,
+    events=TSC_ONLY,
+    turbo=TRL,
+    residencies=(C1, C6, C7, *PC_DEEP),
+    rapl=RAPL,
     bclk_hz=100e6,
     uses_base_clock_for_aperf=True,
 )
-_LISTED_E = replace(_LISTED, turbo=parts.TRL_E)
+_LISTED_E = replace(_LISTED, turbo=TRL_E)
 _SIERRA = replace(
     _SPR,
     smt=1,
-    methods=parts.SINGLE,
-    events=parts.TSC_ONLY,
+    methods=SINGLE,
+    events=TSC_ONLY,
     budget=None,
-    residencies=(parts.C1, parts.C6, *parts.PC),
+    residencies=(C1, C6, *PC),
     limits=None,
     crystals_hz=(),
-    restrictions=event_counters.GRACEMONT,
 )
 _PHI = replace(
     _SANDY,
     smt=4,
     methods=("any-thread",),  # the others are for two threads
-    events=parts.ANY_ONLY,
+    events=ANY_ONLY,
     budget=Budget(2, 3, 40, 40),
-    clocks=replace(parts.CLOCKS, shift=10),
-    turbo=parts.TRL_KNL,
-    residencies=(parts.C6_KNL, *parts.PC),
-    restrictions=event_counters.SMALL,
+    clocks=replace(CLOCKS, shift=10),
+    turbo=TRL_KNL,
+    residencies=(C6_KNL, *PC),
 )
 _GOLDMONT_PLUS = replace(
     _INTEL,
     smt=1,
-    methods=parts.SINGLE,
-    events=parts.UNSTATED,
+    methods=SINGLE,
+    events=UNSTATED,
     budget=Budget(4, 3),
-    turbo=parts.TRL,
+    turbo=TRL,
     # turbostat adds C7, the kernel does not: C6 may include it, as on other small cores.
-    residencies=(parts.C1, parts.C3, parts.C6, *parts.PC_DEEP),
-    rapl=parts.RAPL,
+    residencies=(C1, C3, C6, *PC_DEEP),
+    rapl=RAPL,
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
-    restrictions=event_counters.SMALL,
 )
 _BONNELL = replace(
     _INTEL,
-    methods=("any-thread", *parts.SOFT),
-    events=parts.ANY_ONLY,
+    methods=("any-thread", *SOFT),
+    events=ANY_ONLY,
     budget=Budget(2, 3, 40, 40),
-    thermal=replace(parts.THERMAL, package=None, tjmax=None),
-    restrictions=event_counters.NONE,
+    thermal=replace(THERMAL, package=None, tjmax=None),
 )
 
 _INTEL_ROWS = (
@@ -183,17 +313,17 @@ _INTEL_ROWS = (
     _row(_SANDY, "Sandy Bridge", 0x2A),
     _row(_SANDY, "Sandy Bridge-EP", 0x2D),
     _row(_IVY, "Ivy Bridge", 0x3A),
-    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=parts.TRL_16),
+    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TRL_16),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
-    _row(_HASWELL, "Haswell-ULT", 0x45, residencies=parts.DEEP),
-    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=parts.TRL_18),
-    _row(_BROADWELL, "Broadwell", 0x3D, residencies=parts.DEEP),
+    _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP),
+    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TRL_18),
+    _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP),
     _row(_BROADWELL, "Broadwell", 0x47),
-    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=parts.TRL_16),
-    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=parts.TRL_16),
-    _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=parts.DEEP),
-    _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=parts.DEEP),
-    _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=parts.DEEP),
+    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TRL_16),
+    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TRL_16),
+    _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP),
+    _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP),
+    _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP),
     # Steppings 8, 9 and above 11 are not listed; all count the same.
     _stepped(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
     _stepped(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
@@ -204,7 +334,7 @@ _INTEL_ROWS = (
     _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
     _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
-    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=parts.TRL),  # E cores only: not a hybrid
+    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=TRL),  # E cores only: not a hybrid
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
     *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
@@ -242,7 +372,7 @@ NAMED = {
     (6, 0x9D): "Ice Lake NNP-I",
     (19, 0x01): "Diamond Rapids",
 }
-"""Intel models by family and model that no row tells of. They count what their CPUID announces.
+"""Intel models by family and model without a row. They count what their CPUID announces.
 Source: Linux intel-family.h."""
 
 # --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------
@@ -251,13 +381,12 @@ _ZEN1 = Uarch(
     "",
     "AuthenticAMD",
     smt=2,
-    methods=parts.SOFT,  # no event of any Zen sees the sibling
+    methods=SOFT,  # no event of any Zen sees the sibling
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301),
     clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
     rapl=Rapl(0xC0010299, package=0xC001029B),
-    restrictions=event_counters.ZEN,
 )
 _ZEN2 = replace(
     _ZEN1,

@@ -1,21 +1,19 @@
-"""The terms in which `model_tables` says what a CPU model can count."""
+"""The types in which `model_tables` describes what a CPU model can count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
-
-from perfprobe.cpu.event_counters import Restrictions
-from perfprobe.frozen import field, frozen
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
-clock; unknown where sources disagree or say nothing."""
+clock; unknown where sources disagree or are silent."""
 METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Ways to tell the SMT states, and the counter that each needs."""
+"""Methods of finding the SMT states, and the counter that each needs."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Event:
     code: int
     umask: int = 0
@@ -31,7 +29,7 @@ class Event:
         return low | self.umask << 8 | self.any_thread << 21 | high << 32
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Budget:
     """The counters that one thread has while SMT is on, and their widths."""
 
@@ -43,7 +41,7 @@ class Budget:
     """Bit n: general counter n is left to microcode."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Turbo:
     """Registers with turbo ratios. per-count: byte i of `ratios` is the ratio with i+1 active
     cores, 0: no entry. groups: byte i of `ratios` holds for up to byte i of `counts` active cores.
@@ -55,14 +53,14 @@ class Turbo:
     counts: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Residency:
     name: str
     scope: Literal["core", "package"]
     msr: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Limit reasons of a package. Bit i is the present state of `parts[i]`; bit i+16 is sticky and
     never cleared."""
@@ -71,7 +69,7 @@ class Limits:
     parts: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Thermal:
     core: int
     package: int | None
@@ -82,7 +80,7 @@ class Thermal:
     sticky log."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rapl:
     unit: int
     package: int | None = None
@@ -90,7 +88,7 @@ class Rapl:
     throttled: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bank:
     """The general counters' MSRs: counter n is at `select + step*n` and `counter + step*n`."""
 
@@ -100,7 +98,7 @@ class Bank:
     control: int | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Clocks:
     mperf: int
     aperf: int
@@ -108,14 +106,14 @@ class Clocks:
     """MPERF and APERF count units of 2**shift cycles."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Uarch:
     name: str
     vendor: str
     smt: int | None
     """Threads that a core has by design; None: unknown."""
     methods: tuple[str, ...]
-    """Ways to tell the SMT states, best first."""
+    """Methods of finding the SMT states, best first."""
     events: Mapping[str, Event]
     """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
     one_thread, any_thread, distributed, smi."""
@@ -138,11 +136,9 @@ class Uarch:
     core_type: str | None = None
     slots: int | None = None
     """Dispatch slots of a cycle; None: not known."""
-    restrictions: Restrictions | None = None
-    """Events that not all general counters count; None: not known."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Row:
     models: frozenset[int]
     uarch: Uarch

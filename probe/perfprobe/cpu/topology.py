@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets, files, identity
-from perfprobe.frozen import replace
 from perfprobe.wire import Cpu
 
 _PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -48,8 +48,8 @@ def nothing(root: Path) -> str:
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     """CPUs of each core, in order of (package, die, core).
 
-    Every CPU that is online, or that the kernel tells anything about, is in exactly one core, even
-    if the lists are garbled. An offline CPU that the kernel tells nothing about is in none.
+    Every CPU that is online, or that the kernel describes at all, is in exactly one core, even if
+    the lists are garbled. An offline CPU that the kernel does not describe is in none.
     """
     by_cpu = {row.cpu: row for row in rows}
     mates = _mates(by_cpu)

@@ -48,8 +48,10 @@ else:
 
     def asdict(value: Any) -> Any:
         """The fields as a dict; so are values in it, in lists and in dicts."""
-        if is_declared(type(value)):
-            return {name: asdict(getattr(value, name)) for name in fields(type(value))}
+        if hasattr(type(value), "__dataclass_fields__"):
+            made: Any = type(value)
+            names = fields(made) if is_declared(made) else made.__dataclass_fields__
+            return {name: asdict(getattr(value, name)) for name in names}
         if isinstance(value, dict):
             return {key: asdict(item) for key, item in value.items()}
         if isinstance(value, list | tuple):

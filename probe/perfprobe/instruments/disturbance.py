@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import resource
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import asdict, frozen
 from perfprobe.kernel import settings
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
@@ -29,21 +29,21 @@ Ticks = Mapping[int, Sequence[int]]
 """Cumulative TICK_S of each CPU by what they were spent on, in the order of procstat.FIELDS."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Disturbance:
     what: str
     found: str
     matters: str
 
 
-@frozen
-class Moment:
+@dataclass(frozen=True, slots=True)
+class CpuCounts:
     """Cumulative counts of the calling thread and of one CPU."""
 
     switches: int
     """Involuntary context switches of the calling thread."""
     interrupts: dict[str, int]
-    """The CPU's interrupts by source; empty where the kernel does not tell."""
+    """The CPU's interrupts by source; empty where the kernel does not count them."""
     ticks: Ticks
     idle_s: float | None = None
     """The CPU's idle time to the microsecond; None without a cpuidle driver."""
@@ -52,10 +52,10 @@ class Moment:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def now(cpu: int, root: Path = Path("/")) -> Moment:
+def now(cpu: int, root: Path = Path("/")) -> CpuCounts:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     text = files.head(f"{root}/proc/interrupts", LIMIT) or ""
-    return Moment(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
+    return CpuCounts(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
@@ -109,9 +109,9 @@ def share(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float
 
 
 def moved(
-    cpu: int, siblings: Sequence[int], before: Moment, after: Moment
+    cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Seconds and counts between the two. None: the kernel does not tell, or there are no
+    """Seconds and counts between the two. None: the kernel does not count them, or there are no
     `siblings` (the other threads of the core, whose idle times are added up)."""
     idle = [spent_s(before.ticks, after.ticks, each, procstat.ASLEEP) for each in siblings]
     known = [seconds for seconds in idle if seconds is not None]
@@ -130,7 +130,7 @@ def moved(
 
 
 def seen(
-    cpu: int, siblings: Sequence[int], before: Moment, after: Moment, root: Path = Path("/")
+    cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
     """What disturbed between the two. `siblings` are the other threads of the CPU's core."""
     found = [
@@ -153,7 +153,9 @@ def _clock(cpu: int, root: Path) -> Iterator[Disturbance]:
         yield Disturbance("turbo", "on", "the core's clock depends on what the other cores do")
 
 
-def _siblings(siblings: Sequence[int], before: Moment, after: Moment) -> Iterator[Disturbance]:
+def _siblings(
+    siblings: Sequence[int], before: CpuCounts, after: CpuCounts
+) -> Iterator[Disturbance]:
     for sibling in siblings:
         asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
         if asleep is not None and 1 - asleep > BUSY:
@@ -162,7 +164,7 @@ def _siblings(siblings: Sequence[int], before: Moment, after: Moment) -> Iterato
             yield Disturbance(what, found, "it shares the core's units")
 
 
-def _interrupts(cpu: int, before: Moment, after: Moment) -> Iterator[Disturbance]:
+def _interrupts(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturbance]:
     counts = {
         name: count - before.interrupts.get(name, 0) for name, count in after.interrupts.items()
     }
@@ -175,7 +177,7 @@ def _interrupts(cpu: int, before: Moment, after: Moment) -> Iterator[Disturbance
         )
 
 
-def _others(cpu: int, before: Moment, after: Moment) -> Iterator[Disturbance]:
+def _others(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturbance]:
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")

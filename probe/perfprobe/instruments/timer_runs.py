@@ -1,4 +1,5 @@
-"""Runs the timer methods repeatedly on one CPU and keeps their samples."""
+"""Ways to read the time or a count: the order that each guarantees, whether it is available, and
+repeated runs of all of them on one CPU."""
 
 from __future__ import annotations
 
@@ -6,23 +7,172 @@ import contextlib
 import errno
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import sub
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from perfprobe._native import ffi, lib
-from perfprobe.cpu.cpuid import Leaves
-from perfprobe.frozen import field, frozen, slotted
-from perfprobe.instruments import timer_methods
-from perfprobe.instruments.distribution import Counts, step, trimmed_mean
-from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
-from perfprobe.instruments.timer_methods import BRACKET, Method, Timer
+from perfprobe.cpu import cpuid, identity
+from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
+from perfprobe.cpu.model import AMD
+from perfprobe.errors import Unavailable, checked
+from perfprobe.instruments.measurement import (
+    Counts,
+    Limits,
+    Repeated,
+    repeat,
+    step,
+    together,
+    trimmed_mean,
+)
+from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import Refused
+from perfprobe.kernel.perf_events import Event, Group, Opening, Refused, System
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import Unavailable, checked
+from perfprobe.registers import msr
 from perfprobe.wire import Rate
+
+CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
+CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
+FEW = 8
+"""Calls in a sample for methods that take no longer than the stamps around them."""
+
+Answers = Literal["ticks", "ns", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: str
+    kind: int
+    guarantees: str | None
+    """The guaranteed order of instructions; None: not documented."""
+    answers: Answers = "ticks"
+    calls: int = 1
+    clock: int = 0
+    needs: str = ""
+    """A key of `_OPEN`."""
+
+
+_EARLIER = "earlier instructions are done"
+_LATER = "later ones may start before it"
+_VDSO = f"{_EARLIER}, {_LATER}: the kernel uses RDTSCP or LFENCE;RDTSC"
+
+METHODS = (
+    Method("rdtsc", lib.PP_TIMER_RDTSC, "none: may move before earlier and after later ones"),
+    Method("rdtscp", lib.PP_TIMER_RDTSCP,
+           f"{_EARLIER}, their loads visible; {_LATER}", needs="rdtscp"),
+    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_EARLIER}; {_LATER}"),
+    Method("rdtscp;lfence", lib.PP_TIMER_RDTSCP_LFENCE,
+           f"{_EARLIER}, their loads visible; later ones wait", needs="rdtscp"),
+    Method("mfence;lfence;rdtsc", lib.PP_TIMER_MFENCE_LFENCE_RDTSC,
+           f"{_EARLIER}, their loads and stores visible; {_LATER}"),
+    Method("cpuid;rdtsc", lib.PP_TIMER_CPUID_RDTSC,
+           f"CPUID serialises: {_EARLIER}, their stores visible; {_LATER}"),
+    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC),
+    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC_RAW),
+    Method("MONOTONIC_COARSE", lib.PP_TIMER_CLOCK,
+           "none: reads what the kernel wrote at its last timer tick", "ns", FEW,
+           CLOCK_MONOTONIC_COARSE),
+    Method("empty system call", lib.PP_TIMER_SYSCALL, None, "count"),
+    Method("rdpmc (perf page)", lib.PP_TIMER_PERF_PAGE, "none: RDPMC may move as RDTSC may",
+           "count", FEW, needs="page"),
+    Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
+    Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
+)  # fmt: skip
+"""In the order of the printed table. The methods with a clock use clock_gettime."""
+BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A method that is ready to run. The stack on which it was opened owns its resources."""
+
+    handle: Any
+    note: str | None = None
+    """What it reads, if the name does not show it."""
+
+
+def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
+    """Raises Refused if the method is not available here."""
+    fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
+    note = None
+    if method.needs:
+        note, more = _OPEN[method.needs](cpu, leaves, stack)
+        fields |= more
+    return Timer(ffi.new("pp_timer *", fields), note)
+
+
+Found = tuple[str | None, dict[str, int]]
+
+
+def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Found:
+    registers = cpuid.leaf(leaves, EXTENDED | 0x01)
+    if registers is None or not registers[EDX] >> 27 & 1:
+        raise Refused(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
+    return None, {}
+
+
+def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    pmu = perf_pmus.core_at(Path("/"), cpu)
+    group = _instructions(pmu, cpu, stack)
+    if not group.direct:
+        raise Refused(pmu.indirect())
+    return "instructions", {"arg": group.address}
+
+
+def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    try:
+        group = _instructions(perf_pmus.core_at(Path("/"), cpu), cpu, stack)
+    except Refused as refused:
+        why = f"instructions cannot be read ({refused.trouble.why})"
+        group = _group(CPU_CLOCK, cpu, stack)
+        return f"cpu-clock, a software event: {why}", {"arg": group.address}
+    return "instructions", {"arg": group.address}
+
+
+def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> Group:
+    config = pmu.extended | perf_events.INSTRUCTIONS
+    return _group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
+
+
+def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
+    opening = Opening(System(), cpu, [event], Path("/"))
+    group = opening.group(timed=True)
+    if group is None:
+        raise Refused(opening.refused[event.key])
+    stack.callback(group.close)
+    return group
+
+
+def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    try:
+        registers = stack.enter_context(msr.Registers(Path("/"), cpu))
+        registers.read(msr.TSC)
+    except msr.MsrError as error:
+        raise Refused(Trouble(error.cause, error.fix)) from None
+    return f"{msr.name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
+
+
+_OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
+    "rdtscp": _rdtscp, "page": _page, "perf": _perf, "msr": _msr,
+}  # fmt: skip
+
+
+def guarantees(method: Method, leaves: Leaves) -> str | None:
+    if method.answers == "ns" and method.guarantees == _VDSO:
+        source = identity.clocksource()
+        return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"
+    if "lfence" in method.name and cpuid.vendor(leaves) in AMD:
+        registers = cpuid.leaf(leaves, EXTENDED | 0x21)
+        if registers is None or not registers[EAX] >> 2 & 1:
+            return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"
+    return method.guarantees
+
+
+# --- runs -----------------------------------------------------------------------------------------
 
 EPSILON = 0.001
 PASSES = 5
@@ -35,7 +185,7 @@ LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
 ticks of a 250 Hz timer."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Run:
     """One method's samples."""
 
@@ -56,7 +206,7 @@ class Run:
         return together(self.parts)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Measured:
     bracket: Run
     """The cost of the stamps around methods that are no stamps themselves."""
@@ -72,15 +222,15 @@ class Measured:
         return step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
-def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.METHODS) -> Measured:
+def measured(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measured:
     """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
     measured."""
     try:
         with contextlib.ExitStack() as stack, pinned(cpu):
             began = tsc_rate.bracket()
             hello = tsc_rate.calibrate()
-            bracket = Run(BRACKET, timer_methods.opened(BRACKET, cpu, its, stack))
-            rows = [_opened(method, cpu, its, stack) for method in wanted]
+            bracket = Run(BRACKET, open_timer(BRACKET, cpu, leaves, stack))
+            rows = [_opened(method, cpu, leaves, stack) for method in wanted]
             for _ in range(PASSES):
                 for run in (bracket, *rows):
                     if run.trouble is None:
@@ -92,9 +242,9 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.MET
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
-def _opened(method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack) -> Run:
+def _opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Run:
     try:
-        return Run(method, timer_methods.opened(method, cpu, its, stack))
+        return Run(method, open_timer(method, cpu, leaves, stack))
     except Refused as refused:
         return Run(method, Timer(None), trouble=refused.trouble)
 

@@ -1,22 +1,141 @@
 """The cost of reading the time or a count here, the resolution and the order that each way
-guarantees; the rate of the TSC; the offsets between the TSCs of CPUs."""
+guarantees; the rate of the TSC; the offsets between the TSCs of CPUs.
+
+Offsets come from messages between CPUs. A message is stamped when it leaves, when the other CPU has
+seen it, and when the answer is back. At the middle stamp the clock here was between the first and
+the last stamp, however long each way took. So each exchange bounds the offset from both sides, and
+the tightest bounds of all exchanges hold. The two ways need not take equally long.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
-from perfprobe._native import lib
-from perfprobe.cpu import clock_rates, cpuid, identity, model, topology
+from perfprobe._native import ffi, lib
+from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.frozen import asdict
-from perfprobe.instruments import disturbance, timer_methods, timer_runs, tsc_offsets
-from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
-from perfprobe.instruments.repetition import CONFIDENCE, Repeated
-from perfprobe.instruments.timer_methods import BRACKET
-from perfprobe.instruments.timer_runs import Measured, Run
-from perfprobe.native import affinity, cpuid_reader
+from perfprobe.errors import checked
+from perfprobe.instruments import disturbance, timer_runs
+from perfprobe.instruments.measurement import (
+    CONFIDENCE,
+    FAR,
+    TRIM,
+    Repeated,
+    histogram,
+    spread,
+    step,
+)
+from perfprobe.instruments.timer_runs import BRACKET, Measured, Run
+from perfprobe.native import affinity
+from perfprobe.native.affinity import pinned
+
+EXCHANGES = 2000
+TOTAL_S = 1.0
+EACH_S = 0.25
+"""Time limit for a pair of CPUs. Idle CPUs need a few ms; on busy ones the exchanges wait."""
+MAX_CPUS = 64
+
+
+class Exchange(NamedTuple):
+    """The stamps of one message, in the order in which they were taken."""
+
+    sent: int
+    seen: int
+    """On the other CPU's clock."""
+    back: int
+
+
+class Bounds(NamedTuple):
+    """Least and greatest value that may be added to the clock here to get the clock there."""
+
+    low: float
+    high: float
+
+
+def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
+    """The bounds in ticks; None: no exchanges, or no constant offset agrees with all of them.
+
+    A reading is up to `step` behind its clock, because the counter moves in steps.
+    """
+    rows = list(exchanges)
+    if not rows:
+        return None
+    low = max(row.seen - row.back for row in rows) - step
+    high = min(row.seen - row.sent for row in rows) + step
+    return Bounds(low, high) if low <= high else None
+
+
+# --- measured -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    cpu: int
+    against: int
+    exchanges: int
+    offset_ticks: float | None = None
+    error_ticks: float | None = None
+    """The true offset is at most this far away. It is a bound, not a probability."""
+    offset_ns: float | None = None
+    error_ns: float | None = None
+    why: str | None = None
+    """Why there is no offset."""
+
+
+def spread_cpus(cpus: Sequence[int]) -> list[int]:
+    """At most MOST_CPUS of the CPUs, evenly spaced, so that all packages are among them."""
+    if len(cpus) <= MAX_CPUS:
+        return list(cpus)
+    return [cpus[i * (len(cpus) - 1) // (MAX_CPUS - 1)] for i in range(MAX_CPUS)]
+
+
+def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
+    """The offset of each CPU against the first."""
+    first, others = cpus[0], cpus[1:]
+    limit_s = min(EACH_S, TOTAL_S / max(1, len(others)))
+    try:
+        with pinned(first):
+            return [_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
+    except OSError as error:
+        return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in others]
+
+
+def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
+    try:
+        rows = exchanged(cpu, limit_s)
+    except OSError as error:
+        return Offset(cpu, first, 0, why=_why(error.errno or 0))
+    if not rows:
+        return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
+    found, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
+    if found is None:
+        why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
+        return Offset(cpu, first, done, why=why)
+    offset, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    return Offset(cpu, first, done, offset, half, offset * ns, half * ns)
+
+
+def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
+    """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
+    out: Any = ffi.new("pp_exchange[]", EXCHANGES)
+    done = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
+    return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]
+
+
+def _why(code: int) -> str:
+    if code == errno.EINVAL:
+        return "it went off, or we may not run on it"
+    if code == errno.EXDEV:
+        return "a CPU went off meanwhile"
+    return f"no thread could be started there ({errno.errorcode.get(code, code)})"
+
+
+# --- the answer -----------------------------------------------------------------------------------
 
 
 def answer(asked: int | None) -> dict[str, Any]:
@@ -26,12 +145,12 @@ def answer(asked: int | None) -> dict[str, Any]:
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
     row = affinity.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
-    cpu, its = row.cpu, cpuid_reader.of(row.cpu)
+    cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.now(cpu)
-    found = timer_runs.measured(cpu, its)
+    found = timer_runs.measured(cpu, leaves)
     after = disturbance.now(cpu)
-    some = tsc_offsets.chosen(allowed)
-    offsets = tsc_offsets.measure(some, found.grid or 1.0, found.hz.hz)
+    some = spread_cpus(allowed)
+    offsets = measure_offsets(some, found.grid or 1.0, found.hz.hz)
     return {
         "host": identity.hostname(),
         "model": identity.identity().name or None,
@@ -39,13 +158,13 @@ def answer(asked: int | None) -> dict[str, Any]:
         "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
-        "tsc": _tsc(its, found),
+        "tsc": _tsc(leaves, found),
         "trimmed": TRIM,
         "far": FAR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),
-        "methods": [_told(one, found, its) for one in found.rows],
+        "methods": [_told(one, found, leaves) for one in found.rows],
         "offsets": [asdict(one) for one in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
@@ -53,16 +172,16 @@ def answer(asked: int | None) -> dict[str, Any]:
     }
 
 
-def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
+def _tsc(leaves: Leaves, found: Measured) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    by_cpuid = clock_rates.tsc_hz(model.of(identity.identity(), its), its, None)
+    by_cpuid = model.tsc_hz(model.of(identity.identity(), leaves), leaves, None)
     return {
         **asdict(found.hz),
         "note": note if source == "tsc" else None,
         "hello": asdict(found.hello),
         "said": [asdict(rate) for rate in by_cpuid],
-        "invariant": cpuid.has(its, "invariant-tsc"),
+        "invariant": cpuid.has(leaves, "invariant-tsc"),
         "clocksource": source,
         "step_ticks": found.grid,
         "step_why": None if found.grid is not None else "too few different readings",
@@ -78,11 +197,11 @@ KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples"
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
-def _told(run: Run, found: Measured, its: Leaves) -> dict[str, Any]:
+def _told(run: Run, found: Measured, leaves: Leaves) -> dict[str, Any]:
     method = run.method
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
-        "guarantees": timer_methods.guarantees(method, its),
+        "guarantees": timer_runs.guarantees(method, leaves),
         "calls": method.calls,
         "usable": run.trouble is None,
     }

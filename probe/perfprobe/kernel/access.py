@@ -1,21 +1,27 @@
-"""What this process may do, and what the kernel hides from it."""
+"""What this process may do, what the kernel hides from it, and which rights the probe keeps once
+everything is open."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe._native import lib
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import frozen
+from perfprobe.errors import checked
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
-MOUNTS = 1 << 20  # bytes read of mountinfo: some thousand mounts
-STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
+MAX_MOUNTS_BYTES = 1 << 20  # bytes read of mountinfo: some thousand mounts
+MAX_STATUS_BYTES = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Why something cannot be had, and the remedy if there is one."""
 
@@ -26,7 +32,7 @@ class Trouble:
 def capable(root: Path, *capabilities: int) -> bool:
     """Whether the effective set has one of these capabilities."""
     try:
-        effective = int(status(root, "CapEff")[0], 16)
+        effective = int(own_status(root, "CapEff")[0], 16)
     except (IndexError, ValueError):
         return False
     return any(effective >> bit & 1 for bit in capabilities)
@@ -63,14 +69,14 @@ def as_root(root: Path, *capabilities: str) -> str:
     return "perftop --sudo"
 
 
-def filtered(root: Path) -> bool:
+def is_seccomp_filtered(root: Path) -> bool:
     """Whether a container's seccomp filter restricts our system calls."""
-    return status(root, "Seccomp") == ["2"]
+    return own_status(root, "Seccomp") == ["2"]
 
 
-def status(root: Path, field: str) -> list[str]:
+def own_status(root: Path, field: str) -> list[str]:
     """The words of a field in /proc/self/status."""
-    for line in (files.text(f"{root}/proc/self/status", STATUS) or "").splitlines():
+    for line in (files.text(f"{root}/proc/self/status", MAX_STATUS_BYTES) or "").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
@@ -91,24 +97,24 @@ def hidden_tasks(root: Path) -> Trouble | None:
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
             return Trouble(why, "start perftop outside the container")
-    level = hiding(root)
+    level = hidepid_level(root)
     if not level or capable(root, CAP_SYS_PTRACE):
         return None
     why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
     return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
 
 
-def hiding(root: Path) -> str:
+def hidepid_level(root: Path) -> str:
     """The mount option by which /proc hides processes of others from our user without
     CAP_SYS_PTRACE; empty: it hides none."""
     options = ""
-    for line in (files.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
+    for line in (files.text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES) or "").splitlines():
         place, _, about = line.partition(" - ")
         if place.split()[4:5] == ["/proc"]:  # the last mount on a place hides earlier ones
             options = about.split()[-1] if about else ""
     given = dict(option.partition("=")[::2] for option in options.split(","))
     level = given.get("hidepid", "off")
-    groups = {*status(root, "Gid")[-1:], *status(root, "Groups")}
+    groups = {*own_status(root, "Gid")[-1:], *own_status(root, "Groups")}
     ours = given.get("gid", "0") in groups and level not in {"ptraceable", "4"}
     return "" if ours or level in {"off", "0"} else level
 
@@ -116,3 +122,57 @@ def hiding(root: Path) -> str:
 def accounts_delays(root: Path) -> bool:
     """Whether the kernel accounts for how long tasks wait for a disk."""
     return files.word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
+
+
+# --- dropping capabilities ------------------------------------------------------------------------
+# Whatever is open stays readable without any capability. The few that are kept open files and
+# events again when a CPU comes back. The user ID stays as well: registers, journals and some files
+# of /sys belong to root. No seccomp filter is set: the system calls of the interpreter, the C
+# library and its look-up of users change with their versions, and each change would end a probe
+# that holds registers.
+
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
+BPF_FREE = (5, 19)
+"""From this Linux on, a BPF program that is loaded may be run without a capability."""
+_MACHINE = Path("/")
+"""Capabilities are those of this machine's kernel, whatever directory is read."""
+
+
+def drop_capabilities(root: Path, source: str) -> None:
+    """Drops, for the calling thread, what this process will not need; the sampler's threads have
+    nothing. A module that is imported later is imported now: the installation may lie in the home
+    of a user, which root may not read without a capability."""
+    if not source.startswith("sim") and own_status(_MACHINE, "CapPrm") != ["0" * 16]:
+        import psutil  # noqa: F401
+    kept = sum(1 << capability for capability in set(needed_capabilities(root, source)))
+    with contextlib.suppress(OSError):  # a service's or container's filter: it confines us already
+        checked(lib.pp_rights_keep(kept))
+
+
+def needed_capabilities(root: Path, source: str) -> Iterator[int]:
+    """The capabilities to keep, where this process has them."""
+    if os.geteuid() != 0:
+        yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # for files that root owns
+    if hidepid_level(_MACHINE):
+        yield CAP_SYS_PTRACE
+    if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
+        yield CAP_SYS_RAWIO
+    if source in {"auto", "perf"}:
+        yield from _events()
+    if _version() < BPF_FREE:
+        yield CAP_BPF
+        yield CAP_SYS_ADMIN  # in its place before 5.8
+
+
+def _events() -> Iterator[int]:
+    """For opening events of whole CPUs."""
+    yield CAP_PERFMON
+    last = files.number("/proc/sys/kernel/cap_last_cap") or 0
+    level = files.number("/proc/sys/kernel/perf_event_paranoid") or 0
+    if last < CAP_PERFMON or level >= 3:
+        yield CAP_SYS_ADMIN
+
+
+def _version() -> tuple[int, ...]:
+    found = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
+    return tuple(map(int, found.groups())) if found else (0, 0)

@@ -1,7 +1,7 @@
-"""CPUs that went off, as the kernel announces it.
+"""CPUs that went offline, as the kernel announces it.
 
-A CPU that goes off and comes back between two looks at the list of CPUs is on in both of them. But
-the kernel has ended its perf events, and firmware may have cleared its registers.
+A CPU that goes offline and online again between two reads of the list of CPUs is online in both of
+them. But the kernel has ended its perf events, and firmware may have cleared its registers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from typing import Any, Protocol
 KERNEL, GROUP = 0, 1
 """Port of the kernel, and the group to which it sends its own events; udev's go to another."""
 NETLINK_KOBJECT_UEVENT = 15
-MOST_BYTES = 4096
+MAX_EVENT_BYTES = 4096
 """Length of an event, at most; the kernel's own limit is 2048."""
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
 
 
-class Heard(Protocol):
+class EventSocket(Protocol):
     def recvfrom(self, count: int, /) -> tuple[bytes, Any]: ...
 
     def close(self) -> None: ...
 
 
 class Departures:
-    def __init__(self, heard: Heard | None, waits: Callable[[], object] = lambda: True) -> None:
+    def __init__(
+        self, heard: EventSocket | None, waits: Callable[[], object] = lambda: True
+    ) -> None:
         """`waits`: whether there may be an event or error. Asking that costs a quarter of a receipt
         in vain, which makes an exception with a text."""
         self._heard, self._waits = heard, waits
@@ -41,7 +43,7 @@ class Departures:
         gone: set[int] = set()
         while self._heard is not None and self._waits():
             try:
-                data, (sender, _) = self._heard.recvfrom(MOST_BYTES)
+                data, (sender, _) = self._heard.recvfrom(MAX_EVENT_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -58,8 +60,8 @@ class Departures:
             self._heard.close()
 
 
-def listen(root: Path) -> Departures:
-    """Hears nothing below a sysroot, and where the kernel's events cannot be had."""
+def open_departures(root: Path) -> Departures:
+    """Receives nothing below a sysroot, and where the kernel's events are not available."""
     if root != Path("/"):
         return Departures(None)
     try:

@@ -1,33 +1,35 @@
-"""Events that this machine's kernel knows by name, and what a name chooses on each of its PMUs."""
+"""Events that this machine knows by name, and what a name chooses on each of its PMUs: the kernel's
+generic events, those that a PMU lists, and those that perf knows where it is installed.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from perfprobe.cpu import files
-from perfprobe.frozen import field, frozen
-from perfprobe.kernel import access, event_terms, perf_pmus
+from perfprobe.cpu import cpu_sets, files
+from perfprobe.errors import Usage
+from perfprobe.kernel import access, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_names import Asked, nearest
-from perfprobe.kernel.event_terms import Code, TermError
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
-from perfprobe.kernel.perf_pmus import DEVICES, Pmu
+from perfprobe.kernel.perf_pmus import CORES, DEVICES, Code, Pmu, TermError
 
-if TYPE_CHECKING:
-    from perfprobe.kernel.event_encodings import Named
-
-HW_CACHE, RAW = 3, 4  # PERF_TYPE_
+HW_CACHE = 3  # PERF_TYPE_
 NS = 1e-9
 EVENTS = "events"
 """Unit of what a core's PMU counts; the wire bounds it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Known:
     """A name with its meaning."""
 
@@ -94,7 +96,16 @@ GENERIC = [
 """Names that every kernel has, with their type."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An event that perf knows, by its PMU and terms."""
+
+    pmu: str
+    terms: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """An event that was asked for."""
 
@@ -117,22 +128,21 @@ class Catalogue:
     """The events of one machine."""
 
     def __init__(self, root: Path, *, installed: bool = True) -> None:
-        """`installed`: ask perf and libpfm4, which know this machine's CPU and no other."""
+        """`installed`: ask perf, which knows this machine's CPU and no other."""
         self._root, self._installed = root, installed
         self.cores = perf_pmus.cores(root)
 
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[Named]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
-        from perfprobe.kernel import event_encodings  # loads what runs perf: for names only
-
         mine = {pmu.name for pmu in self.cores}
-        every = event_encodings.perf_events() if mine and self._installed else {}
+        every = perf_events() if mine and self._installed else {}
         here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
         return {name: told for name, told in here.items() if told}
 
     def find(self, asked: Asked) -> Chosen:
-        """What was asked for. Raises ValueError with a line for the user if nobody knows it."""
+        """The event that was asked for. Raises ValueError with a line for the user if it is
+        unknown."""
         if asked.pmu:
             return self._of_pmu(asked)
         word = ALIASES.get(asked.word, asked.word)
@@ -184,57 +194,49 @@ class Catalogue:
         if not found and self.cores:
             about, found = self._of_perf(asked, word)
         if not found:
-            raise ValueError(self._unknown(asked))
+            raise Usage(self._unknown(asked))
         return Chosen(asked, about, unit, scale, found)
 
     def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
-        """What perf, else libpfm4, says of a name: a description, and the events of core PMUs."""
+        """What perf knows of a name: a description, and the events of core PMUs."""
         about, found = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
-                code = event_terms.code(pmu.path, event_terms.values(named.terms))
+                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
                 found[pmu.name] = _event(asked, pmu, code)
                 about = named.about or word
-        from perfprobe.kernel import event_encodings
-
-        told = event_encodings.pfm_code(word) if self._installed and not found else None
-        if told is not None:
-            kind, code = told
-            for pmu in self.cores:
-                if kind in {pmu.type, RAW}:
-                    found[pmu.name] = _event(asked, pmu, code)
         return about, found
 
     def _of_pmu(self, asked: Asked) -> Chosen:
         pmu = perf_pmus.find(self._root, asked.pmu)
         if pmu is None:
             there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
-            raise ValueError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
+            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
         core = pmu.name in {each.name for each in self.cores}
         if pmu.cpus is not None and not core:
-            raise ValueError(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+            raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
         try:
-            code = event_terms.code(pmu.path, self._terms(pmu, asked.terms))
+            code = perf_pmus.encode_terms(pmu.path, self._terms(pmu, asked.terms))
         except TermError as error:
-            raise ValueError(f"-e {asked.name}: {error}") from None
+            raise Usage(f"-e {asked.name}: {error}") from None
         unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
         event = _event(asked, pmu, code, core=core)
         where = pmu.name if core else None
         return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
     def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
-        """The terms, in which a name that the PMU lists stands for its own."""
+        """The terms; a name that the PMU lists is replaced by its own terms."""
         found: dict[str, int] = {}
         for item in text.split(","):
             raw = _RAW.fullmatch(item)
             own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
             if own:
-                found |= event_terms.values(own.strip())
+                found |= perf_pmus.parse_terms(own.strip())
             elif raw is not None:
                 found["config"] = int(raw[1], 16)
             else:
-                found |= event_terms.values(item)
+                found |= perf_pmus.parse_terms(item)
         return found
 
     def _unknown(self, asked: Asked) -> str:
@@ -251,7 +253,7 @@ class Catalogue:
         return f"{text}; perftop events lists all"
 
     def _is_tracepoint(self, word: str) -> bool:
-        """As far as tracefs can be read."""
+        """Whether tracefs lists it; False where that cannot be read."""
         group, _, name = word.partition(":")
         below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
         paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
@@ -261,14 +263,6 @@ class Catalogue:
 def listed(pmu: Pmu) -> list[str]:
     beside = (".scale", ".unit", ".snapshot")
     return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
-
-
-def listed_code(pmu: Pmu, word: str) -> Code | None:
-    """The words of a generic event, as far as the PMU lists it. Its own name for it may be an
-    alias."""
-    names = [word, *(alias for alias, known in ALIASES.items() if known == word)]
-    found = (perf_pmus.code(pmu, name) for name in names)
-    return next((code for code in found if code is not None), None)
 
 
 def measure(pmu: Pmu, name: str) -> tuple[str, float]:
@@ -282,3 +276,131 @@ def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
         asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
         config1=code.config1, config2=code.config2, core=core,
     )  # fmt: skip
+
+
+# --- what perf lists: not trusted, so an encoding counts only if it is one of a core PMU of this
+# machine, by its own formats
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+"""Where perf is searched for: not in the caller's PATH, since the probe may run as root."""
+WAIT_S = 5.0
+MAX_LISTING_BYTES = 32 << 20
+MAX_TEXT = 200
+_ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
+_LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
+"""Terms of perf that do not choose what is counted."""
+
+
+def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
+    """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
+    or with one that is too old to list encodings. `run` is for tests."""
+    try:
+        listed = json.loads((run or _listed)())
+    except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
+        return {}
+    found: dict[str, list[Named]] = {}
+    for item in listed if isinstance(listed, list) else []:
+        if isinstance(item, dict):
+            named = _named(item)
+            name = item.get("EventName")
+            if named is not None and isinstance(name, str) and len(name) <= MAX_TEXT:
+                found.setdefault(name.lower(), []).append(named)
+    return found
+
+
+def _named(item: dict[str, Any]) -> Named | None:
+    encoding = item.get("Encoding")
+    match = _ENCODING.fullmatch(encoding) if isinstance(encoding, str) else None
+    if match is None:
+        return None
+    terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
+    about = item.get("BriefDescription")
+    told = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
+    return Named(match[1], ",".join(terms), told)
+
+
+def _listed() -> bytes:
+    """What perf prints. Raises OSError or SubprocessError."""
+    path = shutil.which("perf", path=PATH)
+    if path is None:
+        raise FileNotFoundError("perf")
+    with subprocess.Popen(
+        [path, "list", "-j"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PATH, "PAGER": "cat"},
+    ) as perf:  # fmt: skip
+        try:
+            out, _ = perf.communicate(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            perf.kill()
+            raise
+    return out if len(out) <= MAX_LISTING_BYTES else b""
+
+
+# --- the answer of `events` ----------------------------------------------------------------------
+# What can be chosen on this machine, by PMU and core type, and who counts it.
+
+OWN = frozenset({"cycles", "instructions", "ref-cycles"})
+"""What the perf source counts for itself, in two rings."""
+WATCHDOG = "cycles"
+
+
+def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
+    """The events whose name or description has this word; None: all."""
+    catalogue = catalogue or Catalogue(root)
+    software = (
+        _row(known.name, known.about, known.unit, known.scale, "software", None, [])
+        for known in SOFTWARE_EVENTS
+    )
+    found = [*software, *_hardware(root, catalogue)]
+    if word is not None:
+        wanted = word.casefold()
+        found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
+    pmus = catalogue.cores
+    refused = access.perf_refused(root)
+    missing = [] if pmus else [access.no_pmu(root)]
+    missing += [] if refused is None else [refused]
+    return {
+        "events": found,
+        "pmus": [_pmu(pmu) for pmu in pmus],
+        "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
+    }
+
+
+def _pmu(pmu: Pmu) -> dict[str, Any]:
+    cpus = None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus))
+    return {"pmu": pmu.name, "type": dict(CORES).get(pmu.name), "cpus": cpus}
+
+
+def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+    """The kernel's generic events, then what each core PMU lists, then what perf has."""
+    perf = catalogue.of_perf
+    dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    for pmu in catalogue.cores:
+        kind = dict(CORES).get(pmu.name)
+        generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
+        for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
+            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, dog))
+        for name in listed(pmu):
+            if name not in generic and perf_pmus.code(pmu, name) is not None:
+                unit, scale = measure(pmu, name)
+                about = files.word(f"{pmu.path}/events/{name}")
+                yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+        for name, told in perf.items():
+            if named := next((n for n in told if n.pmu == pmu.name), None):
+                about = named.about or f"{pmu.name}/{named.terms}/"
+                yield _row(name, about, "1", 1.0, pmu.name, kind, [])
+
+
+def _open(known: Known, dog: bool) -> list[str]:
+    """The known users that count it now."""
+    own = ["perftop"] if known.name in OWN else []
+    return [*own, *(["NMI watchdog"] if dog and known.name == WATCHDOG else [])]
+
+
+def _row(
+    name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
+) -> dict[str, Any]:
+    return {
+        "name": name, "about": about, "unit": "1" if unit == EVENTS else unit, "scale": scale,
+        "pmu": pmu, "type": kind, "open": open_,
+    }  # fmt: skip

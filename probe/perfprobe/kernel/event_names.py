@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
+from perfprobe.errors import Usage
 
-MOST = 32
+MAX_EVENTS = 32
 """Events at once; more would be counted too seldom to mean anything."""
-KEY = "e."
+KEY_PREFIX = "e."
 """Start of the keys of chosen events on the wire."""
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
 _RINGS = frozenset("uk")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Asked:
     """An event as it was written."""
 
@@ -35,18 +36,18 @@ class Asked:
     """On the wire."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.key or KEY + self.name)
+        object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
 def parse(text: str) -> list[list[Asked]]:
     """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
     groups = [_group(item) for item in _split(text)]
     names = [asked.name for group in groups for asked in group]
-    if len(names) > MOST:
-        raise ValueError(f"-e: {len(names)} events; {MOST} at most")
+    if len(names) > MAX_EVENTS:
+        raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"-e: {twice} is there twice")
+        raise Usage(f"-e: {twice} is there twice")
     return groups
 
 
@@ -77,7 +78,7 @@ def _split(text: str) -> Iterator[str]:
         else:
             item += letter
     if braces or slash:
-        raise ValueError(f"-e {text}: a brace or slash without its other one")
+        raise Usage(f"-e {text}: a brace or slash without its other one")
     yield item
 
 
@@ -87,7 +88,7 @@ def _group(item: str) -> list[Asked]:
         return [_event(item, "")]
     inner, closed, rings = item[1:].rpartition("}")
     if not closed or rings[:1] not in {"", ":"}:
-        raise ValueError(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
+        raise Usage(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
     return [_event(event.strip(), rings[1:]) for event in _split(inner)]
 
 
@@ -104,19 +105,19 @@ def _event(text: str, rings: str) -> Asked:
             word, own = text, ""
         found = Asked(word, word=word)
     else:
-        raise ValueError(
+        raise Usage(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
-            "with :u or :k behind it"
+            "with :u or :k after it"
         )
     return _in_rings(found, own or rings)
 
 
 def _in_rings(found: Asked, rings: str) -> Asked:
     if not set(rings) <= {*_RINGS, "h"}:
-        raise ValueError(f"-e {found.name}:{rings}: after the colon stand u, k or both")
+        raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
     name = f"{found.name}:{rings}" if rings else found.name
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
+        raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
     return Asked(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
 

@@ -5,7 +5,7 @@ operating system's view: not idle. It includes interrupts, wake-ups and time tha
 A reader keeps its own CPU busy while it reads.
 
 A value can step back by nanoseconds if a transition was under way during the read (idle_rows.c
-says why): take signed differences, and negative ones as zero.
+explains why): take signed differences, and negative ones as zero.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
-from perfprobe.frozen import frozen
+from perfprobe.errors import checked
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
 ROOT = Path("/")
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class States:
     """ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
 
@@ -136,7 +136,7 @@ def trouble(error: OSError) -> Trouble:
         return Trouble(why)  # this kernel cannot do it for anybody
     if not _permitted():
         return Trouble(why, access.as_root(ROOT, "CAP_BPF", "CAP_PERFMON"))
-    if access.filtered(ROOT):
+    if access.is_seccomp_filtered(ROOT):
         fix = "start perftop outside the container, or allow bpf in its seccomp profile"
         return Trouble(why, fix)
     return Trouble(why, "ask its administrator")
@@ -161,7 +161,11 @@ def _permitted() -> bool:
 
 def _forbidden() -> str:
     if _permitted():
-        by = "the container's seccomp filter" if access.filtered(ROOT) else "a security module"
+        by = (
+            "the container's seccomp filter"
+            if access.is_seccomp_filtered(ROOT)
+            else "a security module"
+        )
         return f"bpf is refused, it seems by {by}"
     try:
         limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"

@@ -4,10 +4,10 @@ A job is one process, by its PID; or all processes of one name, later ones inclu
 process and all its descendants. The scan that finds running tasks (tasks.py) also finds the job's
 threads, about once a second; a thread that lives between two scans is not seen. Outside a tree a
 child belongs to the job only if it has the name. The files of a thread stay open: that halves the
-cost of a look, and an open file never refers to a later thread with the same number.
+cost of a read, and an open file never refers to a later thread with the same number.
 
 The kernel counts from a thread's birth. It adds running time at ticks of the CPU's clock and when
-the thread gives way, and waiting time when the thread runs again. Both may lag behind the frame.
+the thread yields, and waiting time when the thread runs again. Both may lag behind the frame.
 """
 
 from __future__ import annotations
@@ -21,24 +21,34 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.kernel import access
-from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, disk_ns, numbers, opened, parse
-from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
-from perfprobe.native.errors import Unavailable
+from perfprobe.kernel.task_files import (
+    MAX_STAT_BYTES,
+    MAX_STATUS_BYTES,
+    TICK_NS,
+    Stat,
+    disk_ns,
+    numbers,
+    opened,
+    parse,
+    switches,
+    times,
+)
 from perfprobe.wire import Missing
 
-MOST = 256
+MAX_THREADS = 256
 """Upper bound of threads that are followed; the others are only counted."""
 LOOK_NS = 3_125_000
-"""Time for each look at a thread. A look takes some 20 us, so looks cost 0.6 % of a CPU; 32 threads
+"""Time for each read of a thread. A read takes some 20 us, so all cost 0.6 % of a CPU; 32 threads
 are reported every 100 ms, and MOST within a second."""
-MOST_NAME = 15  # bytes: the kernel cuts names
+MAX_NAME_BYTES = 15  # bytes: the kernel cuts names
 FILES = ("stat", "schedstat", "status")
 
 
 class Watch:
     """Raises ValueError for text that cannot be a name, Unavailable for a PID that does not
-    exist. `beside`: a second job, which this one owns; it is told as `command`."""
+    exist. `beside`: a second job, which this one owns; it is reported as `command`."""
 
     def __init__(
         self, root: Path, text: str, *, tree: bool = False, beside: Watch | None = None
@@ -52,11 +62,11 @@ class Watch:
         self._family = None
         if tree:
             if self._pid is None or self._start is None:
-                raise ValueError(f"--watch-tree {text!r}: a PID was expected")
+                raise Usage(f"--watch-tree {text!r}: a PID was expected")
             self._family = Family(self._pid, self._start)
         self.missing = self._missing(root)
         self.warning = self._nobody()
-        """What is to be told once, before the first look; '': nothing."""
+        """A warning to be reported once, before the first read; '': none."""
         self._threads: dict[str, _Thread] = {}
         """By thread id, in the order of their turns."""
         self._more = 0
@@ -74,10 +84,10 @@ class Watch:
             for tids in numbers(f"{self._proc}/{pid}/task"):
                 found |= dict.fromkeys(tids, pid)
                 yield
-                if len(found) >= MOST:
+                if len(found) >= MAX_THREADS:
                     break
-        cut = len(found) >= MOST
-        self._follow(dict(islice(found.items(), MOST)))
+        cut = len(found) >= MAX_THREADS
+        self._follow(dict(islice(found.items(), MAX_THREADS)))
         self._more = max(0, (number if cut else len(found)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
@@ -132,11 +142,11 @@ class Watch:
     # --- at the start ------------------------------------------------------------------------
 
     def _birth(self, root: Path, pid: str) -> int:
-        status = files.text(f"{self._proc}/{pid}/status", MOST_STATUS) or ""
+        status = files.text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES) or ""
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
-        stat = parse((files.text(f"{self._proc}/{pid}/stat", LIMIT) or "").encode())
+        stat = parse((files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES) or "").encode())
         if stat is None:
             hidden = access.hidden_tasks(root)
             why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
@@ -148,7 +158,7 @@ class Watch:
         if self._pid is not None:
             return ""
         pids = (pid for some in numbers(self._proc) for pid in some)
-        found = (files.text(f"{self._proc}/{pid}/comm", MOST_STATUS) for pid in pids)
+        found = (files.text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
         names = {(name or "").strip("\n") for name in found}
         if self.text in names:
             return ""
@@ -172,7 +182,7 @@ class Watch:
     def _waits(self) -> bool:
         """Whether the kernel accounts for waiting. True also where no process can be asked."""
         known = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", LIMIT)]
+        there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
         texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in there]
         return not there or any(times((text or "").encode()) for text in texts)
 
@@ -182,9 +192,10 @@ def wanted_pid(text: str) -> str | None:
     if text.isascii() and text.isdigit():
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))
-    if not 0 < size <= MOST_NAME or not text.isprintable():
-        raise ValueError(
-            f"--watch {text!r}: a PID, or a name as in /proc/PID/comm, of up to {MOST_NAME} bytes"
+    if not 0 < size <= MAX_NAME_BYTES or not text.isprintable():
+        raise Usage(
+            f"--watch {text!r}: a PID, or a name as in /proc/PID/comm, "
+            f"of up to {MAX_NAME_BYTES} bytes"
         )
     return None
 
@@ -220,7 +231,7 @@ class _Thread:
     def __init__(self, path: str, pid: int) -> None:
         self._pid = pid
         self.disk_ns: int | None = None
-        """How long it had waited for a disk at the last look."""
+        """How long it had waited for a disk at the last read."""
         self._files = {"stat": opened(f"{path}/stat")}
         for name in FILES[1:]:
             with suppress(OSError):
@@ -228,13 +239,16 @@ class _Thread:
 
     def look(self) -> list[Any] | None:
         """The thread's entry in the record; None: it has ended."""
-        data = self._read("stat", LIMIT)
+        data = self._read("stat", MAX_STAT_BYTES)
         stat = parse(data)
         if stat is None:
             return None
         self.disk_ns = disk_ns(data)
-        run_ns, wait_ns = times(self._read("schedstat", LIMIT)) or (stat.ticks * TICK_NS, None)
-        switched = switches(self._read("status", MOST_STATUS))
+        run_ns, wait_ns = times(self._read("schedstat", MAX_STAT_BYTES)) or (
+            stat.ticks * TICK_NS,
+            None,
+        )
+        switched = switches(self._read("status", MAX_STATUS_BYTES))
         return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The PMUs of memory controllers, and their events for reads and for writes.
 
-Intel's drivers name the events in sysfs; AMD's driver names none, so its codes stand here. A
+Intel's drivers name the events in sysfs; AMD's driver names none, so its codes are here. A
 controller belongs to one package: its `cpumask` has the CPU to ask, or a CPU in each package where
 packages share the name.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import frozen
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import Event
@@ -39,7 +39,7 @@ AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
 """AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Controller:
     """A controller's events for reads and for writes."""
 

@@ -1,22 +1,27 @@
-"""perf events: opening, grouping and trying them, and why the kernel refuses one."""
+"""perf events: opening, grouping and trying them, and why the kernel refuses one.
+
+The kernel puts a group on the counters as a whole or not at all. If there are too few counters,
+events are dropped in the order of DROPPED until the rest runs. Events that exist but do not count
+are dropped as well.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
-from perfprobe.frozen import frozen
+from perfprobe.errors import checked
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
-from perfprobe.native.errors import checked
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_
@@ -24,7 +29,7 @@ LEADER = -1
 TIMES = 2
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Event:
     key: str
     type: int
@@ -49,7 +54,7 @@ class Event:
         return self.role or self.key
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What a group counted while a thread pinned to its CPU was busy."""
 
@@ -74,7 +79,7 @@ class Group(Protocol):
         """It can be read by RDPMC, without a system call."""
 
     def place(self, columns: Sequence[int]) -> None:
-        """Says which columns, after the times, the events fill: ascending. Until it is called they
+        """Sets which columns, after the times, the events fill: ascending. Until it is called they
         fill the first ones. Must not be called while a thread reads the group."""
 
     def close(self) -> None: ...
@@ -152,12 +157,15 @@ class System:
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
 
 
-def raise_limit() -> None:
-    """Raises the limit of open files to the hard one: a thousand CPUs with ten events each need
-    more descriptors than a process has by default."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
+    """Why this event cannot be opened on this CPU, alone; None: it can."""
+    try:
+        fd = kernel.open(event, cpu, LEADER, host_only=False)
+    except OSError as error:
+        return trouble(error, root)
+    with suppress(OSError):
+        kernel.close(fd)
+    return None
 
 
 # --- why not --------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 def _forbidden(number: int, root: Path) -> Trouble:
     """Why it is forbidden. The kernel's own check returns EACCES, a container's filter EPERM."""
-    filtered = access.filtered(root)
+    filtered = access.is_seccomp_filtered(root)
     refused = access.perf_refused(root)
     if refused is not None and not (filtered and number == errno.EPERM):
         return refused
@@ -222,3 +230,207 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
     if watchdog == 0:
         return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")
     return Trouble(why, "sysctl kernel.nmi_watchdog=0")
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
+OPTIONAL = (*LICENSES, "smt_contention")
+"""Keys of events that get a counter only if no other event needs it."""
+DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
+"""Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
+last, because most SIMD code stays in it. The SMT event goes after all others that need a general
+counter, because no other tool shows it."""
+SPINS_NS = (2_000_000, 10_000_000)
+"""Durations of the trials. The second is run only if the group was not on the counters during the
+first: the kernel rotates groups every 4 ms."""
+MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
+"""Keys whose counters need not move during a trial."""
+STILL = Trouble("the counter is there but does not count")
+UNFIT = Trouble("this CPU has too few counters for its group")
+TAKEN = Trouble("this CPU has no counter left for it: other events have them")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one CPU counts."""
+
+    events: list[Event] = field(default_factory=list)
+    missing: dict[str, Trouble] = field(default_factory=dict)
+    """By key; for a role without any event, the key of its first event."""
+    group: Group | None = None
+    host_only: bool = False
+
+
+def settle(
+    kernel: Kernel, wanted: Sequence[Event], cpu: int, *, timed: bool, root: Path = Path("/")
+) -> Settled:
+    """The largest group that counts, its events in the order of `wanted`."""
+    events = list(wanted)
+    missing: dict[str, Trouble] = {}
+    dropped: list[str] = []
+    while events:
+        opening = Opening(kernel, cpu, events, root)
+        group = opening.group(timed=timed)
+        if opening.unfit:
+            events = _smaller(events, dropped)
+            continue
+        missing |= opening.refused
+        if group is None:
+            break
+        trial = _try(kernel, group, cpu)
+        still = _still(opening.events, trial) if trial else {}
+        if trial is not None and trial.running == 0:
+            group.close()
+            events = _smaller(opening.events, dropped)
+        elif still:
+            group.close()
+            missing |= still
+            dead = [event for event in opening.events if event.key in still]
+            events = [event for event in events if event not in dead]
+        else:
+            missing |= _short(dropped, sum(event.core for event in opening.events), root)
+            left = _left(missing, opening.events, wanted)
+            return Settled(opening.events, left, group, opening.host_only)
+    missing |= _short(dropped, 0, root)
+    return Settled(missing=_left(missing, [], wanted))
+
+
+class Opening:
+    """One attempt: a disabled leader, its siblings, then the group is enabled. Siblings that join a
+    running leader would count zeros without any error."""
+
+    def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
+        self.events: list[Event] = []
+        self.refused: dict[str, Trouble] = {}
+        self.host_only = False
+        self.unfit = False
+        """The group would not fit even if all counters were free; then all events are refused."""
+        self._kernel, self._cpu, self._wanted, self._root = kernel, cpu, wanted, root
+        self._fds: list[int] = []
+
+    def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
+        """The enabled group; None: no event could be opened, or they do not fit."""
+        try:
+            self._open_all()
+            if not self._fds:
+                return None
+            self._kernel.enable(self._fds[0])
+            return self._kernel.group(self._fds, timed=timed, mapped=mapped)
+        except OSError as error:
+            self.close()
+            refused = self._wanted if self.unfit else self.events
+            why = UNFIT if self.unfit else trouble(error, self._root)
+            self.refused |= dict.fromkeys((event.key for event in refused), why)
+            self.events = []
+            return None
+
+    def close(self) -> None:
+        for fd in reversed(self._fds):
+            self._kernel.close(fd)
+        self._fds = []
+
+    def _open_all(self) -> None:
+        for event in self._wanted:
+            if any(event.part == other.part for other in self.events):
+                continue
+            try:
+                fd = self._open(event)
+            except OSError as error:
+                if self.unfit:
+                    raise
+                if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
+                    self._again_for_host()
+                    return
+                self.refused[event.key] = trouble(error, self._root)
+                continue
+            self._fds.append(fd)
+            self.events.append(event)
+
+    def _again_for_host(self) -> None:
+        """Opens all again without guests: where guests own the PMU while they run, only events
+        that exclude them can be counted."""
+        self.close()
+        self.events, self.refused, self.host_only = [], {}, True
+        self._open_all()
+
+    def _open(self, event: Event) -> int:
+        leader = self._fds[0] if self._fds else LEADER
+        try:
+            return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
+        except OSError as error:
+            if leader != LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
+                # Alone: raises what is wrong with the event itself.
+                fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
+                self._kernel.close(fd)
+                self.unfit = True
+            raise
+
+
+# --- does it count? -------------------------------------------------------------------------------
+
+
+def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
+    """Runs on the CPU and compares; None: we may not run there."""
+    trial = None
+    for own_ns in SPINS_NS:
+        try:
+            trial = kernel.trial(group, cpu, own_ns)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a pinned group that does not fit cannot even be read
+                trial = Trial([], 0.0, 0, 0.0)
+        if trial is None or trial.running > 0:
+            break
+    return trial
+
+
+def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
+    """Events whose counts are implausible for a busy CPU."""
+    if trial.running == 0:
+        return {}
+    counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
+    found = {key: STILL for key, n in counts.items() if n <= 0 and key not in MAY_REST}
+    ref = counts.get("ref", 0)
+    if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
+        share = ref / trial.ticks
+        found["ref"] = Trouble(f"the counter moved {share:.3g} times as far as the TSC while busy")
+    aperf, mperf = counts.get("aperf", 0), counts.get("mperf", 0)
+    if aperf > 0 and mperf > 0 and not 0.05 <= aperf / mperf <= 4:
+        why = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not tell the clock"
+        found |= dict.fromkeys(("aperf", "mperf"), Trouble(why))
+    return found
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
+    """The events without the next role to drop; empty if none is left to drop."""
+    for role in DROPPED:
+        gone = [event.key for event in events if event.part == role]
+        if gone and len(gone) < len(events):
+            dropped.append(gone[0])
+            return [event for event in events if event.part != role]
+    dropped += [event.key for event in events]
+    return []
+
+
+def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
+    """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
+    counters for all of them."""
+    found = dict.fromkeys(dropped, shortage(free, root))
+    return {key: TAKEN if key in OPTIONAL else why for key, why in found.items()}
+
+
+def _left(
+    missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
+) -> dict[str, Trouble]:
+    """The missing keys whose role no other event serves, one for each role."""
+    served = {event.part for event in events}
+    lacking: dict[str, Trouble] = {}
+    roles: set[str] = set()
+    for event in wanted:
+        if event.part not in served | roles and event.key in missing:
+            lacking[event.key] = missing[event.key]
+            roles.add(event.part)
+    return lacking

@@ -1,23 +1,101 @@
-"""The kernel's PMUs in /sys/bus/event_source, and their events by name."""
+"""The kernel's PMUs in /sys/bus/event_source, their events by name, and terms such as
+"event=0xd1,umask=0x01" as the words of a perf_event_attr.
+
+A PMU's `format` directory defines which bits of which word each term fills, for example
+"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. `config`,
+`config1` and `config2` are terms of their own on every PMU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.frozen import frozen
-from perfprobe.kernel import access, event_terms
+from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.event_terms import Code
 from perfprobe.kernel.perf_events import Refused
+
+WORDS = ("config", "config1", "config2")
+_TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
+_FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
+_WIDE = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The three words by which an event is chosen."""
+
+    config: int = 0
+    config1: int = 0
+    config2: int = 0
+
+    def __or__(self, other: Code) -> Code:
+        return Code(
+            self.config | other.config, self.config1 | other.config1, self.config2 | other.config2
+        )
+
+
+class TermError(ValueError):
+    """A term that the PMU does not have, or a value that does not fit it."""
+
+
+def parse_terms(text: str) -> dict[str, int]:
+    """The terms of "event=0xd1,umask=0x01,edge" with their values; 1 where none is given. Raises
+    TermError."""
+    found = {}
+    for item in text.split(","):
+        match = _TERM.fullmatch(item.strip())
+        if match is None:
+            raise TermError(f"{item.strip()!r} is no term such as event=0x3c")
+        number = match[2] or "1"
+        found[match[1]] = int(number, 16 if number[:2] in {"0x", "0X"} else 10)
+    return found
+
+
+def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
+    """The words for these terms of the PMU at `path`. Raises TermError."""
+    total = Code()
+    for term, value in terms.items():
+        total |= encode_term(path, term, value)
+    return total
+
+
+def encode_term(path: str, term: str, value: int) -> Code:
+    """The words for one term of the PMU at `path`. Raises TermError."""
+    word, bits = (term, list(range(64))) if term in WORDS else _bits(path, term)
+    if value >> len(bits):
+        raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
+    spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
+    return Code(**{word: spread & _WIDE})
+
+
+def _bits(path: str, term: str) -> tuple[str, list[int]]:
+    """The word that a term fills, and its bits there, ascending."""
+    match = _FORMAT.fullmatch(files.word(f"{path}/format/{term}"))
+    if match is None:
+        raise TermError(f"the PMU has no term {term!r}")
+    bits: set[int] = set()
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
+            raise TermError(f"the format of {term!r} is not understood")
+        bits |= set(range(int(first), int(last or first) + 1))
+    if not bits:
+        raise TermError(f"the format of {term!r} has no bits")
+    return match[1], sorted(bits)
+
+
+# --- PMUs -----------------------------------------------------------------------------------------
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
 """Names and core types. A hybrid has the ones with a type, other machines the first."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Pmu:
     name: str
     path: str
@@ -27,6 +105,11 @@ class Pmu:
     CPUs, each for itself."""
     hybrid: str | None = None
     """The core type on a hybrid, where generic events must name the PMU."""
+
+    @property
+    def cpus_now(self) -> frozenset[int] | None:
+        """`cpus`, read again: when one of them goes off, the kernel puts another in its place."""
+        return _cpus(self.path) or self.cpus
 
     def serves(self, cpu: int) -> bool:
         return self.cpus is None or cpu in self.cpus
@@ -48,8 +131,12 @@ def find(root: Path, name: str) -> Pmu | None:
     number = files.number(f"{path}/type")
     if number is None:
         return None
+    return Pmu(name, path, number, _cpus(path), dict(CORES).get(name))
+
+
+def _cpus(path: str) -> frozenset[int] | None:
     listed = files.cpus(f"{path}/cpus") or files.cpus(f"{path}/cpumask")
-    return Pmu(name, path, number, frozenset(listed) if listed else None, dict(CORES).get(name))
+    return frozenset(listed) if listed else None
 
 
 def cores(root: Path) -> list[Pmu]:
@@ -76,8 +163,8 @@ def code(pmu: Pmu, event: str) -> Code | None:
     understood."""
     text = files.word(f"{pmu.path}/events/{event}")
     try:
-        return event_terms.code(pmu.path, event_terms.values(text)) if text else None
-    except event_terms.TermError:
+        return encode_terms(pmu.path, parse_terms(text)) if text else None
+    except TermError:
         return None
 
 
@@ -92,14 +179,14 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
     """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
     does not fit, or the term has its bits elsewhere."""
     try:
-        found = event_terms.placed(pmu.path, term, value)
-    except event_terms.TermError:
+        found = encode_term(pmu.path, term, value)
+    except TermError:
         return None
     return found.config if found == Code(found.config) else None
 
 
 def scale(pmu: Pmu, event: str) -> float:
-    """One count in the event's unit; 1 where the PMU does not say."""
+    """One count in the event's unit; 1 where the PMU has none."""
     try:
         value = float(files.word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
@@ -108,6 +195,6 @@ def scale(pmu: Pmu, event: str) -> float:
 
 
 def unit(pmu: Pmu, event: str) -> str:
-    """The unit of the scaled count, as the PMU words it; "1" where it does not say."""
+    """The unit of the scaled count, as the PMU names it; "1" where it has none."""
     text = files.word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"

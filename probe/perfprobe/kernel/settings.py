@@ -1,5 +1,5 @@
-"""How the system is set, as far as it may change how fast programs run: each setting as the kernel
-tells it, read once."""
+"""Settings of the system that may change how fast programs run, as the kernel reports them, read
+once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfprobe.cpu.files import CPUS, names, number, numbered, text, word
 
-MOST = 200
+MAX_VALUE = 200
 """Characters of a value."""
 FILES = {
     "frequency_driver": f"{CPUS}/cpu0/cpufreq/scaling_driver",
@@ -38,7 +38,7 @@ _CHOSEN = re.compile(r"\[([^\]]*)\]")
 
 
 def settings(root: Path) -> dict[str, str]:
-    """By name; what this kernel does not tell is not there."""
+    """By name; settings that this kernel does not report are left out."""
     found = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
     at = f"{root}/{CPUS}/cpufreq"
     policies = numbered(at, "policy")
@@ -48,7 +48,7 @@ def settings(root: Path) -> dict[str, str]:
     if (on := turbo_on(root)) is not None:
         found["turbo"] = "on" if on else "off"
     found |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
-    return {name: value[:MOST] for name, value in found.items() if value}
+    return {name: value[:MAX_VALUE] for name, value in found.items() if value}
 
 
 def turbo_on(root: Path) -> bool | None:
@@ -74,7 +74,7 @@ def _value(path: str) -> str:
 
 def _vulnerable(root: Path) -> str:
     """What the kernel does nothing against: mitigations that are off make programs faster. '' if it
-    does not tell."""
+    does not report that."""
     at = f"{root}/{CPUS}/vulnerabilities"
     told = names(at)
     open_to = [name for name in told if word(f"{at}/{name}").startswith("Vulnerable")]

@@ -1,14 +1,13 @@
 """The tasks that ran most on each CPU since the last scan, from /proc.
 
-A scan looks at all processes about once a second, in slices between frames. Most processes sleep
-or run for a moment only, and their files are not read: the CPU clock of a process tells that, and
-asking it is one system call. Threads are looked at only if their process used noticeable time. So
-the next scan reports a process that wakes up, and the scan after it if the process has several
-threads.
+A scan visits all processes about once a second, in slices between frames. Most processes sleep or
+run for a moment only, and their files are not read: the CPU clock of a process shows that, and
+reading it is one system call. Threads are read only if their process used noticeable time. So the
+next scan reports a process that wakes up, and the scan after it if the process has several threads.
 
-A task that was born after the last scan has run since then only, so one look at it is enough.
-Tasks that ended before this scan are not seen. All of a task's time is attributed to the CPU on
-which it last ran.
+A task that was born after the last scan has run since then only, so one read of it is enough. Tasks
+that ended before this scan are not seen. All of a task's time is attributed to the CPU on which it
+last ran.
 """
 
 from __future__ import annotations
@@ -16,15 +15,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfprobe.frozen import field, slotted
-from perfprobe.kernel.births import Births
-from perfprobe.kernel.process_stat import BATCH, GONE, TICK_NS, Stat, numbers, parse, read
-from perfprobe.kernel.task_details import Told, describe, group
-from perfprobe.kernel.task_waits import Moved, Sums, sums
+from perfprobe.kernel.task_files import (
+    BATCH,
+    GONE,
+    TICK_NS,
+    Births,
+    Moved,
+    SentDetails,
+    Stat,
+    Sums,
+    describe,
+    group,
+    numbers,
+    parse,
+    read,
+    sums,
+)
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
@@ -35,36 +46,36 @@ COST = 100
 """The pause after a scan is at least this many times its CPU time, so scans take 1 % of a CPU at
 most."""
 SLICE_NS = 2_000_000  # a frame may have to wait this long
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 """Tasks with a smaller share are left out: user and system time are each rounded to ticks of 10
 ms."""
-MOST_TOLD = 3
+MAX_TASKS_PER_CPU = 3
 """Tasks that are reported for each CPU."""
-MOST_WAITS = 64
+MAX_WAITS = 64
 """Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
 
 
-@slotted
-class _Look:
-    """What the last look at a process or thread showed."""
+@dataclass(slots=True, eq=False)
+class _TaskReading:
+    """A process or thread as last read."""
 
     at_ns: int
     clock_ns: int | None
     stat: Stat | None
     """None: it cannot be read."""
     share: float = 0.0
-    """Share of the time since the previous look that it ran; 0 if unknown."""
+    """Share of the time since the previous read that it ran; 0 if unknown."""
     sums: Sums | None = None
     """What it had waited by then; None if that was not asked."""
-    threads: dict[str, _Look] = field(default_factory=dict)
+    threads: dict[str, _TaskReading] = field(default_factory=dict)
 
     def rested(self, now_ns: int, clock_ns: int | None) -> bool:
-        """Whether it has run too little since to be told, by its clock; then this look is still
-        right, and from now. What its threads did is not known by that, so a process whose threads
-        are looked at must not have run at all."""
+        """Whether it has run too little since to be reported, by its clock; then this read is still
+        right, and is dated now. What its threads did is not known by that, so a process whose
+        threads are read must not have run at all."""
         if self.clock_ns is None or clock_ns is None:
             return False
-        most_ns = 0 if self.threads else LEAST_SHARE * (now_ns - self.at_ns)
+        most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)
         if not 0 <= clock_ns - self.clock_ns <= most_ns:
             return False
         self.at_ns, self.clock_ns, self.sums = now_ns, clock_ns, None
@@ -77,9 +88,9 @@ class _Runner(NamedTuple):
     pid: int
     path: str
     """Directory of the task."""
-    look: _Look
-    last: _Look | None
-    """The previous look at the same task."""
+    look: _TaskReading
+    last: _TaskReading | None
+    """The previous read of the same task."""
     process: Stat
 
     @property
@@ -88,7 +99,7 @@ class _Runner(NamedTuple):
         return self.look.stat
 
     def moved(self) -> Moved:
-        """What it did since the last look, as far as that was asked both times."""
+        """What it did since the last read; unknown unless its sums were read both times."""
         last, now = self.last, self.look
         if last is None or last.stat is None or last.stat.start != self.stat.start:
             return Moved()
@@ -124,10 +135,10 @@ class Tasks:
         # In a container /proc may show another PID namespace, whose numbers system calls lack.
         self._ours = root == Path("/") and Path("/proc/self").resolve().name == str(os.getpid())
         self._births = Births(self._proc) if self._ours else None
-        self._seen: dict[str, _Look] = {}
+        self._seen: dict[str, _TaskReading] = {}
         self._begun_ns = 0
         """When the last scan that ended began: who is not in `_seen` was born later."""
-        self._told = Told()
+        self._told = SentDetails()
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -168,7 +179,7 @@ class Tasks:
     # --- a scan: it may pause at each yield ----------------------------------------------------
 
     def _scanning(self) -> Iterator[None]:
-        seen: dict[str, _Look] = {}
+        seen: dict[str, _TaskReading] = {}
         ran: dict[int, list[_Runner]] = {}
         begun_ns, since_ns = self._now_ns(), self._begun_ns if self._seen else None
         for names in self._processes():
@@ -180,7 +191,7 @@ class Tasks:
                     seen[name] = last
                 elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
                     seen[name] = look
-                    if look.share >= LEAST_SHARE:
+                    if look.share >= MIN_SHARE:
                         yield from self._choose(ran, name, look, since_ns)
             yield
         if self._ours and not self._seen:
@@ -191,7 +202,7 @@ class Tasks:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if before and seen:
-            yield from self._tell(ran)
+            yield from self._make_records(ran)
 
     def _processes(self) -> Iterator[list[str]]:
         """The PIDs, some at a time. The directory is read only if a task was born: from cold caches
@@ -202,12 +213,12 @@ class Tasks:
         known = iter([*self._seen])
         return iter(lambda: [*islice(known, BATCH)], [])
 
-    def _tell(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
+    def _make_records(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
         """Makes the records; the task that ran most on a CPU comes first."""
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.look.share)
-            del runners[MOST_TOLD:]
-        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MOST_WAITS]
+            del runners[MAX_TASKS_PER_CPU:]
+        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MAX_WAITS]
         for runner in busiest:
             runner.look.sums = sums(runner.path, self._now_ns)
             yield
@@ -233,9 +244,13 @@ class Tasks:
             return None
 
     def _look(
-        self, path: str, last: _Look | None, born_ns: int | None = None, clock_ns: int | None = None
-    ) -> _Look | None:
-        """A look at a process or thread; None: it has ended. `born_ns`: it was born later than that
+        self,
+        path: str,
+        last: _TaskReading | None,
+        born_ns: int | None = None,
+        clock_ns: int | None = None,
+    ) -> _TaskReading | None:
+        """Reads a process or thread; None: it has ended. `born_ns`: it was born later than that
         if `last` is None; None: that is not known."""
         try:
             stat = parse(read(path))
@@ -243,11 +258,11 @@ class Tasks:
             return None
         except OSError:
             stat = None
-        look = _Look(self._now_ns(), clock_ns, stat)
+        look = _TaskReading(self._now_ns(), clock_ns, stat)
         if stat is None:
             return look
         if last is None and born_ns is not None:
-            last = _Look(born_ns, 0, stat._replace(ticks=0))
+            last = _TaskReading(born_ns, 0, stat._replace(ticks=0))
         if last and last.stat and stat.start == last.stat.start:
             elapsed_ns = look.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
@@ -258,15 +273,15 @@ class Tasks:
         return look
 
     def _choose(
-        self, ran: dict[int, list[_Runner]], name: str, look: _Look, born_ns: int | None
+        self, ran: dict[int, list[_Runner]], name: str, look: _TaskReading, born_ns: int | None
     ) -> Iterator[None]:
         """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
         last, process, path = self._seen.get(name), look.stat, f"{self._proc}/{name}"
-        found: list[tuple[str, _Look, _Look | None]] = [(path, look, last)]
+        found: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, look, last)]
         assert process is not None
         if process.threads > 1:
             before = last.threads if last else {}
-            if last:  # a new thread is known to be new only beside others that were looked at
+            if last:  # a new thread is known to be new only if others were read before
                 born_ns = last.at_ns if before else None
             for tids in numbers(f"{path}/task"):
                 for tid in tids:
@@ -277,7 +292,7 @@ class Tasks:
         elif last and (last.stat is None or last.stat.threads != 1):  # its time was of several
             return
         for where, task, known in found:
-            if task.stat is None or task.share < LEAST_SHARE or task.stat.cpu not in self._cpus:
+            if task.stat is None or task.share < MIN_SHARE or task.stat.cpu not in self._cpus:
                 continue
             runner = _Runner(int(name), where, task, known, process)
             ran.setdefault(task.stat.cpu, []).append(runner)

@@ -1,13 +1,18 @@
-"""Running on one CPU: whether this process may, who shares its core, and going there."""
+"""Running on one CPU: whether this process may, which CPUs share its core, moving there, and the
+CPUID of that CPU."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
-from perfprobe.cpu import cpu_sets
-from perfprobe.native.errors import Unavailable
+from perfprobe._native import ffi, lib
+from perfprobe.cpu import cpu_sets, cpuid
+from perfprobe.cpu.cpuid import Leaves, Registers
+from perfprobe.errors import Unavailable, Usage
 from perfprobe.wire import Cpu
 
 
@@ -20,7 +25,7 @@ def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
         there = cpu_sets.format(online)
-        raise ValueError(f"--cpu {asked}: there is no such CPU; online are {there}")
+        raise Usage(f"--cpu {asked}: there is no such CPU; online are {there}")
     if not row.online:
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
         raise Unavailable(f"--cpu {asked}: it is off; to switch it on: {fix}")
@@ -49,3 +54,30 @@ def pinned(cpu: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+# --- CPUID ----------------------------------------------------------------------------------------
+# From the kernel's driver, else by executing it on the CPU itself.
+
+
+def cpuid_leaves(cpu: int) -> Leaves:
+    """The leaves of one CPU of this machine; on hybrids they differ between core types."""
+    device = cpuid.device(Path("/"), cpu)
+    return device if device(0) is not None else executed(cpu)
+
+
+def executed(cpu: int) -> Leaves:
+    """Executes CPUID on the CPU and keeps the result. In guests it traps and takes microseconds, so
+    it must not run while sampling."""
+
+    @functools.cache
+    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        out = ffi.new("uint32_t[4]")
+        try:
+            with pinned(cpu):
+                lib.pp_cpuid(leaf, subleaf, out)
+        except OSError:  # outside our CPU set
+            return None
+        return out[0], out[1], out[2], out[3]
+
+    return read

@@ -1,7 +1,7 @@
 """Which rounds the main thread wakes for. It takes all rounds since the last one at once, so it
 wakes as often as its reader wants numbers, not as often as samples are taken.
 
-perftop asks for `most`, too. It stands outside the wire because that loads msgpack, for which the
+perftop asks for `most`, too. It is outside the wire because that loads msgpack, for which the
 start of a probe does not wait."""
 
 from __future__ import annotations

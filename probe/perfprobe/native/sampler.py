@@ -1,4 +1,5 @@
-"""The C sampler as a Python object: attach CPUs, drain rounds, slice the frame.
+"""The C sampler as a Python object (attach CPUs, drain rounds, slice the frame), and the layout of
+a frame: where the rows of each block are in one flat array of u64 words.
 
 One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as time.monotonic() gives them.
 """
@@ -7,12 +8,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
-from perfprobe.frozen import frozen
-from perfprobe.native.errors import checked
+from perfprobe.errors import checked
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block's regions in the frame; offsets in words."""
+
+    block: wire.Block
+    rows: int
+    head: int
+    valid: int
+    values: int
+    end: int
+
+    def plan(self, row: int, slots: Sequence[Slot]) -> RowPlan:
+        words = self.block.valid_words
+        return RowPlan(
+            self.head + row * wire.HEAD,
+            self.valid + row * words,
+            words,
+            self.values + row * self.block.columns,
+            slots,
+        )
+
+    def data(self, frame: memoryview) -> wire.Rows:
+        """Views into the frame, valid until the frame changes."""
+        return wire.Rows(
+            frame[8 * self.head : 8 * self.valid],
+            frame[8 * self.valid : 8 * self.values],
+            frame[8 * self.values : 8 * self.end],
+        )
+
+
+def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]:
+    """Places the blocks, given with their numbers of rows, one after the other. Also returns the
+    length of the frame in words."""
+    places = []
+    at = 0
+    for block, rows in blocks:
+        valid = at + rows * wire.HEAD
+        values = valid + rows * block.valid_words
+        end = values + rows * block.columns
+        places.append(Place(block, rows, at, valid, values, end))
+        at = end
+    return places, at
+
+
+# --- sampler --------------------------------------------------------------------------------------
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
@@ -21,7 +69,7 @@ one lane whose CPU is taken away does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Slot:
     """What a thread reads, as pp_slot of perfprobe.h."""
 
@@ -57,7 +105,7 @@ class Flags:
 
 
 class ProcStatText:
-    """Text of /proc/stat, at most `size` bytes, and what it says of CPUs with numbers below `cpus`.
+    """Text of /proc/stat, at most `size` bytes, and its lines of CPUs with numbers below `cpus`.
     The lane writes both, so this must outlive it."""
 
     def __init__(self, fd: int, cpus: int, size: int) -> None:
@@ -67,7 +115,7 @@ class ProcStatText:
         self.address = int(ffi.cast("uintptr_t", self._memory))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
 
@@ -78,7 +126,7 @@ class RowPlan:
     slots: Sequence[Slot]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Drained:
     round: int
     deadline_ns: int

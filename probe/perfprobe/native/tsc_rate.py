@@ -69,6 +69,6 @@ def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
 
 
 def asleep_ns() -> int:
-    """How long the machine has been suspended since boot; the other clocks stood still then."""
+    """How long the machine has been suspended since boot; the other clocks stopped then."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic

@@ -1,4 +1,4 @@
-"""The counters of one CPU: what each counts, whether somebody else uses them, and which registers
+"""The counters of one CPU: what each counts, whether another program uses them, and which registers
 must be written.
 
 Layouts: Linux asm/perf_event.h, msr-index.h. Counter values are never written: only differences are
@@ -7,33 +7,26 @@ used, at the width that CPUID gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
-from perfprobe.frozen import frozen
-from perfprobe.registers.counter_draft import (
-    ALL_RINGS,
-    EN,
-    FIXED_COUNTER,
-    FIXED_PMI,
-    FIXED_RINGS,
-    MOST_GENERAL,
-    NIBBLE,
-    OS,
-    Counted,
-    Draft,
-    General,
-)
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
 from perfprobe.registers.msr import MsrError, Registers, name
+
+USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
+ALL_RINGS = USR | OS
+FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
+
+FIXED_COUNTER = 0x309
+MAX_GENERAL = 8
+"""Other registers follow after eight selects."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
-MOST_FIXED = 16
+MAX_FIXED = 16
 """Nibbles of FIXED_CTR_CTRL."""
-SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
-    range(0xC0010200, 0xC001020C, 2)
-)
+SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of many counters."""
 
@@ -43,7 +36,17 @@ IN_USE_FIX = (
 )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counter that the plan programs."""
+
+    key: str
+    register: int
+    bits: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the CPUs of one kind count."""
 
@@ -64,14 +67,14 @@ class Plan:
     def controls(self) -> list[int]:
         """All registers that control counters, in the order in which to write them."""
         bank = self.bank
-        general = min(self.budget.gp, MOST_GENERAL)
+        general = min(self.budget.gp, MAX_GENERAL)
         found = [bank.select + bank.step * n for n in range(general)]
         if self.budget.fixed:
             found.append(FIXED_CONTROL)
         return found if bank.control is None else [*found, bank.control]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Change:
     before: int
     ours: int
@@ -84,39 +87,53 @@ Changes = dict[int, Change]
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def plan(uarch: Uarch, *, any_thread: bool, chosen: Sequence[General] = ()) -> Plan | None:
-    """What to program; None: nothing can be. `any_thread`: the CPU says that AnyThread counts.
-    `chosen`: events of the user's choice.
+def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
+    """What to program; None: nothing can be. `any_thread`: by CPUID, AnyThread counts.
 
     If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
-    instructions, then what was chosen, then SMIs.
+    instructions, then SMIs.
     """
-    if uarch.bank is None or uarch.budget is None:
+    bank, budget, events = uarch.bank, uarch.budget, uarch.events
+    if bank is None or budget is None:
         return None
-    events = uarch.events
     method, smt = _method(uarch, any_thread=any_thread)
-    wanted = [
+    wanted = (
         *((key, events.get(key), ALL_RINGS) for key in ("ref", "cycles", "instructions", smt)),
         ("kernel_cycles", events.get("cycles"), OS),
         ("kernel_instructions", events.get("instructions"), OS),
-    ]
-    draft = Draft(uarch.bank, uarch.budget)
-    short = [key for key, event, rings in wanted if event and not draft.add(key, event, rings)]
-    short += [event.key for event in chosen if not draft.add_general(event)]
-    smis = events.get("smi")
-    short += ["smi"] if smis and not draft.add("smi", smis, ALL_RINGS) else []
-    if not draft.keys:
-        return None
-    return Plan(
-        uarch.bank,
-        uarch.budget,
-        tuple(draft.counted()),
-        draft.selects(),
-        draft.fixed,
-        draft.enable,
-        tuple(short),
-        None if smt in short else method,
+        ("smi", events.get("smi"), ALL_RINGS),
     )
+    free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.lent >> n & 1]
+    counted: list[Counted] = []
+    selects: dict[int, int] = {}
+    short: list[str] = []
+    fixed = enable = 0
+    for key, event, rings in wanted:
+        if event is None:
+            continue
+        if event.fixed is not None and event.fixed < budget.fixed and rings == ALL_RINGS:
+            number = event.fixed
+            fixed |= FIXED_RINGS << NIBBLE * number
+            enable |= 1 << 32 + number
+            origin = f"fixed counter {number}"
+            counted.append(Counted(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
+        elif event.code and free:
+            number = free.pop(0)
+            selects[bank.select + bank.step * number] = event.config | rings | EN
+            enable |= 1 << number
+            origin = f"counter {number}: {_code(event)}"
+            counted.append(Counted(key, bank.counter + bank.step * number, budget.bits, origin))
+        else:
+            short.append(key)
+    if not counted:
+        return None
+    method = None if smt in short else method
+    return Plan(bank, budget, tuple(counted), selects, fixed, enable, tuple(short), method)
+
+
+def _code(event: Event) -> str:
+    """Event and umask, as manuals write them."""
+    return f"{event.code:X}H/{event.umask:X}H"
 
 
 def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
@@ -137,8 +154,8 @@ def controls(registers: Registers, plan: Plan) -> dict[int, int]:
 
 
 def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
-    """Evidence, by register and value, that somebody else counts; None: nobody does. A select that
-    is not enabled globally, or a global bit without a select, is a leftover and no use."""
+    """Evidence, by register and value, that another program counts; None: there is none. A select
+    that is not enabled globally, or a global bit without a select, is a leftover and no use."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
@@ -158,8 +175,8 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def evidence(registers: Registers) -> str:
-    """What the CPU itself says about the use of its counters, for a message. Exists from version 4
-    on."""
+    """What the CPU itself reports about the use of its counters, for a message. Exists from version
+    4 on."""
     try:
         return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -211,10 +228,10 @@ def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError
 
 
 def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """The values to restore. A counter that somebody else has programmed meanwhile is left as it
+    """The values to restore. A counter that another program has taken meanwhile is left as it
     is, with the bit that enables it."""
     taken = _taken(done, now)
-    nibbles = sum(0xF << NIBBLE * n for n in range(MOST_FIXED) if taken >> 32 + n & 1)
+    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
     found = {}
     for register, value in now.items():
@@ -228,12 +245,12 @@ def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
 
 
 def _taken(done: Changes, now: Mapping[int, int]) -> int:
-    """The enabling bits of counters that somebody else has programmed."""
+    """The enabling bits of counters that another program has taken."""
     found = 0
     for register, value in now.items():
         before, ours = done[register].before, done[register].ours
         if register == FIXED_CONTROL:
-            for n in range(MOST_FIXED):
+            for n in range(MAX_FIXED):
                 known = {nibble(before, n), nibble(ours, n)}
                 found |= (nibble(value, n) not in known) << 32 + n
         elif register in SELECTS and value not in {before, ours} and value & EN:
@@ -242,7 +259,7 @@ def _taken(done: Changes, now: Mapping[int, int]) -> int:
 
 
 def nibble(control: int, n: int) -> int:
-    """What FIXED_CTR_CTRL says of fixed counter `n`."""
+    """The bits of fixed counter `n` in FIXED_CTR_CTRL."""
     return control >> NIBBLE * n & 0xF
 
 
@@ -255,7 +272,7 @@ def enabling(select: int) -> int:
 
 
 def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
-    """The keys of counters that do not count what the plan says, and the first evidence by register
+    """The keys of counters that do not count what is planned, and the first evidence by register
     and value. Both are empty while all is as programmed."""
     lost, said = 0, ""
     for register, mask, ours, bits in _expected(plan):
@@ -272,7 +289,7 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
     enables it and its part of the register."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enabling(register), -1)]
-    fixed = [n for n in range(MOST_FIXED) if nibble(plan.fixed, n)]
+    fixed = [n for n in range(MAX_FIXED) if nibble(plan.fixed, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts
@@ -283,6 +300,6 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
 
 def _enabled_by(plan: Plan, counted: Counted) -> int:
     """The bit of GLOBAL_CTRL for a counter, by its address."""
-    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MOST_FIXED:
+    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MAX_FIXED:
         return 1 << 32 + counted.register - FIXED_COUNTER
     return 1 << (counted.register - plan.bank.counter) // plan.bank.step

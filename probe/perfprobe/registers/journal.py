@@ -1,10 +1,10 @@
 """A file with the values that registers had before perftop programmed them. The next start restores
 them if this process is killed.
 
-The file is on disk before the first register is written. It lies in a directory that nobody else
-may write to. Its content is checked all the same: it must be from this boot and this machine, and
+The file is on disk before the first register is written. It is in a directory that no other user
+may write to. Its content is checked nevertheless: it must be from this boot and this machine, and
 name only registers that perftop programs, with values that these can hold. Whether its writer still
-runs can be told by reading alone.
+runs is found by reading alone.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe.frozen import frozen
-from perfprobe.registers import counter_draft, counter_plan
+from perfprobe.registers import counter_plan
 from perfprobe.registers.counter_plan import Change, Changes
 
 FORMAT = 1
-LIMIT = 8 << 20  # bytes: 8192 CPUs of ten registers
+MAX_JOURNAL_BYTES = 8 << 20  # bytes: 8192 CPUs of ten registers
 SUFFIX = ".journal"
 _CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
 _SELECT_BITS = 48
-_NIBBLES = range(0, counter_plan.MOST_FIXED * counter_draft.NIBBLE, counter_draft.NIBBLE)
-_RINGS = sum(counter_draft.FIXED_RINGS << at for at in _NIBBLES)
-_INTERRUPTS = sum(counter_draft.FIXED_PMI << at for at in _NIBBLES)
+_NIBBLES = range(0, counter_plan.MAX_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
+_RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
+_INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A journal of this boot and machine."""
 
@@ -47,7 +47,7 @@ class Entry:
         return start_time(self.pid) == self.started
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Found:
     entries: list[Entry]
     rejected: list[tuple[Path, str]]
@@ -58,8 +58,8 @@ class Found:
 
 
 def directories() -> list[Path]:
-    """Where a journal may lie, best first. For root the system's directory comes before that of a
-    session: the next start may have another session, or none."""
+    """Directories where a journal may be, best first. For root the system's directory comes before
+    that of a session: the next start may have another session, or none."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     found = [Path(session) / "perftop"] if session.startswith("/") else []
     found.insert(0 if os.geteuid() == 0 else len(found), Path("/run/perftop"))
@@ -102,7 +102,7 @@ def _enter(directory: Path, *, make: bool = False) -> int:
 
 
 def _above(directory: Path) -> int:
-    """A descriptor of the parent, reached from the root: in each directory on the way nobody else
+    """A descriptor of the parent, reached from the root: in each directory on the way no other user
     may exchange what we go through next. Links in the way are resolved before, so that each is a
     part of the way that was checked."""
     fd = os.open("/", _FOLDER)
@@ -128,7 +128,8 @@ def _check(fd: int, directory: Path) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Held while a start looks for journals, writes its own and programs: one start at a time."""
+    """Held while a start searches for journals, writes its own and programs: one start at a
+    time."""
     fd = _enter(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -188,7 +189,7 @@ class Journal:
 def _resting(register: int, before: int) -> int:
     """What the next start may restore: a leftover select without the bits that count or interrupt.
     The global control did not enable it, so nothing that counted stops."""
-    starting = counter_draft.EN | counter_draft.INTERRUPT
+    starting = counter_plan.EN | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
@@ -260,8 +261,8 @@ def _content(directory: int, name: str) -> bytes:
             raise OSError(0, "it is not a plain file")
         if info.st_uid != os.geteuid() or info.st_mode & 0o077:
             raise OSError(0, "others could write to it")
-        content = file.read(LIMIT + 1)
-    if len(content) > LIMIT:
+        content = file.read(MAX_JOURNAL_BYTES + 1)
+    if len(content) > MAX_JOURNAL_BYTES:
         raise OSError(0, "it is too long")
     return content
 
@@ -276,7 +277,7 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
         raise ValueError("it is of another machine")
     pid, started = about["pid"], about["start"]
     if type(pid) is not int or type(started) is not int or pid <= 0:
-        raise ValueError("it does not say who wrote it")
+        raise ValueError("its writer is missing")
     cpus = {int(cpu): _changes(table) for cpu, table in about["cpus"].items()}
     if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
         raise ValueError("there are no such CPUs")
@@ -301,8 +302,8 @@ def plausible(register: int, change: Change) -> bool:
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
-        quiet = before == _resting(register, before) and not ours & counter_draft.INTERRUPT
-        return fits and quiet and ours & counter_draft.EN != 0
+        quiet = before == _resting(register, before) and not ours & counter_plan.INTERRUPT
+        return fits and quiet and ours & counter_plan.EN != 0
     if register == counter_plan.FIXED_CONTROL:
         fits = all(0 <= value < 1 << 64 for value in (before, ours))
         return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS

@@ -1,19 +1,78 @@
-"""One CPU's model-specific registers, through the kernel's msr driver.
+"""Opens the file of one CPU's registers, and nothing that may have taken its place.
 
-The driver takes a register's number as the offset and transfers eight bytes. Every write is read
-back, because some hypervisors drop writes and report success.
+A directory given by --sysroot may be from an archive, and root writes to what this opens. So no
+link below the directory is followed, and the file must be the msr driver's device for this CPU, or
+a file of a FUSE mount: that is a program which plays the driver, and no archive holds one.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from pathlib import Path
 from typing import Self
 
 from perfprobe.cpu import files, identity
-from perfprobe.registers import device
+
+MSR_MAJOR = 202
+"""Linux, include/uapi/linux/major.h. The minor number is the CPU."""
+LINK = "it is a link, or is reached through one, and none is followed"
+OTHER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
+
+
+def open_device(root: Path, cpu: int, flags: int) -> int:
+    """A descriptor. Raises OSError."""
+    place = _found(root, cpu)
+    try:
+        about = os.fstat(place)
+        if not _is_driver(about, cpu) and not (stat.S_ISREG(about.st_mode) and _on_fuse(place)):
+            raise OSError(errno.EINVAL, OTHER)
+        # The very file that was checked, whatever its name means by now.
+        return os.open(f"/proc/self/fd/{place}", flags | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+def _found(root: Path, cpu: int) -> int:
+    """A descriptor of the place. It is not open for reading: opening some files has effects."""
+    fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in ("dev", "cpu", str(cpu), "msr"):
+        try:
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.ELOOP, LINK)
+    return fd
+
+
+def _is_driver(about: os.stat_result, cpu: int) -> bool:
+    return stat.S_ISCHR(about.st_mode) and about.st_rdev == os.makedev(MSR_MAJOR, cpu)
+
+
+def _on_fuse(fd: int) -> bool:
+    """Whether the file is in a FUSE mount, by the kernel's list of mounts."""
+    mount = _value(Path(f"/proc/self/fdinfo/{fd}").read_bytes(), b"mnt_id:")
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        if line.split(b" ", 1)[0] == mount:
+            kind = line.partition(b" - ")[2].split(b" ", 1)[0]
+            return kind == b"fuse" or kind.startswith(b"fuse.")
+    return False
+
+
+def _value(text: bytes, key: bytes) -> bytes:
+    lines = (line for line in text.splitlines() if line.startswith(key))
+    return next(lines, b"").removeprefix(key).strip()
+
+
+# --- One CPU's model-specific registers, through the kernel's msr driver.
+#
+# The driver takes a register's number as the offset and transfers eight bytes. Every write is read
+# back, because some hypervisors drop writes and report success.
 
 TSC = 0x10
 PLATFORM_INFO = 0xCE
@@ -26,13 +85,11 @@ MODULE_FIX = "sudo modprobe msr"
 class MsrError(Exception):
     """The cause, its consequence and the remedy, a line each."""
 
-    def __init__(
-        self, cause: str, consequence: str, mend: str | None = None, code: int = 0
-    ) -> None:
+    def __init__(self, cause: str, consequence: str, fix: str | None = None, code: int = 0) -> None:
         super().__init__(cause)
         self.cause = cause
         self.consequence = consequence
-        self.mend = mend
+        self.fix = fix
         self.code = code
         """The errno; 0: a write was accepted but had no effect."""
 
@@ -58,7 +115,7 @@ class Registers:
         self.cpu = cpu
         self._root = root
         try:
-            self.fd = device.opened(root, cpu, os.O_RDWR if writable else os.O_RDONLY)
+            self.fd = open_device(root, cpu, os.O_RDWR if writable else os.O_RDONLY)
         except OSError as error:
             raise _open_trouble(root, cpu, error) from None
 
@@ -116,7 +173,7 @@ def _no_driver(root: Path, what: str, code: int) -> MsrError:
     """The error when the driver is absent. A sysroot or a container shows no modules, though the
     kernel may have them; a guest's kernel without modules has none to load."""
     modules = Path(f"/lib/modules/{identity.kernel()}")
-    found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/msr.ko*"))
+    found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if found or identity.virtualisation(root) is None:
         cause = "no /dev/cpu/N/msr: the msr module is not loaded"
         return MsrError(cause, what, MODULE_FIX if found else f"{MODULE_FIX}, on the host", code)
@@ -148,20 +205,18 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
-    """The kernel returns the same errno for lockdown and allow_writes; its files tell which."""
+    """The kernel returns the same errno for lockdown and allow_writes; its files show which."""
     code = error.errno or 0
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", what, code=code)
     allowed = files.word(f"{root}/sys/module/msr/parameters/allow_writes")
     if allowed == "off":
-        mend = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
-        return MsrError(
-            "the kernel refuses writes to MSRs (msr.allow_writes=off)", what, mend, code
-        )
+        fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
+        return MsrError("the kernel refuses writes to MSRs (msr.allow_writes=off)", what, fix, code)
     locked = files.text(f"{root}/sys/kernel/security/lockdown") or ""
     if "[integrity]" in locked or "[confidentiality]" in locked:
-        mend = "boot without lockdown (Secure Boot turns it on), or use --source perf"
-        return MsrError("kernel lockdown refuses writes to MSRs", what, mend, code)
+        fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
+        return MsrError("kernel lockdown refuses writes to MSRs", what, fix, code)
     cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
     return MsrError(cause, what, "use --source perf", code)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
-from perfprobe.frozen import frozen
 from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.counter_plan import Changes, Plan
 from perfprobe.registers.journal import Entry, Journal
@@ -19,15 +19,15 @@ from perfprobe.registers.msr import MsrError, Registers
 
 
 class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
-    """Somebody else uses the counters."""
+    """Another program uses the counters."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
-    """A look at the registers of a CPU."""
+    """The registers of a CPU, compared with the plan."""
 
     taken: list[str]
-    """Keys of counters that somebody else has programmed."""
+    """Keys of counters that another program has taken."""
     text: str
     """The evidence, empty if there is none."""
 
@@ -50,7 +50,7 @@ class Programmer:
     # --- beginning ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
-        """Programs the CPUs that are online. Raises InUse if somebody else counts on all of them,
+        """Programs the CPUs that are online. Raises InUse if another program counts on all of them,
         another MsrError if registers cannot be written; all registers are then as before."""
         self._plans = plans
         try:
@@ -79,7 +79,8 @@ class Programmer:
                 counter_plan.program(device, self._changes[cpu])
 
     def _survey(self, online: Iterable[int]) -> None:
-        """Opens the CPUs, looks whether somebody counts there, and decides what to write."""
+        """Opens the CPUs, checks whether another program counts there, and decides what to
+        write."""
         for cpu in online:
             plan = self._plans[cpu]
             try:
@@ -186,7 +187,7 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Gives all registers back. May be called again. `left` tells what could not be."""
+        """Gives all registers back. May be called again. `left` names what could not be."""
         left: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
@@ -232,11 +233,11 @@ def _in_use(cpu: int, used: str) -> InUse:
 
 
 def _left(root: Path, troubles: Mapping[int, MsrError]) -> str:
-    """What is said of CPUs whose registers are not as they were: one line, with the mend."""
+    """The message about CPUs whose registers are not as they were: one line, with the fix."""
     cpus = sorted(troubles)
     off = [cpu for cpu in cpus if troubles[cpu].off]
     first = next(error for error in troubles.values() if error.off == bool(off))
-    steps = [first.mend] if first.mend else []
+    steps = [first.fix] if first.fix else []
     if off:
         names = ",".join(map(str, off))
         names = f"{{{names}}}" if len(off) > 1 else names

@@ -35,12 +35,12 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
 | watch? | the job that is watched: a PID or a name |
 | labels?, command?, interval_ns? | of the run: names, its command, what a line is to cover |
-| settings? | how the system is set when it begins: a map of names to text, such as governor |
+| settings? | settings of the system at the start: a map of names to text, such as governor |
 
 | topology row | value |
 |---|---|
 | cpu, online | its number, and whether it is on |
-| package?, die?, core?, thread?, l3?, node?, type?, siblings? | null: not told |
+| package?, die?, core?, thread?, l3?, node?, type?, siblings? | null: unknown |
 
 | block | value |
 |---|---|
@@ -57,8 +57,8 @@ active, "hz"}, ...], "origin", "cpus"?: null for all}, a missing thing {"what": 
 "cpus"?}, identity {"vendor", "family", "model", "stepping", "name", "microcode"}, all of them
 optional.
 
-**Blocks.** A block is a table of u64 that is read together. Its `scope` says what its rows are: one
-row for each CPU (in the order of `topology`), core or package, or one row for the machine. A block
+**Blocks.** A block is a table of u64 that is read together. Its `scope` defines its rows: one row
+for each CPU (in the order of `topology`), core or package, or one row for the machine. A block
 `cpu` is always present. Each counter takes `columns` columns, in the order of the counters. Values
 are raw and cumulative:
 - kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`. A counter
@@ -66,15 +66,15 @@ are raw and cumulative:
 - kind `gauge`: the value now. Signed gauges are two's complement.
 - kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
   `parts` names the bits.
-There is no scope for an L3: what is counted for each stands on the row of one CPU of it, alone.
+There is no scope for an L3: what is counted for each is on the row of one of its CPUs only.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
 
 **Counters that mean something.** perftop understands the keys of this table. A counter with another
 key is recorded and shown nowhere. None is required: a number whose counters are absent is absent,
-and `missing` in hello may say why. Each stands in a block of the scope given, and is shown nowhere
-if it stands in another; the block's name is free, but for the block `cpu`. `name` and `origin` are
-words for people.
+and `missing` in hello may give the reason. Each is in a block of the scope given, and is shown
+nowhere if it is in another; the block's name is free, but for the block `cpu`. `name` and `origin`
+are words for people.
 
 | key | scope | kind | unit | what it counts |
 |---|---|---|---|---|
@@ -123,7 +123,7 @@ words for people.
 | package_throttles, package_power_limits | package | counter | 1 | thermal_throttle: its events |
 | package_throttled_s | package | counter | s | thermal_throttle: its time |
 | limit_reasons | package | flags | 1 | what limits the clock |
-| plr_reasons | package | flags | 1 | what came on of what limits the clock: sticky bits |
+| plr_reasons | package | flags | 1 | limits of the clock that were newly set: sticky bits |
 | power_throttled_s | package | counter | s | held back by power limits |
 | energy_j | package | counter | J | energy of the package |
 | energy_ram_j | package | counter | J | energy of its memory |
@@ -149,12 +149,11 @@ words for people.
 | interrupts, context_switches | machine | counter | 1 | of all CPUs, since boot |
 | probe_cpu_s | machine | counter | s | CPU time of the probe itself |
 
-A key `e.NAME`, in a block of scope `cpu`, is an event that the user has chosen: NAME is what he
-called it, `name` says what it counts, `unit` what a scaled count is in. Each group of events that
-perf counts has a block of its own (`events.1` …), with perf_enabled_s and perf_running_s of its
-own: these two may stand in several blocks, and speak for their own. Events on counters that are
-programmed by hand count all the time; they stand among the other counters of a CPU. Any other key
-stands in one block only; if it stands in more, the first counts.
+A key `e.NAME`, in a block of scope `cpu`, is an event that the user has chosen: NAME is the name
+that the user gave it, `name` describes what it counts, `unit` is that of a scaled count. Each group
+of events that perf counts has a block of its own (`events.1` …), with perf_enabled_s and
+perf_running_s of its own: these two may be in several blocks, and apply to their own. Any other key
+is in one block only; if it is in more, the first counts.
 
 What follows from a unit, for counters in a block of scope `cpu`: more than this in a second of the
 span is not believed, whoever sends it. A counter of 64 bits may also step back a little; a narrower
@@ -170,7 +169,7 @@ one has wrapped.
 What follows from an origin:
 - it begins with `perf`, and the block has perf_enabled_s and perf_running_s: the counter is scaled
   by enabled / running, and unknown where running stood still.
-- of a `turbo` table in hello, it begins with `cpufreq`: an upper bound, whatever its steps say.
+- of a `turbo` table in hello, it begins with `cpufreq`: an upper bound, whatever its steps are.
 
 one_thread, any_thread and distributed count slower than the TSC. `multipliers` in hello has the
 candidates for their factor, likeliest first; frames decide. `smt_methods` names those to use:
@@ -181,9 +180,9 @@ was due), `lost` (frames so far that a slow reader did not get), `late` (deadlin
 CPU missed), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values":
 bin}`, all little-endian u64 in C order:
 - `head`: HEAD words a row: stamp before the read, stamp after it, lateness of the wake-up against
-  `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row stands for all
+  `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row applies to all
   rows.
-- `valid`: ceil(columns/64) words a row; bit i says whether column i holds data. Without ROW_SAMPLED
+- `valid`: ceil(columns/64) words a row; bit i is set if column i holds data. Without ROW_SAMPLED
   the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
 - `values`: one word a column and row. Values that are not valid must be ignored.
 A frame may lack blocks: what the probe reads once for the whole machine (pressure, power limits) is
@@ -191,10 +190,9 @@ only in the last frame of those that it writes together, and its rows carry the 
 As for a row that was not read, the next delta covers the whole span.
 `records` maps names to any msgpack value:
 - `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
-  the CPU, and its share of the elapsed time. Tasks are looked at about once a second; only the
-  frame after such a look has the record, and it replaces the previous one. On a CPU that is not
-  listed no task that was looked at ran for a noticeable time. For a thread `pid` is its process and
-  `comm` its own name.
+  the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
+  after a scan has the record, and it replaces the previous one. On a CPU that is not listed no task
+  of the scan ran for a noticeable time. For a thread `pid` is its process and `comm` its own name.
 - `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group"}} for
   processes that `tasks` or `others` name: when they first name one, and again from time to time.
   Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
@@ -203,17 +201,17 @@ As for a row that was not read, the next delta covers the whole span.
   first; in the frames that have `tasks`.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
   share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
-  gave up its CPU or lost it. Either is null where it is not known, as in the first look at a task.
+  gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
-  wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were
-  looked at since the previous frame: the CPU where each last ran, and, cumulative, how long it has
-  run and waited to run, and how often it gave up the CPU and lost it. Any of the last three may be
-  null. `more` is the number of threads beyond those that can be followed. Where the kernel accounts
-  for it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
+  wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were read
+  since the previous frame: the CPU where each last ran, and, cumulative, how long it has run and
+  waited to run, and how often it gave up the CPU and lost it. Any of the last three may be null.
+  `more` is the number of threads beyond those that can be followed. Where the kernel accounts for
+  it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
 - `l3_groups`: {group: [[l3, bytes], ...]}: what each group of resctrl has moved from and to memory
-  since it was first seen, by L3; null: not known in this look. A group is named by its path below
+  since it was first seen, by L3; null: unknown in this read. A group is named by its path below
   the mount, the default group by the empty text; control groups hold what their monitoring groups
   move. Absent where there is no group but the default one.
 - `command`: the same of a command that was started to be measured, with its children, where hello's
@@ -228,13 +226,13 @@ described in the app's `recording/codec.py` and `session/frame_packing.py`.
 "sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
 "missed": CPUs for which that is not known},
 `gap` {"since_ns", "why"}: from there to the note's time the link to the probe was broken; counters
-begin anew in the frames after it, whose rows have ROW_REBASED,
+start again in the frames after it, whose rows have ROW_REBASED,
 `echo` {"number"}: the answer to an order of the reader, at the raw time at which it was read,
 `index` at the end of a recording. From sources that program registers, which they read back at
 least once a second:
 - `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters do not hold any
   more what the probe had written. In frames due after it their values on these CPUs are not valid;
-  those of frames since `since_ns`, the raw time of the last good look, are in doubt.
+  those of frames since `since_ns`, the raw time of the last good check, are in doubt.
 - `given-back` {"cpus", "counters": keys}: the registers hold it again, which the probe did not
   cause. Values are valid from the first sample after this note's time on; the difference from one
   before `taken` to one after this means nothing.
@@ -255,7 +253,15 @@ from perfprobe.wire.check import (
     take_hotplug,
     topology_row,
 )
-from perfprobe.wire.encoding import Decoder, encode, without_check
+from perfprobe.wire.encoding import (
+    MAX_ELEMENTS,
+    Decoder,
+    encode,
+    first_fields,
+    most_elements,
+    unpacked,
+    without_check,
+)
 from perfprobe.wire.messages import (
     HEAD,
     ROW_ELSEWHERE,
@@ -285,7 +291,6 @@ from perfprobe.wire.messages import (
     Turbo,
     placed,
 )
-from perfprobe.wire.unpacking import MAX_ELEMENTS, first_fields, most_elements, unpacked
 
 __all__ = [
     "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",

@@ -1,15 +1,16 @@
-"""Turns maps from outside into messages that fit together; a WireError says what does not."""
+"""Turns maps from outside into messages that fit together; a WireError names what does not."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import types
 import typing
+from dataclasses import MISSING, asdict, replace
 from itertools import chain
 from typing import Any, Literal, TypeVar, Union
 
-from perfprobe.frozen import asdict, fields, is_declared, replace
 from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
 
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
@@ -19,10 +20,10 @@ LATEST_NS = 1 << 62
 """Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
 
 MAX_DEPTH = 32
-"""Lists and maps in each other, in what is kept or handed on as it came."""
+"""Depth of nested lists and maps in what is kept or passed on as received."""
 
 
-MOST_TOLD = 160
+MAX_ERROR_LENGTH = 160
 """Characters of an error."""
 
 
@@ -30,7 +31,7 @@ class WireError(Exception):
     """The bytes are not a stream of this version; the text is one line for the user."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text[:MOST_TOLD])  # names from outside may be in it
+        super().__init__(text[:MAX_ERROR_LENGTH])  # names from outside may be in it
 
 
 def check_hello(hello: Hello) -> None:
@@ -106,7 +107,7 @@ def topology_row(note: Note, old: Cpu) -> Cpu:
 
 
 def take_hotplug(topology: dict[int, Cpu], note: Note) -> None:
-    """Bring the row of the CPU that a hotplug note is about up to date, if there is one."""
+    """Updates the topology row of the CPU in a hotplug note, if there is one."""
     cpu = note.data.get("cpu")
     if type(cpu) is int and cpu in topology:
         topology[cpu] = topology_row(note, topology[cpu])
@@ -186,21 +187,25 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 # --- maps to values
 
 T = TypeVar("T")
-_hints: dict[type[Any], dict[str, Any]] = {}
+_fields: dict[type[Any], list[tuple[str, Any, bool]]] = {}
+"""Of each class that was loaded: name and type of its fields, and whether one is required."""
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
     """A value from a map. Unknown keys are skipped; wrong or missing ones are named."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")
-    hints = _hints.get(cls)
-    if hints is None:
-        hints = _hints[cls] = typing.get_type_hints(cls)
+    if cls not in _fields:
+        hints = typing.get_type_hints(cls)
+        _fields[cls] = [
+            (one.name, hints[one.name], one.default is MISSING and one.default_factory is MISSING)
+            for one in dataclasses.fields(typing.cast("Any", cls))
+        ]
     known = {}
-    for name, one in fields(cls).items():
+    for name, hint, required in _fields[cls]:
         if name in value:
-            known[name] = _value(hints[name], value[name], f"{where}.{name}")
-        elif one.required:
+            known[name] = _value(hint, value[name], f"{where}.{name}")
+        elif required:
             raise WireError(f"{where}: {name} is missing")
     return cls(**known)
 
@@ -229,7 +234,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     elif origin is Literal:
         if value in typing.get_args(hint):
             return value
-    elif is_declared(hint):
+    elif dataclasses.is_dataclass(hint):
         return load(typing.cast("type[Any]", hint), value, where)
     elif hint is float:
         if type(value) in {int, float} and math.isfinite(value):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from perfprobe.frozen import field, frozen
 
 VERSION = 1
 
@@ -14,20 +13,20 @@ HEAD = 5
 
 ROW_SAMPLED = 1
 ROW_ELSEWHERE = 2  # read on another CPU: values that only the own CPU can read are not valid
-ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after lie far apart
-ROW_REBASED = 8  # counters started anew: differences to earlier rows mean nothing
+ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after are far apart
+ROW_REBASED = 8  # counters started again: differences to earlier rows mean nothing
 ROW_OFFLINE = 16
 ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
 
 Scope = Literal["cpu", "core", "package", "machine"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Counter:
     key: str
     name: str
     unit: str  # base unit: "cycles", "instructions", "s", "Hz", "J", "°C", "1"
-    origin: str  # where the value comes from, in a word or two
+    origin: str  # the origin of the value, in a word or two
     kind: Literal["counter", "gauge", "flags"] = "counter"
     bits: int = 64
     scale: float = 1.0
@@ -44,7 +43,7 @@ def placed(counters: Iterable[Counter]) -> Iterator[tuple[int, Counter]]:
         first += counter.columns
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Block:
     name: str
     scope: Scope
@@ -59,9 +58,9 @@ class Block:
         return -(-self.columns // 64)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cpu:
-    """A row of the topology. Fields are None where the kernel does not tell (a CPU that is off)."""
+    """A row of the topology. Fields are None where unknown (a CPU that is off)."""
 
     cpu: int
     online: bool
@@ -75,7 +74,7 @@ class Cpu:
     siblings: list[int] = field(default_factory=list)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Identity:
     vendor: str = ""
     family: int | None = None
@@ -85,14 +84,14 @@ class Identity:
     microcode: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rate:
     hz: float
     origin: str
     error: float | None = None  # relative
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Multiplier:
     """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Lists have the best
     first."""
@@ -103,7 +102,7 @@ class Multiplier:
     type: str | None = None  # core type, where they differ
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Step:
     """A step of a turbo table."""
 
@@ -112,7 +111,7 @@ class Step:
     hz: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Turbo:
     """How fast the cores of a package may run, by how many of them are active. Steps ascend; the
     last one also holds for more cores."""
@@ -123,7 +122,7 @@ class Turbo:
     """The CPUs that it applies to, where core types differ; None: all."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Missing:
     what: str
     why: str
@@ -131,7 +130,7 @@ class Missing:
     cpus: list[int] | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Hello:
     perftop: str
     source: str
@@ -182,7 +181,7 @@ class Hello:
 Bytes = bytes | bytearray | memoryview
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rows:
     """One block of one frame, as little-endian u64."""
 
@@ -191,7 +190,7 @@ class Rows:
     values: Bytes
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Frame:
     seq: int
     time_ns: int
@@ -201,7 +200,7 @@ class Frame:
     records: dict[str, Any] = field(default_factory=dict)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Note:
     kind: str
     time_ns: int
@@ -209,7 +208,7 @@ class Note:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Packed:
     """A frame or note of a recording, as its difference to the previous one."""
 
@@ -222,7 +221,7 @@ class Packed:
     data: bytes
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bye:
     reason: str
     status: int = 0

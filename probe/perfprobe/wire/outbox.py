@@ -8,9 +8,9 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
-from perfprobe.frozen import replace
 from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 
@@ -18,9 +18,9 @@ QUEUE_BYTES = 8 << 20
 """Limit of the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
 """A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
-MOST_LOST = 1 << 62
-"""Upper bound of the count of lost frames, which is what the source says plus what is dropped."""
-MOST_PARTS = 512
+MAX_LOST = 1 << 62
+"""Upper bound of the count of lost frames, which is the source's count plus what is dropped."""
+MAX_PARTS = 512
 """Messages in one write; Linux takes 1024."""
 
 
@@ -59,7 +59,7 @@ class Outbox:
             if self.full:
                 self._make_room()
             if self.lost:
-                message = replace(message, lost=min(message.lost + self.lost, MOST_LOST))
+                message = replace(message, lost=min(message.lost + self.lost, MAX_LOST))
         data = self._encode(message)
         self._queue.append((droppable, data))
         self._bytes += len(data)
@@ -77,7 +77,7 @@ class Outbox:
     def flush(self) -> None:
         """Writes what is there, with one call unless the reader is slow."""
         while self._queue:
-            parts: list[Bytes] = [data for _, data in islice(self._queue, MOST_PARTS)]
+            parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]
             try:
                 self._forget(os.writev(self.fd, parts))

@@ -11,7 +11,7 @@ from waiting import MOST_S
 
 from perfprobe import stream_options
 from perfprobe.kernel.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
-from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
 from perftop.docs import completion
 from perftop.docs.command_line import names, verbs

@@ -11,7 +11,7 @@ from exported import messages
 from roots import DATA
 
 from perfprobe import wire
-from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.output import run_summary, stat_json
 from perftop.recording.codec import Reader
 from perftop.session import missing

@@ -19,7 +19,7 @@ from fakes import Feed, Machine
 from waiting import until
 
 from perfprobe import wire
-from perfprobe.orders import Orders
+from perfprobe.serve import Orders
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
 from perftop.process.streams import Member, Stream, listen

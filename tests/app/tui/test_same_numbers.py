@@ -14,7 +14,7 @@ from nights import by_day
 from numbers_said import Line, agrees, fed, press
 from painted import shown
 
-from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.format import GHZ
 from perftop.model.numbers import METRICS
 from perftop.output.stat_json import episode_line, interval_line

@@ -12,7 +12,7 @@ from nights import TELLING, by_day
 from numbers_said import Line, agrees, fed, press, together
 from painted import shown
 
-from perfprobe.sources.sim.spec import SCENARIOS
+from perfprobe.sources.sim.machine import SCENARIOS
 from perftop.base.format import GHZ, rough
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
 
-from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
 from perfprobe.cpu.cpuid import unreadable
-from perfprobe.cpu.model import find
+from perfprobe.cpu.model import base_hz, find, multipliers, tsc_hz
 from perfprobe.cpu.model_terms import Budget, Clocks
 
 # --- multipliers ----------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from cpu_models import (
     machine,
 )
 
-from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
 from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
-from perfprobe.cpu.model import find
+from perfprobe.cpu.model import base_hz, find, multipliers, tsc_hz
 from perfprobe.cpu.model_terms import Budget, Clocks, Event
 
 # --- events ---------------------------------------------------------------------------------------

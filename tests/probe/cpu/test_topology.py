@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -177,7 +176,7 @@ def test_captured_guest() -> None:
     ]
 
 
-def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_1024_cpus_take_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.big(tmp_path)
     opened = 0
     head = files.head
@@ -188,11 +187,8 @@ def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return head(path, limit)
 
     monkeypatch.setattr(files, "head", counted)
-    start_s = time.process_time()
     rows = topology.read(tmp_path)
     cores = topology.cores(rows)
-    used_s = time.process_time() - start_s
     assert (len(rows), len(cores)) == (1024, 512)
     assert rows[1023] == Cpu(1023, True, 1, 0, 255, 1, 31, 3, None, [511, 1023])
     assert opened < 6.5 * 1024
-    assert used_s < 2  # some 0.1 s

@@ -25,7 +25,7 @@ def machine(root: Path, user: int, idle: int, steal: int) -> None:
     )
 
 
-def moved(root: Path, before: disturbance.Moment) -> dict[str, float | None]:
+def moved(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
     return disturbance.moved(0, [2], before, disturbance.now(0, root))
 
 

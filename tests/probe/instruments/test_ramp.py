@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
 import os
+import shutil
 import signal
+import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import command
+import fakeperf
 import pytest
 import trees
-from disassembly import listing
+from disassembly import CSRC, listing
+from waiting import MOST_S
 
 from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
-from perfprobe.instruments import ramp, ramp_runs
-from perfprobe.native import affinity
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
+from perfprobe.instruments import ramp
+from perfprobe.kernel import access, perf_events
+from perfprobe.native import affinity, tsc_rate
 
 # --- the code itself -----------------------------------------------------------------------------
 
@@ -131,12 +139,12 @@ def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
 # --- how long ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isa", ramp_runs.ISAS)
+@pytest.mark.parametrize("isa", ramp.ISAS)
 @pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
 def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> None:
     work = ramp.workload(isa, seconds)
     load = sum(span for _, span in work.phases)
-    assert ramp_runs.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
+    assert ramp.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
     assert work.phases[0][0] == work.phases[-1][0] == isa
 
 
@@ -161,7 +169,7 @@ def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned(cpu):
-        there = lib.pp_ramp_isas() >> ramp_runs.ISAS.index(isa) & 1
+        there = lib.pp_ramp_isas() >> ramp.ISAS.index(isa) & 1
     if not there:
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith(f"perfprobe: --isa {isa} needs ")
@@ -169,7 +177,7 @@ def test_the_command(isa: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     assert (answer["cpu"], answer["isa"]) == (cpu, isa)
-    assert len(answer["runs"]) == ramp_runs.RUNS
+    assert len(answer["runs"]) == ramp.RUNS
     for run in answer["runs"]:
         chunks = run["chunks"]
         for key in ("cycles", "longest_cycles"):
@@ -212,3 +220,162 @@ def test_a_cpu_that_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ramp.measure(max(before), "avx512", 1.0)
     assert str(raised.value).startswith("--isa avx512 needs AVX-512F and FMA: this CPU")
     assert os.sched_getaffinity(0) == before
+
+
+# --- ramp runs ------------------------------------------------------------------------------------
+
+
+MADE_UP = r"""
+#include "perf.h"
+#include "cpu.h"
+
+static struct perf_event_mmap_page page = {.lock = 2, .index = 3, .pmc_width = 48, .time_mult = 1};
+static uint64_t calls;
+uint64_t gone_at, back_at; /* the reading that finds it taken away for good; or that it was away */
+uint64_t slow;             /* how many TSC readings one takes */
+
+static int rdpmc(uint32_t index, uint64_t *count)
+{
+    (void)index;
+    for (uint64_t i = 0; i < slow; i++)
+        pp_rdtsc();
+    if (++calls == gone_at)
+        page.index = 0;
+    if (calls == back_at)
+        page.time_enabled += 1000000000;
+    *count = pp_rdtsc() * 3 / 2 & 0x7fffffffffff;
+    return 0;
+}
+
+static const struct pp_perf_ops ops = {.rdpmc = rdpmc, .rdtsc = pp_rdtsc};
+static struct pp_perf_group group = {.ops = &ops, .n = 1, .direct = true, .pages = {&page}};
+
+struct pp_perf_group *made_up(void)
+{
+    page.cap_user_rdpmc = page.cap_user_time = 1;
+    page.index = 3;
+    calls = 0;
+    return &group;
+}
+"""
+FIRST_PIECE = 135
+"""The reading after the first piece of the first run: what is tried before takes 132 readings, and
+the run begins with two. Later ones may fall between runs where the machine is busy."""
+FASTER = 1.5
+"""Than the TSC: what this counter counts. No chain says so."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if shutil.which("cc") is None:
+        pytest.skip("no cc here")
+    where = tmp_path_factory.mktemp("counter")
+    (where / "made.c").write_text(MADE_UP)
+    subprocess.run(
+        ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", f"-I{CSRC}",
+         str(where / "made.c"), "-o", str(where / "made.so")],
+        check=True, timeout=MOST_S,
+    )  # fmt: skip
+    made = ctypes.CDLL(str(where / "made.so"))
+    made.made_up.restype = ctypes.c_void_p
+    return made
+
+
+WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
+
+
+def measured(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **how: int
+) -> tuple[list[dict[str, Any]], access.Trouble | None]:
+    for name in ("gone_at", "back_at", "slow"):
+        ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
+    group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
+    monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
+    cpu = max(os.sched_getaffinity(0))
+    with affinity.pinned(cpu):
+        found = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
+    assert group.closed
+    return found
+
+
+def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, trouble = measured(library, monkeypatch)
+    assert trouble is None
+    assert len(runs) == ramp.RUNS
+    for run in runs:
+        chunks = run["chunks"]
+        ticks = [
+            end - begin - aside
+            for begin, end, aside in zip(
+                chunks["begin"], chunks["end"], chunks["aside"], strict=True
+            )
+        ]
+        assert sum(chunks["cycles"]) == pytest.approx(FASTER * sum(ticks), rel=1e-2)
+        assert all(map(int.__le__, chunks["longest_cycles"], chunks["cycles"]))
+
+
+@pytest.mark.parametrize(("how", "why"), [
+    ({"gone_at": 5}, "the kernel gave the counter to others while it was needed"),
+    ({"gone_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
+    ({"back_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
+    ({"slow": 200}, "RDPMC takes "),
+])  # fmt: skip
+def test_a_counter_that_does_not_serve(
+    library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, how: dict[str, int], why: str
+) -> None:
+    """Before the first run, in the midst of them, and by what it costs: then no run has cycles."""
+    runs, trouble = measured(library, monkeypatch, **how)
+    assert trouble is not None
+    assert trouble.why.startswith(why)
+    assert len(runs) == ramp.RUNS
+    assert {run["chunks"][key] for run in runs for key in ramp.UNCOUNTED} == {None}
+
+
+# --- cycle counter --------------------------------------------------------------------------------
+
+
+class Direct(fakeperf.Kernel):
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
+        found = super().group(fds, timed=timed, mapped=mapped)
+        found.direct = True
+        return found
+
+
+@pytest.mark.parametrize(("pmus", "config"), [
+    ({"cpu": (4, None)}, 0),
+    ({"cpu_core": (4, "0-1"), "cpu_atom": (10, "2-3")}, 10 << 32),
+])  # fmt: skip
+def test_cycles_in_all_rings_of_that_cpu(
+    tmp_path: Path, pmus: dict[str, tuple[int, str | None]], config: int
+) -> None:
+    for name, (number, cpus) in pmus.items():
+        fakeperf.pmu(tmp_path, name, number, cpus)
+    kernel = Direct()
+    group = ramp.open_cycles(3, kernel, tmp_path)
+    assert kernel.groups == [group]
+    ((event, cpu, leader, host_only),) = kernel.opened.values()
+    assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
+    assert (cpu, leader, host_only) == (3, perf_events.LEADER, False)
+
+
+def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
+    with pytest.raises(perf_events.Refused) as raised:
+        ramp.open_cycles(0, kernel, root)
+    assert all(group.closed for group in kernel.groups)
+    return raised.value.trouble
+
+
+def test_why_there_is_no_counter(tmp_path: Path) -> None:
+    assert "no core PMU" in refused(Direct(), tmp_path).why
+    fakeperf.pmu(tmp_path, "cpu", 4)
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    trees.put(tmp_path, "proc/self/status", "CapEff:\t0000000000000000\n")
+    held = refused(Direct(refuse=lambda *_: errno.EACCES), tmp_path)
+    assert held.why == "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is 2"
+    assert "does not count" in refused(Direct(moved={"cycles": 0}), tmp_path).why
+    assert "only 0 counters free" in refused(Direct(1, taken=1), tmp_path).why
+    assert "RDPMC may not read it" in refused(fakeperf.Kernel(), tmp_path).why
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu/rdpmc", "0\n")
+    forbidden = refused(fakeperf.Kernel(), tmp_path)
+    assert forbidden.why == "the kernel forbids RDPMC"
+    assert forbidden.fix == f"echo 1 | sudo tee {tmp_path}/{fakeperf.DEVICES}/cpu/rdpmc"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe.instruments.repetition import (
+from perfprobe.instruments.measurement import (
     HELD,
     Limits,
     Repeated,

@@ -24,12 +24,18 @@ from hypothesis import strategies as st
 from trees import put
 
 from perfprobe._native import lib
-from perfprobe.instruments import disturbance, timer_methods, timer_runs, timers
-from perfprobe.instruments.distribution import BEYOND, histogram, spread, step, trimmed_mean
-from perfprobe.instruments.repetition import Repeated
-from perfprobe.instruments.timer_methods import METHODS, Method
-from perfprobe.native import cpuid_reader
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
+from perfprobe.instruments import disturbance, timer_runs, timers
+from perfprobe.instruments.measurement import (
+    BEYOND,
+    Repeated,
+    histogram,
+    spread,
+    step,
+    trimmed_mean,
+)
+from perfprobe.instruments.timer_runs import METHODS, Method
+from perfprobe.native import affinity
 from perfprobe.sources.os import procstat
 from perfprobe.wire import Rate
 
@@ -147,7 +153,7 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 
 def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     """100 samples of 180 ticks, one of 10 000 times as many."""
-    run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_methods.Timer(None))
+    run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
     run.parts = [Repeated(180.0, 2.0, 50, settled=True)] * 2
     return run
@@ -187,12 +193,14 @@ def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    found = timer_runs.measured(cpu, cpuid_reader.of(cpu), wanted)  # this MSR has no descriptor
+    found = timer_runs.measured(
+        cpu, affinity.cpuid_leaves(cpu), wanted
+    )  # this MSR has no descriptor
     good, bad = found.rows
     assert good.trouble is None
     assert bad.trouble is not None
     assert bad.trouble.why == "it failed while it ran: Input/output error"
-    row = timers._told(bad, found, cpuid_reader.of(cpu))
+    row = timers._told(bad, found, affinity.cpuid_leaves(cpu))
     assert set(row) == set(timers.KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
@@ -205,7 +213,7 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_runs, "lib", Elsewhere())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match="it went off meanwhile"):
-        timer_runs.measured(cpu, cpuid_reader.of(cpu))
+        timer_runs.measured(cpu, affinity.cpuid_leaves(cpu))
 
 
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])
@@ -221,7 +229,7 @@ def test_what_amd_needs_for_lfence() -> None:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
-        return {method.name: timer_methods.guarantees(method, its) for method in METHODS}
+        return {method.name: timer_runs.guarantees(method, its) for method in METHODS}
 
     assert "if LFENCE serialises" in str(amd(0)["lfence;rdtsc"])
     assert amd(1)["lfence;rdtsc"] == "earlier instructions are done; later ones may start before it"
@@ -280,8 +288,8 @@ def test_what_disturbed_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_that_was_not_there_before_has_come_as_often_as_it_says() -> None:
-    before = disturbance.Moment(0, {"old": 7}, {})
-    after = disturbance.Moment(0, {"old": 9, "new": 1}, {})
+    before = disturbance.CpuCounts(0, {"old": 7}, {})
+    after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
     (row,) = disturbance.seen(0, [], before, after, Path("/nothing"))
     assert row["found"] == "3 on CPU 0: 2 old, 1 new"
 
@@ -291,7 +299,7 @@ def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: 
     idle = [0] * len(procstat.FIELDS)
     after = idle.copy()
     after[0], after[procstat.ASLEEP[0]] = busy, 100 - busy
-    then, now = (disturbance.Moment(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
+    then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.seen(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == told
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe._native import lib
-from perfprobe.instruments import tsc_offsets
-from perfprobe.instruments.tsc_offsets import Exchange, bounds
+from perfprobe.instruments import timers
+from perfprobe.instruments.timers import Exchange, bounds
 
 delays = st.floats(0, 1e6)
 messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
@@ -88,16 +88,16 @@ def test_a_coarse_clock_is_bounded_by_its_step_on_both_sides() -> None:
 
 
 def test_all_of_few_cpus_and_some_of_many() -> None:
-    assert tsc_offsets.chosen([0, 3, 5]) == [0, 3, 5]
-    many = tsc_offsets.chosen(range(0, 2048, 2))
-    assert len(many) == tsc_offsets.MOST_CPUS
+    assert timers.spread_cpus([0, 3, 5]) == [0, 3, 5]
+    many = timers.spread_cpus(range(0, 2048, 2))
+    assert len(many) == timers.MAX_CPUS
     assert (many[0], many[-1]) == (0, 2046)
     assert sorted(set(many)) == many
 
 
 def test_here() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    found = tsc_offsets.measure(cpus, 1.0, 2e9)
+    found = timers.measure_offsets(cpus, 1.0, 2e9)
     assert [row.cpu for row in found] == cpus[1:]
     assert os.sched_getaffinity(0) == set(cpus)
     for row in found:
@@ -111,21 +111,21 @@ def test_here() -> None:
 
 def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = min(os.sched_getaffinity(0))
-    (gone,) = tsc_offsets.measure([cpu, 65000], 1.0, 2e9)
+    (gone,) = timers.measure_offsets([cpu, 65000], 1.0, 2e9)
     assert (gone.offset_ticks, gone.why) == (None, "it went off, or we may not run on it")
-    (none,) = tsc_offsets.measure([65000, cpu], 1.0, 2e9)
+    (none,) = timers.measure_offsets([65000, cpu], 1.0, 2e9)
     assert str(none.why).startswith("CPU 65000: ")
 
     class Silent:
         def pp_exchange_stamps(self, *_: object) -> int:
             return 0
 
-    monkeypatch.setattr(tsc_offsets, "lib", Silent())
-    (silent,) = tsc_offsets.measure([cpu, cpu], 1.0, 2e9)
+    monkeypatch.setattr(timers, "lib", Silent())
+    (silent,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert "did not answer" in str(silent.why)
     rows = [*played([(1, 50, 50)], 0, 1.0, (0, 0)), *played([(1, 50, 50)], 5000, 1.0, (0, 0))]
-    monkeypatch.setattr(tsc_offsets, "exchanged", lambda *_: rows)
-    (set_,) = tsc_offsets.measure([cpu, cpu], 1.0, 2e9)
+    monkeypatch.setattr(timers, "exchanged", lambda *_: rows)
+    (set_,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert (set_.exchanges, set_.offset_ticks) == (2, None)
     assert "no constant offset" in str(set_.why)
     assert lib.pp_current_cpu() >= 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfprobe.kernel.departures import KERNEL, Departures, listen
+from perfprobe.kernel.departures import KERNEL, Departures, open_departures
 
 UDEV = 4711
 """Port of a program that sends what looks like an event."""
@@ -71,10 +71,10 @@ def test_only_the_kernel_is_believed() -> None:
 
 
 def test_below_a_sysroot_nothing_is_heard(tmp_path: Path) -> None:
-    assert listen(tmp_path).of({0}) == set()
+    assert open_departures(tmp_path).of({0}) == set()
 
 
 def test_it_listens_here_without_waiting() -> None:
-    departures = listen(Path("/"))
+    departures = open_departures(Path("/"))
     assert departures.of(set()) == set()
     departures.close()

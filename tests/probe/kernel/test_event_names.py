@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.kernel.event_names import MOST, Asked, nearest, parse
+from perfprobe.kernel.event_names import MAX_EVENTS, Asked, nearest, parse
 
 
 def names(text: str) -> list[list[str]]:
@@ -40,7 +40,7 @@ def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> N
 
 @pytest.mark.parametrize("text", [
     "", "a,", "{a,b", "a}", "cpu/event=1", "a b", "{a}x", "cpu/name=\x1b[31m,event=1/",
-    "a,a", ",".join(f"r{i}" for i in range(MOST + 1)), "cpu/event=1/z",
+    "a,a", ",".join(f"r{i}" for i in range(MAX_EVENTS + 1)), "cpu/event=1/z",
 ])  # fmt: skip
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^-e"):

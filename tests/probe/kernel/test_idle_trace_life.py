@@ -6,14 +6,15 @@ import ctypes
 import errno
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import capabilities
 import pytest
+from capabilities import SETGID, SETUID
 from waiting import MOST_S, wait
 
 from perfprobe.cpu import identity
@@ -126,11 +127,9 @@ except OSError as error:
 """
 
 
-def show(*setpriv: str) -> str:
-    """What a process says that gave up its rights."""
-    if shutil.which("setpriv") is None or os.geteuid() != 0:
-        pytest.skip("needs setpriv and root, to give it up")
-    command = ["setpriv", *setpriv, sys.executable, "-c", SHOW]
+def show(*options: str, needs: Sequence[int] = ()) -> str:
+    """What a process says that gave up its rights by these options of setpriv."""
+    command = [capabilities.setpriv(*needs), *options, sys.executable, "-c", SHOW]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -144,7 +143,9 @@ def test_without_rights_it_says_which() -> None:
 def test_two_capabilities_are_enough() -> None:
     caps = "+bpf,+perfmon"
     user = f"--reuid={NOBODY}", "--clear-groups"
-    assert show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}") == "True\n"
+    needs = (SETUID, SETGID, access.CAP_BPF, access.CAP_PERFMON)
+    said = show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
+    assert said == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_what_helps(
 ) -> None:  # fmt: skip
     """Root is not told to become root, and nobody to take rights to a kernel without bpf(2)."""
     monkeypatch.setattr(idle_trace, "_permitted", lambda: permitted)
-    monkeypatch.setattr(access, "filtered", lambda _: filtered)
+    monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
     found = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from waiting import wait
 
+from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import Family, Watch
-from perfprobe.kernel.process_stat import Stat, parse, read
+from perfprobe.kernel.task_files import Stat, parse, read
 from perfprobe.kernel.tasks import Tasks
-from perfprobe.native.errors import Unavailable
 
 S = 1_000_000_000
 

@@ -13,10 +13,10 @@ import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe.kernel import job_threads, process_stat
-from perfprobe.kernel.job_threads import MOST, Watch
+from perfprobe.errors import Unavailable
+from perfprobe.kernel import job_threads, task_files
+from perfprobe.kernel.job_threads import MAX_THREADS, Watch
 from perfprobe.kernel.tasks import Tasks
-from perfprobe.native.errors import Unavailable
 
 MS = 1_000_000
 S = 1000 * MS
@@ -51,7 +51,7 @@ def thread(
 def scan(watched: Watch, root: Path) -> Watch:
     pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
     stats = (
-        (str(pid), process_stat.parse(process_stat.read(f"{root}/proc/{pid}/stat"))) for pid in pids
+        (str(pid), task_files.parse(task_files.read(f"{root}/proc/{pid}/stat"))) for pid in pids
     )
     for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
         pass
@@ -86,7 +86,7 @@ def test_waiting_for_a_disk_is_told_where_the_kernel_accounts_for_it(tmp_path: P
     trees.put(tmp_path, "proc/sys/kernel/task_delayacct", "1\n")
     watched = scan(Watch(tmp_path, "7"), tmp_path)
     assert watched.missing == []
-    assert watched.take(S)["watched"]["disk"] == {"7": 250 * process_stat.TICK_NS}
+    assert watched.take(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
 
 def test_a_name_that_nothing_has_is_told_with_one_that_is_like_it(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_the_bound_is_told(tmp_path: Path) -> None:
             thread(tmp_path, pid, tid)
     watched = scan(Watch(tmp_path, "job"), tmp_path)
     record = watched.take(S)["watched"]
-    assert (len(record["threads"]), record["more"]) == (MOST, 150 + 150 + 7 - MOST)
-    assert descriptors() == before + 3 * MOST
+    assert (len(record["threads"]), record["more"]) == (MAX_THREADS, 150 + 150 + 7 - MAX_THREADS)
+    assert descriptors() == before + 3 * MAX_THREADS
     shutil.rmtree(tmp_path / "proc/10")
     record = scan(watched, tmp_path).take(2 * S)["watched"]
     assert (len(record["threads"]), record["more"]) == (157, 0)
@@ -218,7 +218,7 @@ def test_a_kernel_that_does_not_account_waits(tmp_path: Path, said: str | None) 
         (tmp_path / "proc/10/schedstat").unlink()
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = watched.take(S)["watched"]["threads"]
-    assert threads == {"10": [10, "job", 0, 25 * process_stat.TICK_NS, None, 3, 4]}
+    assert threads == {"10": [10, "job", 0, 25 * task_files.TICK_NS, None, 3, 4]}
     assert [(m.what, "schedstat" in m.why) for m in watched.missing[1:]] == [("wait", True)]
     watched.close()
 
@@ -253,7 +253,7 @@ def test_the_scan_finds_them(tmp_path: Path) -> None:
         thread(tmp_path, pid, pid)
     tasks.work()
     assert tids(watched, S) == ["11", "13"]
-    finding = watched.find([("11", process_stat.Stat("job", 0, 1, 500, 0))])
+    finding = watched.find([("11", task_files.Stat("job", 0, 1, 500, 0))])
     next(finding)
     shutil.rmtree(tmp_path / "proc/13")
     assert tids(watched, 2 * S) == ["11", "13"]

@@ -12,8 +12,8 @@ from fakeperf import DEVICES
 
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.kernel import perf_pmus
-from perfprobe.kernel.event_terms import Code
-from perfprobe.native import cpuid_reader
+from perfprobe.kernel.perf_pmus import Code
+from perfprobe.native import affinity
 
 # --- PMUs and their events -----------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
 
 def test_cpuid_is_executed_on_the_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
-    executed = cpuid_reader.executed(cpu)
+    executed = affinity.executed(cpu)
     read = executed(0)
     if read is None:
         pytest.skip("no CPUID on this architecture")
@@ -88,10 +88,10 @@ def test_cpuid_is_executed_on_the_cpu() -> None:
         assert device(1) is not None
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
-    assert cpuid_reader.executed(5000)(0) is None
+    assert affinity.executed(5000)(0) is None
 
 
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
-    found = model.find(identity.identity().vendor, None, None, None, cpuid_reader.of(cpu))
+    found = model.find(identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu))
     assert found.vendor == identity.identity().vendor

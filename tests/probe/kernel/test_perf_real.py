@@ -12,6 +12,7 @@ from typing import Any
 
 import command
 import pytest
+from capabilities import SETGID, SETUID, has
 from command import python
 from waiting import whenever_due
 
@@ -26,13 +27,12 @@ from perfprobe.kernel.perf_events import (
     Event,
     OpenGroup,
     System,
-    raise_limit,
+    settle,
     trouble,
 )
-from perfprobe.kernel.perf_groups import settle
 from perfprobe.native.sampler import RowPlan, Sampler, Slot
 from perfprobe.sources.os.source import Native
-from perfprobe.sources.perf import plan
+from perfprobe.sources.perf import parts
 from perfprobe.sources.perf.parts import open_perf
 from perfprobe.wire import Counter, Cpu
 from perftop.session.session import Session
@@ -168,7 +168,6 @@ def test_the_limit_is_left_alone_where_it_cannot_be_raised(
         raise ValueError("not allowed")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    raise_limit()
 
 
 # --- the whole way -------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class Planner:
         ]
 
     def counters(self) -> list[Counter]:
-        return [*plan.CORE]
+        return [*parts.CORE]
 
     def msr(self, _row: Cpu) -> list[Event]:
         return [msr_tsc()]
@@ -257,8 +256,8 @@ def test_no_perf_below_a_directory(tmp_path: Path) -> None:
 
 def test_an_ordinary_user_is_told(system: System) -> None:
     level = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
-    if os.geteuid() != 0 or int(level) <= 0:
-        pytest.skip("needs root, to become nobody, and a paranoid kernel")
+    if not has(SETUID, SETGID) or int(level) <= 0:
+        pytest.skip("needs CAP_SETUID, to become nobody, and a paranoid kernel")
     code = (
         "import os\nfrom perfprobe.kernel.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"

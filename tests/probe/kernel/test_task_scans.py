@@ -11,8 +11,7 @@ import trees
 from task_scans import CPUS, Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.births import Births
-from perfprobe.kernel.process_stat import BATCH, TICK_NS
+from perfprobe.kernel.task_files import BATCH, TICK_NS, Births
 from perfprobe.kernel.tasks import COST, PERIOD_NS
 
 

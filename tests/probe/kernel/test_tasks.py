@@ -12,7 +12,7 @@ import trees
 from task_scans import Machine, S
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.process_stat import BATCH
+from perfprobe.kernel.task_files import BATCH
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_exact_share_decides_who_is_first(machine: Machine) -> None:
 def test_waits_are_asked_of_the_busiest_only(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "MOST_WAITS", 2)
+    monkeypatch.setattr(tasks, "MAX_WAITS", 2)
     for turn in range(3):
         for pid in (10, 11, 12):
             machine.runs(pid, turn * pid, pid)

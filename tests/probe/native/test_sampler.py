@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from waiting import whenever_due
 
 import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
+from perfprobe.native import tsc_rate
+from perfprobe.native.batches import LONGEST_NS, MOST_BYTES, MOST_FRAMES, Batches
 from perfprobe.native.sampler import Drained, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
@@ -238,3 +242,105 @@ def test_close_twice_and_use_after(fd: int) -> None:
     for use in (sampler.drain, lambda: sampler.detach(0), lambda: sampler.stats(0)):
         with pytest.raises(ValueError, match="closed"):
             use()
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+MS = 1_000_000
+
+
+def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
+    """The rounds that end the next batches."""
+    found = []
+    for _ in range(count):
+        first = batches.end(first)
+        batches.took(first)
+        found.append(first)
+        first += 1
+    return found
+
+
+def test_without_a_pace_every_round_is_a_batch() -> None:
+    assert ends(Batches(100 * MS, 1000), 5) == [0, 1, 2, 3, 4]
+
+
+def test_the_first_numbers_come_early_and_the_grid_begins_at_the_first_round() -> None:
+    batches = Batches(100 * MS, 1000)
+    batches.pace(500 * MS)
+    assert ends(batches, 5, first=3) == [3, 4, 8, 13, 18]
+
+
+def test_a_new_pace_counts_from_the_last_round() -> None:
+    batches = Batches(100 * MS, 1000)
+    assert ends(batches, 2) == [0, 1]
+    batches.pace(500 * MS)
+    assert ends(batches, 2, first=2) == [6, 11]
+    batches.pace(200 * MS)
+    assert ends(batches, 3, first=12) == [13, 15, 17]
+    assert batches.end(25) == 25, "rounds that were missed do not move the grid"
+    assert batches.end(26) == 27
+
+
+def test_lengths_that_are_rounded_are_whole_multiples() -> None:
+    batches = Batches(166_667_000, 1000)
+    batches.pace(1_000_000_000)
+    assert ends(batches, 4) == [0, 1, 6, 12]
+
+
+@given(
+    period_ns=st.integers(MS, 3_600 * 1000 * MS),
+    frame_bytes=st.integers(1, 1 << 24),
+    paces=st.lists(st.integers(0, 10**12), max_size=5),
+)
+def test_a_batch_is_a_round_at_least_and_bounded(
+    period_ns: int, frame_bytes: int, paces: list[int]
+) -> None:
+    batches = Batches(period_ns, frame_bytes)
+    last = ends(batches, 2)[-1]
+    for batch_ns in paces:
+        batches.pace(batch_ns)
+        (end,) = ends(batches, 1, first=last + 1)
+        rounds, last = end - last, end
+        assert rounds >= 1
+        if rounds > 1:
+            assert rounds <= MOST_FRAMES
+            assert rounds * period_ns <= min(LONGEST_NS, batch_ns) + 0.02 * period_ns
+            assert rounds * frame_bytes <= MOST_BYTES
+
+
+# --- tsc rate -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What it slept, where nobody has begun before."""
+    found: list[float] = []
+    monkeypatch.setattr(time, "sleep", found.append)
+    monkeypatch.setattr(tsc_rate, "_begun", None)
+    return found
+
+
+def test_it_sleeps_through_the_span_unless_it_was_begun_before(slept: list[float]) -> None:
+    tsc_rate.calibrate(100.0)
+    assert 90.0 < slept[0] <= 100.0
+    tsc_rate.begin()
+    end_ns = time.monotonic_ns() + 2_000_000
+    while time.monotonic_ns() < end_ns:
+        pass
+    rate = tsc_rate.calibrate(0.001)
+    assert slept[1] == 0.0
+    assert rate.error is not None
+    assert 1e8 < rate.hz < 1e10
+
+
+def test_half_of_each_bracket_is_error() -> None:
+    rate = tsc_rate.between((0, 1000, 20), (1_000_000_000, 2_001_000, 60))
+    assert (rate.hz, rate.error) == (2e6, 2e-5)
+
+
+def test_what_was_begun_counts_once(slept: list[float]) -> None:
+    tsc_rate.begin()
+    tsc_rate.calibrate(0.0)
+    tsc_rate.calibrate(100.0)
+    assert 90.0 < slept[1] <= 100.0

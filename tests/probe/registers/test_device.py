@@ -9,16 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from capabilities import MKNOD, has
 from command import run
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 
-from perfprobe.registers import device, journal
+from perfprobe.registers import journal, msr
 from perfprobe.registers.counter_plan import Change, restore
 from perfprobe.registers.msr import MsrError, Registers
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices")
+makes_devices = pytest.mark.skipif(not has(MKNOD), reason="needs CAP_MKNOD")
 OURS = b"ours" * 8 + bytes(4096)
 """As registers: a TSC that is not 0, and counters that nobody uses."""
 
@@ -40,18 +41,23 @@ def another_device(place: Path) -> None:
 
 
 def another_cpus(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(device.MSR_MAJOR, 1))
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(msr.MSR_MAJOR, 1))
 
 
 def a_disk(place: Path) -> None:
-    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(device.MSR_MAJOR, 0))
+    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(msr.MSR_MAJOR, 0))
 
 
-MADE = [plain, fifo, a_link, *(pytest.param(f, marks=needs_root) for f in (another_device, a_disk))]
+MADE = [
+    plain,
+    fifo,
+    a_link,
+    *(pytest.param(f, marks=makes_devices) for f in (another_device, a_disk)),
+]
 
 
 @pytest.mark.parametrize("writable", [False, True])
-@pytest.mark.parametrize("make", [*MADE, pytest.param(another_cpus, marks=needs_root)])
+@pytest.mark.parametrize("make", [*MADE, pytest.param(another_cpus, marks=makes_devices)])
 def test_nothing_else_is_opened(
     tmp_path: Path, make: Callable[[Path], None], writable: bool
 ) -> None:

@@ -69,12 +69,12 @@ def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) ->
         pytest.raises(MsrError, match=cause) as caught,
     ):
         device.write(0x186, 1)
-    assert caught.value.mend
+    assert caught.value.fix
     assert caught.value.consequence == "registers can be read, not programmed"
 
 
 @pytest.mark.parametrize(
-    ("guest", "module", "mend"),
+    ("guest", "module", "fix"),
     [
         ("KVM", True, "sudo modprobe msr"),
         ("KVM", False, None),
@@ -82,21 +82,21 @@ def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) ->
     ],
 )
 def test_only_a_module_that_can_be_there_is_to_be_loaded(
-    monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, mend: str | None
+    monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, fix: str | None
 ) -> None:
     monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
     monkeypatch.setattr(files, "numbered", lambda *_: [])
     found = msr._open_trouble(Path("/"), 0, missing)
-    assert found.mend == mend
+    assert found.fix == fix
     assert "no /dev/cpu/N/msr" in found.cause
 
 
 def test_no_driver(tmp_path: Path) -> None:
     with pytest.raises(MsrError, match="not loaded") as caught:
         Registers(tmp_path, 0)
-    assert caught.value.mend == "sudo modprobe msr"
+    assert caught.value.fix == "sudo modprobe msr"
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     (tmp_path / "dev/cpu/0/msr").touch()
     with pytest.raises(MsrError, match="CPU 7 is off or not there"):

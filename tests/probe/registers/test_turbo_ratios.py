@@ -8,7 +8,7 @@ import pytest
 
 from perfprobe.cpu.model import find
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.registers import turbo_ratios
+from perfprobe.sources.msr import limits
 from perfprobe.wire import Missing, Turbo
 
 INTEL = "GenuineIntel"
@@ -16,7 +16,7 @@ GHZ = 1e9
 
 
 def read(model: int, registers: dict[int, int], stepping: int = 4) -> Turbo | Missing:
-    return turbo_ratios.table(find(INTEL, 6, model, stepping), registers.get)
+    return limits.turbo_table(find(INTEL, 6, model, stepping), registers.get)
 
 
 def steps(model: int, registers: dict[int, int]) -> list[tuple[int, float]]:
@@ -84,7 +84,7 @@ def test_hybrids_have_a_table_for_each_type() -> None:
     registers = {0x1AD: 0x3031323334353535, 0x650: 0x2828282828282828}
     for side, cpus, first in (("P", [0, 1], (3, 5.3e9)), ("E", [2, 3], (8, 4.0e9))):
         model = find(INTEL, 6, 0x97, 2, core_type=side)
-        found = turbo_ratios.table(model, registers.get, cpus)
+        found = limits.turbo_table(model, registers.get, cpus)
         assert isinstance(found, Turbo)
         assert found.cpus == cpus
         assert (found.steps[0].cores, found.steps[0].hz) == first
@@ -93,16 +93,16 @@ def test_hybrids_have_a_table_for_each_type() -> None:
 @pytest.mark.parametrize(
     ("model", "registers", "why"),
     [
-        (find(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known that tells it (Nehalem-EX)"),
+        (find(INTEL, 6, 0x2E, 6), {0x1AD: 0x20}, "no register is known for it (Nehalem-EX)"),
         (replace(find(INTEL, 6, 0x5E, 3), bclk_hz=None), {0x1AD: 1}, "the bus clock is not known"),
         (find(INTEL, 6, 0x5E, 3), {}, "MSR 1ADH cannot be read"),
         (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25}, "MSR 1AEH cannot be read"),
         (find(INTEL, 6, 0x55, 4), {0x1AD: 0x25, 0x1AE: 0}, "MSR 1ADH holds no ratio"),
-        (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known that tells it (Zen 3)"),
+        (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known for it (Zen 3)"),
     ],
 )
 def test_without_a_table_it_says_why(model: Uarch, registers: dict[int, int], why: str) -> None:
-    found = turbo_ratios.table(model, registers.get)
+    found = limits.turbo_table(model, registers.get)
     assert isinstance(found, Missing)
     assert found.what == "turbo"
     assert found.why.startswith(why)

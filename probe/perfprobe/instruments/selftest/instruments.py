@@ -1,22 +1,125 @@
-"""`selftest --all`: a verdict on each source and instrument, also on those that are not there, as
-one object that can be sent from machines that the developers do not have.
+"""`selftest --all`: a verdict on each source and instrument, present or not, as one object that can
+be sent from machines that the developers do not have.
 
-Known counts say whether the counters of CPUs are right. Of the others it is asked whether they
-moved while memory was copied, whether their numbers can be, and whether they agree with each other.
+Known counts show whether the counters of CPUs are right. The others are read over a second in which
+a known amount of memory is copied: they must move, stay within possible values, and agree with each
+other.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe.frozen import asdict, frozen
-from perfprobe.instruments.selftest import beyond, resting
-from perfprobe.instruments.selftest.beyond import Second
-from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.errors import Unavailable
+from perfprobe.instruments.selftest import resting
+from perfprobe.instruments.selftest.tape import Tape, now
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.instruments.selftest.working import factors
+from perfprobe.native.affinity import pinned
+
+COPY_BYTES, COPY_S = 128 << 20, 0.5
+"""Larger than most L3s, so that each copy is read from memory; and how long to go on with it."""
+READ = "memory_read_bytes"
+MIN_READ_SHARE = 0.8
+"""Share of the copied bytes that must have been read: a part of them may be in a large L3."""
+STEMS = ("memory_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
+"""Prefixes of the keys of counters whose absence is reported."""
+ROWS_TOLD = 64
+"""Upper bound of rows reported of a counter; a thousand cores would fill a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The time in which memory was copied, as stamps."""
+
+    begin: int
+    end: int
+    copied: int
+    """Bytes."""
+    cpu: int
+    """Where that ran, alone at work for perftop."""
+
+
+def second(tape: Tape) -> Second:
+    """Copies memory on one CPU, with samples before and after it."""
+    tape.begin()
+    cpu = max(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError), pinned(cpu):
+        begin = now()[1]
+        copied = _copy()
+        end = now()[1]
+        tape.past(end)
+        return Second(begin, end, copied, cpu)
+    raise Unavailable(f"selftest may not run on CPU {cpu}")
+
+
+def see(tape: Tape, span: Second) -> list[dict[str, Any]]:
+    """A row for each counter that belongs to no CPU, or to the L3 of one, also where it is not
+    there."""
+    absent = [
+        {"counter": missing.what, "verdict": "not there", "why": missing.why}
+        for missing in tape.hello.missing
+        if missing.what.startswith(STEMS) and missing.what not in tape.columns
+    ]
+    return [*(_told(tape, key, span) for key in tape.columns if _wanted(tape, key)), *absent]
+
+
+def _wanted(tape: Tape, key: str) -> bool:
+    scope = tape.scope(key)
+    return scope in {"core", "package"} or (scope == "cpu" and key.startswith("l3_"))
+
+
+def _copy() -> int:
+    """Copies memory for a while; returns how many bytes were read."""
+    source, copied = bytes(COPY_BYTES), 0
+    end_s = time.monotonic() + COPY_S
+    while time.monotonic() < end_s:
+        bytearray(source)
+        copied += COPY_BYTES
+    return copied
+
+
+def _told(tape: Tape, key: str, span: Second) -> dict[str, Any]:
+    counter = tape.columns[key].counter
+    moved = [
+        None if found is None else float(found.amount)
+        for row in having_rows(tape, key)
+        for found in [tape.moved(key, row, span.begin, span.end, inside=False)]
+    ]
+    known = [amount for amount in moved if amount is not None]
+    verdict = "counts" if any(known) else "stands still" if known else "no reading"
+    if counter.kind == "gauge" and known:
+        verdict = "read"
+    if key == READ and known and sum(known) < MIN_READ_SHARE * span.copied:
+        verdict = "too little"
+    return {
+        "counter": key,
+        "scope": "L3" if key.startswith("l3_") else tape.scope(key),
+        "origin": counter.origin,
+        "unit": counter.unit,
+        "columns": counter.columns,
+        "verdict": verdict,
+        "moved": moved[:ROWS_TOLD],
+        "at_least": span.copied if key == READ else None,
+    }
+
+
+def having_rows(tape: Tape, key: str) -> list[int]:
+    """The rows of the counter's block that have it: all, or one for each L3."""
+    every = range(tape.rows(key))
+    if not key.startswith("l3_"):
+        return [*every]
+    having = tape.columns[key].counter.cpus or ()
+    return [row for row in every if tape.hello.topology[row].cpu in having]
+
+
+# --- verdicts -------------------------------------------------------------------------------------
 
 Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
 PARTS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
@@ -40,15 +143,15 @@ Against = tuple[tuple[str, ...], str]
 """Counters of which one at least is wrong, and what shows it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Instrument:
     name: str
     keys: tuple[str, ...]
     """Its counters."""
     told: tuple[str, ...] = ()
-    """Further keys under which hello may say why it is absent."""
+    """Further keys under which hello may explain why it is absent."""
     needs: str = "no PMU, register or file here tells it"
-    """Why it is absent where hello does not say."""
+    """Why it is absent where hello gives no reason."""
 
 
 INSTRUMENTS = (
@@ -165,7 +268,7 @@ def _judged(
 
 
 def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
-    """Why it is not there, by the first of its keys of which hello says so."""
+    """Why it is not there: the reason that hello gives for the first of its keys."""
     told = {missing.what: missing for missing in reversed(tape.hello.missing)}
     gone = next((told[key] for key in (*one.keys, *one.told) if key in told), None)
     why, fix = (one.needs, None) if gone is None else (gone.why, gone.fix)
@@ -194,7 +297,7 @@ def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
     """What each row of a counter showed in that second: a counter its rate, a gauge its value, bits
     how many polls saw which of them. None: nothing was read."""
     counter = tape.columns[key].counter
-    rows = [row for row in beyond.rows(tape, key) if _reads(tape, key, row, span)]
+    rows = [row for row in having_rows(tape, key) if _reads(tape, key, row, span)]
     if counter.kind == "flags":
         every = [steps for row in rows if (steps := tape.steps(key, row, span.begin, span.end))]
         if not every:
@@ -216,7 +319,7 @@ def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
 
 
 def _reads(tape: Tape, key: str, row: int, span: Second) -> bool:
-    """A counter of CPUs is looked at where memory was copied, any other everywhere."""
+    """Whether this row counts: of a counter of CPUs only where memory was copied."""
     at = tape.hello.topology
     return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
 

@@ -1,29 +1,142 @@
-"""Loads of known counts, run on all CPUs at once, and how much others disturbed them."""
+"""Code whose counts follow from how it is built (known.c), run on all CPUs at once, and how much
+others disturbed it."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
-from perfprobe.frozen import frozen
+from perfprobe._native import ffi, lib
+from perfprobe.errors import Unavailable, checked
 from perfprobe.instruments import disturbance
-from perfprobe.instruments.selftest import known_code
-from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
 
+FREE, ADD, IMUL, ENTER = (
+    lib.PP_KNOWN_FREE,
+    lib.PP_KNOWN_ADD,
+    lib.PP_KNOWN_IMUL,
+    lib.PP_KNOWN_ENTER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A time at work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
+    how long the thread ran."""
+
+    begin: int
+    end: int
+    begin_ns: int
+    end_ns: int
+    own_ns: int
+    cpu: int
+    """-1: the thread was moved meanwhile."""
+
+    @property
+    def lost(self) -> float:
+        """The share of the time that others took, by the scheduler's account."""
+        length = self.end_ns - self.begin_ns
+        return max(0.0, 1 - self.own_ns / length) if length else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a loop, with the TSC after every `turns` turns."""
+
+    kind: int
+    turns: int
+    marks: tuple[int, ...]
+    spell: Spell
+
+    def turns_between(self, begin: int, end: int) -> float | None:
+        """Turns between two stamps; None if one is outside the marks."""
+        first, last = self._at(begin), self._at(end)
+        return None if first is None or last is None else (last - first) * self.turns
+
+    def _at(self, stamp: int) -> float | None:
+        """Number of marks passed at the stamp, interpolated between two marks."""
+        marks = self.marks
+        if not marks[0] <= stamp <= marks[-1]:
+            return None
+        low, high = 0, len(marks) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if marks[middle] <= stamp else (low, middle)
+        return low + (stamp - marks[low]) / (marks[high] - marks[low])
+
+
+turn_length = lib.pp_known_turn
+"""Instructions that one turn of a kind executes in user space."""
+chain_length = lib.pp_known_chain
+"""Instructions of one turn that form a chain: each waits for the one before."""
+
+
+def run_loop(kind: int, turns: int, marks: int) -> Run:
+    """Runs the loop on the CPU that the caller is on."""
+    c_marks = ffi.new("uint64_t[]", marks)
+    out: Any = ffi.new("pp_spell *")
+    checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
+    return Run(kind, turns, tuple(c_marks), _spell(out))
+
+
+def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[Spell]:
+    """Sleeps until each of `times` periods begins, then works for `on_ns`."""
+    spells: Any = ffi.new("pp_spell[]", times)
+    lib.pp_known_pattern(begin_ns, period_ns, on_ns, spells, times)
+    return [_spell(spell) for spell in spells]
+
+
+def _spell(s: Any) -> Spell:
+    return Spell(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
+
+
+T = TypeVar("T")
+
+
+def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
+    """Runs each function in a thread pinned to its CPU, all at the same time. Threads that could
+    not be pinned or failed are left out. Raises Unavailable if there cannot be enough threads."""
+    gate = threading.Barrier(len(work))
+
+    def run(cpu: int, do: Callable[[], T]) -> T | None:
+        pinned = True
+        try:
+            os.sched_setaffinity(0, {cpu})
+        except OSError:
+            pinned = False
+        gate.wait()
+        return do() if pinned else None
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        try:
+            futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
+        except RuntimeError as error:  # the kernel gives no more
+            gate.abort()
+            raise Unavailable(f"there cannot be a thread for every CPU: {error}") from None
+    done = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
+    return {cpu: found for cpu, found in done.items() if found is not None}
+
+
+# --- loads on all CPUs ----------------------------------------------------------------------------
+
 MARK_NS = 500_000
 MARKS = 260
-"""Marks of a run: 130 ms, so that at least five samples lie within it."""
+"""Marks of a run: 130 ms, so that at least five samples are within it."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {
-    known_code.FREE: 500,
-    known_code.ADD: 300,
-    known_code.IMUL: 100,
-    known_code.ENTER: 20,
+    FREE: 500,
+    ADD: 300,
+    IMUL: 100,
+    ENTER: 20,
 }
 """Turns a mark for about 10 µs; the shortest of such marks was not interrupted."""
 WHOLE = 0.08
@@ -36,12 +149,12 @@ SHIFT_NS = (0, 20_000_000)
 BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
 QUIET = 0.2
 """Maximum share of the time that others may keep a CPU busy. If they were as busy as the pattern, a
-counter that shows half of the truth would look right."""
+counter that shows half of the truth would seem right."""
 LEAD_NS = 60_000_000
 """Time before the first work, long enough for a sample."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chain:
     """A run of dependent instructions, and the cycles that each takes (None: unknown)."""
 
@@ -49,7 +162,7 @@ class Chain:
     cycles: int | None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Times:
     """The patterns by CPU, and seconds for which others kept the CPU busy."""
 
@@ -70,27 +183,26 @@ class Times:
 
 def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
     """Runs code of this kind on all CPUs at once, without those where it was moved."""
-    done = known_code.at_once({cpu: partial(_chain, kind) for cpu in cpus})
+    done = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
     return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
 
 
 def _chain(kind: int) -> Chain:
     """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
     unit, product = (
-        min(_turn_ticks(each) for _ in range(3)) / known_code.chain(each)
-        for each in (known_code.ADD, known_code.IMUL)
+        min(_turn_ticks(each) for _ in range(3)) / chain_length(each) for each in (ADD, IMUL)
     )
     ratio = product / unit
-    spell = known_code.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
+    spell = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
     turn_ns = max(1.0, spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
-    run = known_code.run(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
+    run = run_loop(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
     whole = round(ratio)
     return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
 
 
 def _turn_ticks(kind: int) -> float:
     turns = TRIAL_TURNS[kind]
-    marks = known_code.run(kind, turns, TRIAL_MARKS).marks
+    marks = run_loop(kind, turns, TRIAL_MARKS).marks
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
@@ -100,11 +212,11 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + LEAD_NS
     work = {
-        cpu: partial(known_code.pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
+        cpu: partial(pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
         for cpu, lp in places.items()
     }
     before = disturbance.ticks()
-    spells = known_code.at_once(work)
+    spells = run_pinned(work)
     after = disturbance.ticks()
     busy = {cpu: disturbance.spent_s(before, after, cpu, BUSY) for cpu in spells}
     others = {cpu: _others(busy[cpu], own) for cpu, own in spells.items()}

@@ -4,12 +4,11 @@ so, between two samples around the whole pattern."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest.known_code import Spell
-from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times
+from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Spell, Times
 from perfprobe.instruments.selftest.tape import Moved, Tape
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.sources.os.procstat import TICK_S
 
@@ -30,7 +29,7 @@ TICKS = {
 CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Shares:
     """How long the first, the second and both of two patterns were at work within `whole`, in TSC
     ticks or in ns."""
@@ -47,7 +46,7 @@ class Shares:
 
 
 def shares(first: Sequence[Spell], second: Sequence[Spell], moved: Moved) -> Shares:
-    """Shares of two patterns that lie within the span of `moved`, in TSC ticks."""
+    """Shares of two patterns that are within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
     return overlapping(on0, on1, moved.end - moved.begin)
 
@@ -65,7 +64,7 @@ def overlapping(
     return Shares(whole, on0, on1, both)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Around:
     """The samples before and after all patterns."""
 
@@ -85,7 +84,7 @@ class Around:
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
 
-def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Seen]]:
+def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Outcome]]:
     around = Around(tape, times)
     for row, place in enumerate(tape.hello.topology):
         if place.cpu in times.spells:
@@ -95,7 +94,7 @@ def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Seen]]:
             yield from _core(around, row, (cpus[0], cpus[1]))
 
 
-def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Seen]]:
+def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
     spells, others = around.times.spells[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE, True), (BUSY, False), (STAT, True)):
@@ -108,7 +107,7 @@ def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Seen]]:
         measured = moved.amount + (_waiting(around, row) if check is STAT else 0.0)
         less, more = (others, lost) if asleep else (lost, others)
         telling = around.times.telling([cpu], whole)
-        yield check, Seen(cpu, expected, measured, whole, less, more, telling)
+        yield check, Outcome(cpu, expected, measured, whole, less, more, telling)
     if (moved := around.moved("ref", row)) is not None:
         on = shares(spells, (), moved)
         factor = _nearest(around.tape, "ref", moved.amount, on.first)
@@ -124,11 +123,11 @@ def _waiting(around: Around, row: int) -> float:
 
 def _ticking(
     around: Around, cpus: Sequence[int], measured: float, expected: float, whole: int
-) -> Seen:
+) -> Outcome:
     """A count of the first of `cpus`; disturbances on all of them affect it."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
     telling = around.times.telling(cpus, around.seconds(whole))
-    return Seen(cpus[0], expected, measured, whole, ticks, ticks, telling)
+    return Outcome(cpus[0], expected, measured, whole, ticks, ticks, telling)
 
 
 def _nearest(tape: Tape, key: str, amount: float, expected: float) -> float:
@@ -136,7 +135,7 @@ def _nearest(tape: Tape, key: str, amount: float, expected: float) -> float:
     return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
 
 
-def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Seen]]:
+def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Outcome]]:
     """Checks of a core; lp0 and lp1 are its first and second CPU."""
     first, second = (around.times.spells[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)
@@ -145,7 +144,10 @@ def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Che
             on = shares(first, second, moved)
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
             telling = around.times.telling(cpus, whole)
-            yield TRACED[key], Seen(cpus[0], expected, moved.amount, whole, doubt, doubt, telling)
+            yield (
+                TRACED[key],
+                Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, telling),
+            )
     position = {place.cpu: i for i, place in enumerate(around.tape.hello.topology)}
     for key, check in TICKS.items():
         for lp, cpu in enumerate(cpus):

@@ -3,34 +3,121 @@
 The source is opened and read as for a stream. Expected values come from the code that ran, from the
 scheduler's account of it and from CLOCK_MONOTONIC, never from perftop's own computations. Other
 tasks can only add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. Errors
-that they may explain are tried again.
+that these may explain are tried again.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from perfprobe.frozen import asdict
-from perfprobe.instruments.selftest import (
-    beyond,
-    clocks,
-    declared,
-    instruments,
-    load,
-    resting,
-    working,
+from perfprobe.errors import Unavailable
+from perfprobe.instruments.selftest import instruments, load, resting, working
+from perfprobe.instruments.selftest.tape import Tape, now
+from perfprobe.instruments.selftest.verdict import (
+    RANK,
+    Check,
+    Outcome,
+    Result,
+    better,
+    conclude,
+    judge,
 )
-from perfprobe.instruments.selftest.declared import Declared
-from perfprobe.instruments.selftest.results import Found, Results, not_there, unchecked, wrong
-from perfprobe.instruments.selftest.tape import Tape
-from perfprobe.instruments.selftest.verdict import Check
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources import Source
+from perfprobe.wire import Missing
+
+TRIES = 3
+
+Found = Iterator[tuple[Check, Outcome]]
+
+
+class Stopped(Exception):  # noqa: N818 - a wish, not an error
+    """The caller asked to stop."""
+
+
+class Results:
+    """Keeps the best of several tries of each check."""
+
+    def __init__(
+        self, tape: Tape, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
+    ) -> None:
+        self.found: list[Result] = []
+        self._tape, self._cpus, self._end, self._stopped = tape, cpus, end, stopped
+
+    def of(self, checks: Sequence[Check], attempt: Callable[[], Found]) -> None:
+        best: dict[tuple[Check, int], Outcome] = {}
+        for _ in range(TRIES):
+            if self._stopped():
+                raise Stopped
+            for check, seen in attempt():
+                best[check, seen.cpu] = better(check, best.get((check, seen.cpu)), seen)
+            if self._settled(checks, best) or time.monotonic() > self._end:
+                break
+        for check in checks:
+            tries = [seen for (of, _), seen in best.items() if of == check]
+            if cpus := self._having(check):
+                self.found.append(conclude(check, tries, cpus, self._origin(check)))
+
+    def once(self, check: Check, attempt: Found) -> None:
+        tries = [seen for _, seen in attempt]
+        self.found.append(conclude(check, tries, [], self._origin(check)))
+
+    @staticmethod
+    def _settled(checks: Sequence[Check], best: dict[tuple[Check, int], Outcome]) -> bool:
+        seen = {check for check, _ in best}
+        return seen >= set(checks) and all(
+            RANK[judge(check, found)] == 0 for (check, _), found in best.items()
+        )
+
+    def _having(self, check: Check) -> Sequence[int]:
+        """CPUs that have the counter; on hybrids not all have all counters."""
+        if check is working.SAME:
+            return self._cpus[1:]  # against the first
+        column = self._tape.columns.get(check.counter)
+        if column is None or column.counter.cpus is None:
+            return self._cpus
+        return [cpu for cpu in self._cpus if cpu in column.counter.cpus]
+
+    def _origin(self, check: Check) -> str:
+        column = self._tape.columns.get(check.counter)
+        return column.counter.origin if column else ORIGINS.get(check.counter, "idle transitions")
+
+
+ORIGINS = {"tsc": "RDTSC"}
+"""Origins of checks that read no counter of the stream."""
+_ALL = (*chain.from_iterable(working.LOOKS.values()), *resting.CHECKS)
+CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
+
+
+def not_there(tape: Tape) -> list[Result]:
+    """Counters that would be tested if they could be read here."""
+    lacking: dict[str, Missing] = {}
+    for missing in tape.hello.missing:
+        if missing.what in (*CHECKED, "traced") and missing.what not in tape.columns:
+            lacking.setdefault(missing.what, missing)
+    return [
+        Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
+        for key, missing in lacking.items()
+    ]
+
+
+def unchecked(tape: Tape) -> list[str]:
+    """Counters that no known code moves by a known amount."""
+    return [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")]
+
+
+def wrong(results: Iterable[Result]) -> list[str]:
+    """Counters that are unusable."""
+    found = [r.counter for r in results if r.verdict == "unusable"]
+    return list(dict.fromkeys(found))
+
+
+# --- the test -------------------------------------------------------------------------------------
 
 SAMPLE_S = 0.02
 PATIENCE_S = 6.0
@@ -51,19 +138,14 @@ def run(
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
     if not cpus:
         raise Unavailable("selftest may not run on any CPU of this machine")
-    begin, started = clocks.now(), time.monotonic()
+    begin, started = now(), time.monotonic()
     tape = Tape(source)
     results = Results(tape, cpus, started + PATIENCE_S, stopped)
-    pair = _declared(tape, cpus)
-    try:
-        for checks, attempt in _tests(tape, cpus, pair):
-            results.of(checks, attempt)
-    finally:
-        if pair is not None:
-            pair.close()
-    span = beyond.second(tape)
-    others = beyond.see(tape, span)
-    results.once(clocks.RATE, clocks.rate(hello, begin, clocks.now()))
+    for checks, attempt in _tests(tape, cpus):
+        results.of(checks, attempt)
+    span = instruments.second(tape)
+    others = instruments.see(tape, span)
+    results.once(working.RATE, working.rate(hello, begin, now()))
     found = [*results.found, *not_there(tape)]
     more = {} if every is None else instruments.answer(tape, span, found, others, every)
     return {
@@ -81,17 +163,16 @@ def run(
     }
 
 
-def _tests(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Iterator[Test]:
+def _tests(tape: Tape, cpus: Sequence[int]) -> Iterator[Test]:
     hz = tape.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
-        yield [clocks.SAME], lambda: clocks.same(cpus, hz.hz)
+        yield [working.SAME], lambda: working.same(cpus, hz.hz)
     for kind, looks in working.LOOKS.items():
         checks = [check for check in looks if check.counter in tape.columns]
         if checks:
             yield checks, partial(_working, tape, cpus, kind)
     checks = [check for check in resting.CHECKS if check.counter in tape.columns]
-    more = declared.CHECKS.values() if pair else ()
-    yield [*checks, *more], partial(_resting, tape, cpus, pair)
+    yield checks, partial(_resting, tape, cpus)
 
 
 def _working(tape: Tape, cpus: Sequence[int], kind: int) -> Found:
@@ -101,15 +182,11 @@ def _working(tape: Tape, cpus: Sequence[int], kind: int) -> Found:
     yield from working.see(working.LOOKS[kind], tape, loads)
 
 
-def _resting(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Found:
+def _resting(tape: Tape, cpus: Sequence[int]) -> Found:
     tape.begin()
-    if pair is not None:
-        pair.begin()
     times = load.patterns(paired(tape.hello.cores, cpus))
     if not times.spells:
         return
-    if pair is not None:
-        yield from pair.see(times)
     tape.past(max(spells[-1].end for spells in times.spells.values()))
     yield from resting.see(tape, times)
 
@@ -120,11 +197,3 @@ def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int
     alone = [group[0] for group in groups if len(group) == 1]
     pairs = [alone[i : i + 2] for i in range(0, len(alone), 2)]
     return [group for group in groups if len(group) > 1] + pairs
-
-
-def _declared(tape: Tape, cpus: Sequence[int]) -> Declared | None:
-    if "both_s" in tape.columns or "busy_s" not in tape.columns or len(cpus) < 2:
-        return None
-    with suppress(OSError):  # the missing busy_s has given the reason
-        return Declared((cpus[0], cpus[1]))
-    return None

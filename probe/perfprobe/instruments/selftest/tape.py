@@ -4,31 +4,41 @@ demand."""
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from perfprobe import wire
-from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest import clocks
+from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
 PATIENCE_S = 0.5
-"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never comes."""
+"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never
+delivers."""
 RECENT = 3
 """Number of frames within which every working row is read."""
 UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
 MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
 
-@frozen
+Instant = tuple[int, int]
+"""Ns of CLOCK_MONOTONIC_RAW, and the TSC."""
+
+
+def now() -> Instant:
+    raw, tsc, _ = tsc_rate.bracket()
+    return raw, tsc
+
+
+@dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, and where its values stand in its block."""
+    """A counter, and where its values are in its block."""
 
     block: str
     first: int
     counter: Counter
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Moved:
     """How far a counter moved, in its unit, between two reads at these stamps."""
 
@@ -37,7 +47,7 @@ class Moved:
     amount: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _BlockRead:
     """A block of one frame, as u64."""
 
@@ -77,7 +87,7 @@ class Tape:
     def begin(self) -> None:
         """Forgets what was read, and listens until every row was read once more."""
         self._reads_of.clear()
-        self.past(clocks.now()[1])
+        self.past(now()[1])
 
     def listen(self) -> None:
         """Takes all frames that are ready."""
@@ -132,7 +142,7 @@ class Tape:
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
-        """What a gauge said last, in its unit."""
+        """The last value of a gauge, in its unit."""
         column = self.columns[key]
         reads = self._reads(column, row)
         if not reads:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
-
-from perfprobe.frozen import frozen
 
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
@@ -14,7 +13,7 @@ CLOSE = 3.0
 RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Check:
     """A counter and what it is checked against. `tolerance` is a share of `Seen.scale`."""
 
@@ -24,11 +23,10 @@ class Check:
     tolerance: float
     why: str
     """Why the tolerance is not narrower."""
-    in_use: bool = True
 
 
-@frozen
-class Seen:
+@dataclass(frozen=True, slots=True)
+class Outcome:
     """The result of one try on one CPU."""
 
     cpu: int
@@ -48,10 +46,10 @@ class Seen:
         return (self.measured - self.expected) / self.scale
 
 
-NOTHING: tuple[Verdict, Seen | None] = ("disturbed", None)
+NOTHING: tuple[Verdict, Outcome | None] = ("disturbed", None)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Result:
     counter: str
     what: str
@@ -75,7 +73,7 @@ class Result:
     fix: str | None = None
 
 
-def judge(check: Check, seen: Seen) -> Verdict:
+def judge(check: Check, seen: Outcome) -> Verdict:
     error, own = abs(seen.error), check.tolerance * seen.scale
     if error <= check.tolerance:
         return "trusted" if seen.telling else "disturbed"
@@ -84,14 +82,14 @@ def judge(check: Check, seen: Seen) -> Verdict:
     return "close" if error <= CLOSE * check.tolerance else "unusable"
 
 
-def better(check: Check, one: Seen | None, other: Seen) -> Seen:
-    """The better of two tries. Noise makes a good counter look bad, hardly ever a bad one good."""
+def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
+    """The better of two tries. Noise makes a good counter seem bad, hardly ever a bad one good."""
     if one is None:
         return other
     return min(one, other, key=lambda seen: (RANK[judge(check, seen)], abs(seen.error)))
 
 
-def conclude(check: Check, tries: Iterable[Seen], cpus: Sequence[int], origin: str) -> Result:
+def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
     """The worst result of any undisturbed CPU. `cpus` are the ones that were tried."""
     by_cpu = {seen.cpu: (judge(check, seen), seen) for seen in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
@@ -105,9 +103,9 @@ def conclude(check: Check, tries: Iterable[Seen], cpus: Sequence[int], origin: s
     if seen is None:
         return Result(
             check.counter, check.what, "disturbed", origin, unit=check.unit,
-            tolerance=check.tolerance, why=check.why, disturbed=silent, in_use=check.in_use,
+            tolerance=check.tolerance, why=check.why, disturbed=silent,
         )  # fmt: skip
     return Result(
         check.counter, check.what, verdict, origin, seen.expected, seen.measured, check.unit,
-        seen.error, check.tolerance, seen.scale, check.why, seen.cpu, alike, silent, check.in_use,
+        seen.error, check.tolerance, seen.scale, check.why, seen.cpu, alike, silent,
     )  # fmt: skip

@@ -1,22 +1,54 @@
-"""Checks counters of a busy CPU between two samples within the work. So nothing that ran before or
-after counts, and the scheduler's account tells what else ran in between."""
+"""Checks of the time-stamp counter, and of counters of a busy CPU between two samples within the
+work: nothing that ran before or after counts, and the scheduler's account shows what else ran in
+between."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from perfprobe.frozen import frozen
-from perfprobe.instruments.selftest import known_code
+from perfprobe.instruments import timers
+from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
-from perfprobe.instruments.selftest.tape import Moved, Tape
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.tape import Instant, Moved, Tape
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.wire import Hello
 
-MOST_PER_S = 5e10
+SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
+             "it is bounded by messages there and back, some 0.1 µs each")  # fmt: skip
+RATE = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
+             "the rate in use was counted for some 50 ms")  # fmt: skip
+SCALE_S = 1e-6
+"""Tolerated offset: much less than a task needs to move between CPUs, so no task sees time go
+back."""
+STEP = 100.0
+"""Upper bound of the TSC's step in ticks: the coarsest known is 24.5. Far below the tolerance."""
+
+
+def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
+    """Checks the rate in use against the rate over this longer time."""
+    if hello.tsc_hz is not None:
+        counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
+        yield RATE, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
+
+
+def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
+    """Checks the least possible offset of each CPU against the first."""
+    for found in timers.measure_offsets(cpus, STEP, tsc_hz):
+        if found.offset_ns is not None and found.error_ns is not None:
+            least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9
+            yield SAME, Outcome(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)
+
+
+# --- counters of a busy CPU -----------------------------------------------------------------------
+
+MAX_PER_S = 5e10
 """Upper bound of cycles or instructions of others in a second: 8 a cycle at 6 GHz."""
-SHORTEST = 0.3
-"""Minimum share of the work that must lie between the two samples."""
+MIN_WINDOW_SHARE = 0.3
+"""Minimum share of the work that must be between the two samples."""
 
 TICK = "interrupts and the kernel's tick count too"
 INSTRUCTIONS = Check(
@@ -41,9 +73,9 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Window:
-    """The part of one CPU's work that lies between two samples."""
+    """The part of one CPU's work between two samples."""
 
     tape: Tape
     row: int
@@ -53,7 +85,7 @@ class Window:
     def moved(self, key: str) -> Moved | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
         found = self.tape.moved(key, self.row, begin, end, inside=True)
-        if found is None or found.end - found.begin < SHORTEST * (end - begin):
+        if found is None or found.end - found.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return found
 
@@ -72,38 +104,38 @@ class Window:
         return spell.lost * (spell.end_ns - spell.begin_ns) / 1e9
 
 
-See = Callable[[Window], Seen | None]
+See = Callable[[Window], Outcome | None]
 
 
 def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> See:
     """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
     the key of a count to subtract."""
 
-    def see(window: Window) -> Seen | None:
+    def see(window: Window) -> Outcome | None:
         moved, each = window.moved(key), per_turn(window)
         turns = window.turns(moved) if moved else None
         part = window.moved(less) if less else Moved(0, 0, 0.0)
         if moved is None or part is None or turns is None or each is None:
             return None
-        expected, more = turns * each, window.lost_s * MOST_PER_S
-        return Seen(window.cpu, expected, moved.amount - part.amount, expected, more=more)
+        expected, more = turns * each, window.lost_s * MAX_PER_S
+        return Outcome(window.cpu, expected, moved.amount - part.amount, expected, more=more)
 
     return see
 
 
 def instructions(window: Window) -> float:
-    return known_code.turn(window.load.run.kind)
+    return load.turn_length(window.load.run.kind)
 
 
 def cycles(window: Window) -> float | None:
     each = window.load.cycles
-    return None if each is None else known_code.chain(window.load.run.kind) * each
+    return None if each is None else load.chain_length(window.load.run.kind) * each
 
 
 def _ticking(key: str) -> See:
     """Checks a clock against the TSC, with the candidate factor that fits best."""
 
-    def see(window: Window) -> Seen | None:
+    def see(window: Window) -> Outcome | None:
         moved = window.moved(key)
         if moved is None:
             return None
@@ -115,7 +147,7 @@ def _ticking(key: str) -> See:
         # A hypervisor or a limit on CPU time halts the clock. Other tasks do not, but the lost time
         # does not tell which it was.
         less = window.lost_s / window.seconds(moved) * expected
-        return Seen(window.cpu, expected, moved.amount, expected, less=less)
+        return Outcome(window.cpu, expected, moved.amount, expected, less=less)
 
     return see
 
@@ -129,22 +161,22 @@ def factors(tape: Tape, key: str) -> list[float]:
     return found or [1.0]
 
 
-def _busy(window: Window) -> Seen | None:
+def _busy(window: Window) -> Outcome | None:
     moved = window.moved("busy_s")
     if moved is None:
         return None
     expected = window.seconds(moved)
-    return Seen(window.cpu, expected, moved.amount, expected, less=window.lost_s)
+    return Outcome(window.cpu, expected, moved.amount, expected, less=window.lost_s)
 
 
-def _awake(window: Window) -> Seen | None:
+def _awake(window: Window) -> Outcome | None:
     moved = window.moved("idle_s")
     if moved is None:
         return None
-    return Seen(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
+    return Outcome(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
 
 
-def _user(window: Window) -> Seen | None:
+def _user(window: Window) -> Outcome | None:
     """Checks user time between samples around the work. Others may have added up to all of the
     remaining time, and the time they took once more, because it also delays the read. The kernel
     counts ours as nice time if perftop was started by nice(1)."""
@@ -159,7 +191,7 @@ def _user(window: Window) -> Seen | None:
     expected = spell.own_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
-    return Seen(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
+    return Outcome(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
 _FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
@@ -177,16 +209,16 @@ _ENTER: Mapping[Check, See] = {
     CALLS: _counted("instructions", instructions, less="kernel_instructions"),
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
-LOOKS = {known_code.FREE: _FREE, known_code.IMUL: _CHAIN, known_code.ENTER: _ENTER}
+LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 """By kind of code the checks that it serves."""
 
 
 def see(
     checks: Mapping[Check, See], tape: Tape, loads: Mapping[int, Chain]
-) -> Iterator[tuple[Check, Seen]]:
+) -> Iterator[tuple[Check, Outcome]]:
     position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
-    for cpu, load in loads.items():
-        window = Window(tape, position[cpu], cpu, load)
+    for cpu, chain in loads.items():
+        window = Window(tape, position[cpu], cpu, chain)
         for check, look in checks.items():
             if check.counter in tape.columns and (seen := look(window)) is not None:
                 yield check, seen

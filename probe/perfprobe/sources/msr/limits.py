@@ -1,22 +1,23 @@
-"""Registers that tell how fast a CPU may run and what limits it.
+"""Registers that show how fast a CPU may run and what limits it, and its tables of turbo ratios.
 
-Status bits show the present state. The sticky bits beside them are not used: the kernel clears
+Status bits show the present state. The sticky bits next to them are not used: the kernel clears
 them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
+from perfprobe import wire
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Rapl, Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.sources.msr.kinds import Kind
-from perfprobe.sources.msr.parts import Absent, Reading, content
-from perfprobe.wire import Counter
+from perfprobe.sources.msr.parts import Absent, Kind, Reading, content
+from perfprobe.wire import Counter, Missing, Step
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION
 MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
@@ -36,7 +37,7 @@ POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("pow
 """Name and first bit."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
 USUAL_TIME = 10
-"""The unit of time is 2**-10 s where the register says 0 (turbostat, rapl_probe_intel)."""
+"""The unit of time is 2**-10 s where the register has 0 (turbostat, rapl_probe_intel)."""
 
 THRESHOLDS = {6, 8}
 """Status bits that limit nothing: the OS asked for a notice at a temperature."""
@@ -98,7 +99,7 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
 
 
 def _unknown(key: str, uarch: Uarch) -> Absent:
-    return Absent(key, f"no register is known that tells it ({uarch.name})")
+    return Absent(key, f"no register is known for it ({uarch.name})")
 
 
 # --- a CPU ----------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ def _hwp(kind: Kind, device: Registers) -> Found:
     if not cpuid.has(kind.leaves, "hwp"):
         return [Absent(key, "CPUID does not announce HWP") for key in HWP]
     if not (content(device, HWP_ENABLE) or 0) & 1:
-        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not say that HWP is on") for key in HWP]
+        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on") for key in HWP]
     return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
 
 
@@ -156,7 +157,7 @@ def _temperature(uarch: Uarch, device: Registers) -> Found:
         return [_unknown("temperature_c", uarch)]
     tjmax_c = (content(device, found.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [Absent("temperature_c", f"{msr.name(found.tjmax)} does not tell TjMax")]
+        return [Absent("temperature_c", f"{msr.name(found.tjmax)} has no TjMax")]
     origin = f"TjMax {tjmax_c} °C, {msr.name(found.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [Reading(counter, found.package, Field(found.package, 16, 7, below=tjmax_c))]
@@ -223,3 +224,73 @@ def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> 
             )
             found.append(reading)
     return found
+
+
+# --- turbo ratios ---------------------------------------------------------------------------------
+# How fast the cores of a package may run, by how many of them are active. Registers hold the table
+# for code of licence 0 only; no register has those of wider SIMD code.
+
+Steps = Iterable[tuple[int, int]]
+"""Upper bound of active cores, and the ratio of their clock to the bus clock."""
+
+SEMAPHORE = 0x80
+"""Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""
+
+
+def turbo_table(
+    uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
+) -> wire.Turbo | Missing:
+    """The table of one core type. `read` returns None for a register that cannot be read."""
+    turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
+    if turbo is None:
+        return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
+    if bclk_hz is None:
+        return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
+    needed = [turbo.ratios[0], *([turbo.counts] if turbo.counts is not None else [])]
+    words = {register: read(register) for register in (*turbo.ratios, *needed)}
+    for register in needed:
+        if words[register] is None:
+            return Missing("turbo", f"{msr.name(register)} cannot be read", None, cpus)
+    found = steps(
+        turbo.layout,
+        [words[register] or 0 for register in turbo.ratios],
+        words[turbo.counts] or 0 if turbo.counts is not None else 0,
+        bclk_hz,
+    )
+    if not found:
+        return Missing("turbo", f"{msr.name(needed[0])} holds no ratio", None, cpus)
+    names = [msr.name(register) for register in turbo.ratios if words[register]]
+    return wire.Turbo(found, f"{', '.join(names)}, licence 0", cpus)
+
+
+def steps(layout: str, ratios: Sequence[int], counts: int, bclk_hz: float) -> list[Step]:
+    """The steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
+    if layout == "knl":
+        entries: Steps = _deltas(ratios[0])
+    elif layout == "groups":
+        entries = zip(_bytes([counts]), _bytes(ratios), strict=True)
+    else:
+        entries = enumerate(_bytes(ratios), 1)
+    found: list[Step] = []
+    for cores, ratio in entries:
+        if not 0 < ratio < SEMAPHORE or cores <= (found[-1].cores if found else 0):
+            continue
+        step = Step(cores, ratio * bclk_hz)
+        if found and found[-1].hz == step.hz:
+            found.pop()
+        found.append(step)
+    return found
+
+
+def _bytes(words: Sequence[int]) -> bytes:
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def _deltas(word: int) -> Iterator[tuple[int, int]]:
+    """Knights Landing's groups: the first is absolute, the others are deltas to the one before."""
+    cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
+    yield cores, ratio
+    for shift in range(16, 64, 8):
+        cores += word >> shift & 0x1F
+        ratio -= word >> shift + 5 & 0x7
+        yield cores, ratio

@@ -1,4 +1,4 @@
-"""Registers as parts of a source: looked for on one CPU of each kind, programmed or only read.
+"""Registers as parts of a source: found on one CPU of each kind, programmed or only read.
 
 Under a sysroot the TSC is read there too, right before the counters: stamps are of another clock.
 """
@@ -7,32 +7,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from perfprobe.cpu import clock_rates, cpuid
+from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.cpu.model import INTEL
-from perfprobe.frozen import field, slotted
+from perfprobe.errors import NotRestored, Unavailable
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
-from perfprobe.native.errors import NotRestored, Unavailable
-from perfprobe.registers import counter_plan, msr, turbo_ratios
+from perfprobe.registers import counter_plan, msr
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import InUse, Programmer
-from perfprobe.sources.msr import chosen
-from perfprobe.sources.msr.chosen import NOTHING, Wanted
-from perfprobe.sources.msr.kinds import Kind, kinds
+from perfprobe.sources.msr import limits
 from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
 from perfprobe.sources.msr.parts import (
+    Kind,
     Programmed,
     Reading,
     ReadOnly,
     clocks,
     close,
     content,
+    kinds,
     programmed,
     readable,
     residencies,
@@ -40,7 +40,7 @@ from perfprobe.sources.msr.parts import (
     stand_ins,
     tsc,
 )
-from perfprobe.sources.os.parts import Part, gathered
+from perfprobe.sources.os.parts import Part, group_missing
 from perfprobe.wire import Cpu, Identity, Missing, Multiplier, Rate, Scope, Turbo
 
 SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
@@ -50,7 +50,7 @@ UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Info:
     """What registers add to the hello."""
 
@@ -71,16 +71,14 @@ def open_parts(
     *,
     program: bool,
     method: str | None = None,
-    wanted: Wanted = NOTHING,
 ) -> tuple[list[Part], list[Missing], Info]:
-    """Parts for the CPUs of `rows`, what is missing and why, and what the hello should say.
-    `wanted`: events that are programmed, too; raises ValueError for one that cannot be.
+    """Parts for the CPUs of `rows`, what is missing and why, and what is added to the hello.
 
     With `program` the counters are programmed when this returns, and closing the parts gives them
-    back; raises Unavailable if somebody else counts or nothing can be read. Without it all
+    back; raises Unavailable if another program counts or nothing can be read. Without it all
     descriptors are read-only, nothing is raised, and there may be no parts.
     """
-    opening = _Opening(root, identity(root), program=program, method=method, wanted=wanted)
+    opening = _Opening(root, identity(root), program=program, method=method)
     try:
         opening.look(rows)
         if program:
@@ -89,9 +87,9 @@ def open_parts(
     except MsrError as error:
         opening.close()
         if program:
-            text = f"{error.why}{f' · {error.mend}' if error.mend else ''}"
+            text = f"{error.why}{f' · {error.fix}' if error.fix else ''}"
             raise Unavailable(f"--source msr: {text}") from None
-        lost = [Missing(key, error.why, error.mend) for key in UNREAD]
+        lost = [Missing(key, error.why, error.fix) for key in UNREAD]
         return [], lost, opening.info
     except BaseException:
         opening.close()
@@ -101,9 +99,9 @@ def open_parts(
 
 class _Opening:
     def __init__(
-        self, root: Path, identity: Identity, *, program: bool, method: str | None, wanted: Wanted
+        self, root: Path, identity: Identity, *, program: bool, method: str | None
     ) -> None:
-        self._root, self._alone, self._method, self._wanted = root, program, method, wanted
+        self._root, self._alone, self._method = root, program, method
         self._kinds: list[Kind] = []
         self._counted: set[str] = set()
         self.parts: list[Part] = []
@@ -119,21 +117,21 @@ class _Opening:
         first = self._kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
-                raise MsrError("the msr driver answers with 0", "there are no registers behind it")
+                raise MsrError("the msr driver answers with 0", "it reaches no registers")
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
-                said = clock_rates.tsc_hz(first.uarch, first.leaves, platform)
+                said = model.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = _tsc_hz(device, said)
-        bases = clock_rates.base_hz(first.uarch, first.leaves, platform)
+        bases = model.base_hz(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self._kinds:
-            self.info.multipliers += clock_rates.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
             self._look_at_turbo(kind)
 
     def _look_at_turbo(self, kind: Kind) -> None:
         with self._first(kind) as device:
-            found = turbo_ratios.table(kind.uarch, partial(content, device), self._cpus(kind))
+            found = limits.turbo_table(kind.uarch, partial(content, device), self._cpus(kind))
         if isinstance(found, Turbo):
             self.info.turbo.append(found)
         else:
@@ -159,21 +157,20 @@ class _Opening:
         except MsrError as error:
             if programmer.left:
                 raise NotRestored(programmer.left) from None
-            if isinstance(error, InUse) or self._wanted.events:
+            if isinstance(error, InUse):
                 raise
             self.info.notes += programmer.notes
-            self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
+            self.missing += [Missing(key, error.why, error.fix) for key in sorted(keys)]
             return
         self.info.notes += programmer.notes
-        self.info.notes += chosen.unchecked(self._wanted, self._kinds)
         self._counted = keys
         table = {
-            cpu: [] if cpu in programmer.refused else programmed(plan, self._wanted.by_key)
+            cpu: [] if cpu in programmer.refused else programmed(plan)
             for cpu, plan in plans.items()
         }
         self.parts.append(Programmed(self._root, table, programmer))
         for cpu, no in programmer.refused.items():
-            self.missing += [Missing(key, no.why, no.mend, [cpu]) for key in sorted(keys)]
+            self.missing += [Missing(key, no.why, no.fix, [cpu]) for key in sorted(keys)]
         methods = [plan.method for plan in plans.values() if plan.method is not None]
         self.info.smt_methods = [*dict.fromkeys(methods), *self.info.smt_methods]
 
@@ -184,37 +181,16 @@ class _Opening:
             why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
             raise MsrError(why, "there is nothing to program", "perftop --source auto")
         for kind in self._kinds:
-            plan = self._plan(kind)
+            plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
             cpus = self._cpus(kind)
             if plan is None:
                 why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-                keys = [*COUNTED, *self._wanted.by_key]
-                self.missing += [Missing(key, why, None, cpus) for key in keys]
+                self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
                 continue
             why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
             self.missing += [Missing(key, why, None, cpus) for key in plan.short]
             plans |= dict.fromkeys(kind.cpus, plan)
-        self._refuse_uncounted(plans.values())
         return plans
-
-    def _plan(self, kind: Kind) -> Plan | None:
-        """Raises ValueError or Unavailable for a chosen event that cannot be counted so."""
-        events = chosen.generals(self._wanted, kind)
-        plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves), chosen=events)
-        if plan is not None:
-            chosen.check(self._wanted, events, plan)
-            keys = self._wanted.by_key.keys() - {event.key for event in events}
-            why = chosen.OTHER_CORES
-            self.missing += [Missing(key, why, None, self._cpus(kind)) for key in sorted(keys)]
-        return plan
-
-    def _refuse_uncounted(self, plans: Iterable[Plan]) -> None:
-        """Raises Unavailable if events were chosen and no CPU counts any."""
-        counted = {counted.key for plan in plans for counted in plan.counted}
-        keys = self._wanted.by_key
-        if keys and counted.isdisjoint(keys):
-            why = next(missing for missing in self.missing if missing.what in keys)
-            raise Unavailable(f"-e {keys[why.what].asked.name}: {why.why}")
 
     # --- read only ---------------------------------------------------------------------------
 
@@ -235,7 +211,7 @@ class _Opening:
         found = [] if self._root == Path("/") else [tsc()]
         return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
-    def _part(self, scope: Scope, wanted: Sought) -> ReadOnly | None:
+    def _part(self, scope: Scope, wanted: Finder) -> ReadOnly | None:
         """A part with the wanted registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
         lost: list[tuple[int, str, Trouble]] = []
@@ -244,11 +220,11 @@ class _Opening:
                 there, missing = readable(device, wanted(kind, device))
             table |= dict.fromkeys(kind.cpus, there)
             lost += [(cpu, key, Trouble(why)) for key, why in missing.items() for cpu in kind.cpus]
-        self.missing += gathered(lost, len(table))
+        self.missing += group_missing(lost, len(table))
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 
-Sought = Callable[[Kind, Registers], Found]
+Finder = Callable[[Kind, Registers], Found]
 
 
 def _hidden(kind: Kind) -> bool:
@@ -262,7 +238,7 @@ def _of_cpu(kind: Kind, device: Registers) -> Found:
     return [*clocks(found), *smi(found), *of_cpu(kind, device)]
 
 
-def _shared(scope: Literal["core", "package"]) -> Sought:
+def _shared(scope: Literal["core", "package"]) -> Finder:
     limits = of_core if scope == "core" else of_package
     return lambda kind, device: [*residencies(kind.uarch, scope), *limits(kind, device)]
 

@@ -1,31 +1,62 @@
-"""Registers as parts of what a CPU's thread reads."""
+"""Registers as parts of what a CPU's thread reads, and the CPUs by core type."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe._native import lib
+from perfprobe.cpu import cpuid, model
+from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS, Uarch
-from perfprobe.frozen import frozen
-from perfprobe.kernel.event_catalogue import Chosen
-from perfprobe.native.errors import NotRestored
+from perfprobe.errors import NotRestored
+from perfprobe.native import affinity
 from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
-from perfprobe.registers.counter_draft import Counted
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
-from perfprobe.sources.os.parts import Part, limited
-from perfprobe.wire import Counter, Missing, Scope, placed
+from perfprobe.sources.os.parts import Part, restricted_to
+from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, placed
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """CPUs of one core type."""
+
+    cpus: list[int]
+    online: list[int]
+    uarch: Uarch
+    leaves: Leaves
+
+
+def kinds(
+    root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
+) -> Iterator[Kind]:
+    """Yields a kind for each core type. Offline CPUs have no type; they are included if there is
+    only one."""
+    types = sorted({row.type or "" for row in rows if row.online})
+    for name in types:
+        mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
+        online = [row.cpu for row in mine if row.online]
+        first = online[0]
+        given: Leaves = (
+            cpuid.device(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
+        )
+        found = model.preferring(model.of(identity, given, name or None), method)
+        yield Kind([row.cpu for row in mine], online, found, given)
+
+
+# --- parts ----------------------------------------------------------------------------------------
 
 SMI_COUNT = 0x34
 UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
 
@@ -35,7 +66,7 @@ class Reading:
     mask: int = 0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Absent:
     """A counter that this CPU lacks, as is known without reading a register."""
 
@@ -116,7 +147,7 @@ def close(parts: Iterable[Part]) -> None:
     for part in parts:
         part.close()
         if isinstance(part, Programmed):
-            left, part.programmer.left = part.programmer.left, ""  # it is told once
+            left, part.programmer.left = part.programmer.left, ""  # it is reported once
     if left:
         raise NotRestored(left)
 
@@ -129,7 +160,7 @@ def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
         for reading in readings:
             found.setdefault(reading.counter.key, reading.counter)
             having.setdefault(reading.counter.key, []).append(cpu)
-    return [limited(each, sorted(having[key]), len(table)) for key, each in found.items()]
+    return [restricted_to(each, sorted(having[key]), len(table)) for key, each in found.items()]
 
 
 # --- what a model has -----------------------------------------------------------------------------
@@ -159,20 +190,11 @@ _ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
 follow."""
 
 
-def programmed(plan: Plan, chosen: Mapping[str, Chosen]) -> list[Reading]:
-    """`chosen`: events of the user's choice, by key."""
+def programmed(plan: Plan) -> list[Reading]:
+    """What the programmed counters read, in the order of reading."""
     rank = {key: i for i, key in enumerate(_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
-    return [Reading(_programmed(c, chosen.get(c.key)), c.register) for c in counted]
-
-
-def _programmed(counted: Counted, chosen: Chosen | None) -> Counter:
-    if chosen is None:
-        return _counter(counted.key, counted.origin, bits=counted.bits)
-    return Counter(
-        counted.key, chosen.about, chosen.unit, counted.origin, bits=counted.bits,
-        scale=chosen.scale,
-    )  # fmt: skip
+    return [Reading(_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
 
 
 def tsc() -> Reading:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
-from perfprobe.frozen import frozen, replace
 from perfprobe.kernel import access
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
-from perfprobe.sources.os import cpufreq
-from perfprobe.sources.os.parts import Part, still
+from perfprobe.sources.os import cpu_files
+from perfprobe.sources.os.parts import Part, drop_served_keys
 from perfprobe.wire import Block, Cpu, Missing, Multiplier, Rate, Turbo
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Rates = tuple[list[Multiplier], Rate | None]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class About:
-    """What the hello says that does not follow from the parts."""
+    """What the hello has besides what follows from the parts."""
 
     source: str = "os"
     smt_methods: Sequence[str] = ("bounds",)
@@ -35,8 +35,8 @@ class About:
     turbo: Sequence[Turbo] = ()
 
 
-@frozen
-class Moment:
+@dataclass(frozen=True, slots=True)
+class ClockReading:
     """What all clocks show at one moment."""
 
     raw_ns: int
@@ -49,12 +49,12 @@ class Moment:
         return cls(raw_ns, tsc, time.time_ns())
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Setup:
     """A source as it was put together, ready to be introduced."""
 
     root: Path
-    began: Moment
+    began: ClockReading
     """Before the first sample, so that none is older than hello."""
     rows: list[Cpu]
     selected: list[int] | None
@@ -77,7 +77,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
     root, rows = setup.root, setup.rows
     cores = topology.cores(rows)
     multipliers, base_hz = about.rates(setup.tsc_hz)
-    turbo, unknown = cpufreq.turbo(root, rows)
+    turbo, unknown = cpu_files.cpufreq_turbo(root, rows)
     turbo = [*about.turbo, *turbo]
     return wire.Hello(
         perftop=__version__,
@@ -97,7 +97,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
         stamp="tsc" if setup.tsc_hz else "raw",
         tsc=setup.began.tsc if setup.tsc_hz else None,
         tsc_hz=setup.tsc_hz,
-        base_hz=base_hz or cpufreq.base_hz(root, rows),
+        base_hz=base_hz or cpu_files.cpufreq_base_hz(root, rows),
         multipliers=multipliers,
         smt_methods=_methods(setup, about) if any(len(c) > 1 for c in cores) else ["single"],
         selected=setup.selected,
@@ -117,7 +117,7 @@ def _methods(setup: Setup, about: About) -> list[str]:
 
 def _blocks(setup: Setup) -> list[Block]:
     """The blocks, in which CPUs where no thread of ours may run lack the counters that only the CPU
-    itself can read. Metrics then use what the system says about these CPUs."""
+    itself can read. Metrics then use what the system reports about these CPUs."""
     if not setup.unpinned:
         return [*setup.blocks]
     pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))
@@ -135,7 +135,7 @@ def _pinned(block: Block, pinned: Sequence[int]) -> Block:
 def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:
     lacking = [missing for part in setup.parts for missing in part.missing]
     counters = [counter for block in setup.blocks for counter in block.counters]
-    found = still([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
+    found = drop_served_keys([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
     if setup.unpinned:
         why = "outside the CPU set of perftop: no thread of it may run there"
         fix = "start perftop outside the container or cpuset"

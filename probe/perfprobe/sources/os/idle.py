@@ -25,7 +25,7 @@ STATES = {
 
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
-    """Parts for what can be traced, or one part without counters that says why not."""
+    """Parts for what can be traced, or one part without counters that has the reason."""
     places = _places(topology.cores(rows))
     try:
         trace = IdleTrace(places)
@@ -63,7 +63,7 @@ def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
 
 
 class Traced:
-    """The part that has the trace tells it which CPUs go off, and closes it."""
+    """The part that has the trace reports to it which CPUs go offline, and closes it."""
 
     def __init__(
         self,
@@ -75,12 +75,18 @@ class Traced:
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
+        self._off: set[int] = set()
+        """CPUs that are counted as idle because they are offline."""
 
     def open(self, cpu: int) -> list[Slot]:
+        if self._trace is not None and cpu in self._off:
+            self._off.discard(cpu)
+            self._trace.settle([cpu])  # it may stay busy, and then has no transition to report
         return self._slots.get(cpu, [])
 
     def shut(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
+            self._off.add(cpu)
             self._trace.offline(cpu)  # the kernel reports no transition of a CPU that is off
 
     def close(self) -> None:

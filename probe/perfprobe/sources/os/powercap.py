@@ -6,11 +6,11 @@ import contextlib
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.frozen import slotted
 from perfprobe.sources.os.polled import Values, content, natural, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -28,7 +28,7 @@ COUNTERS = (
 _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Zone:
     """The zone of one package. It owns open files, by counter key."""
 

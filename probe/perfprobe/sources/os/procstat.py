@@ -9,14 +9,14 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.native import frame_layout
+from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
 STOLEN = (FIELDS.index("steal"),)
-LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
+MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
 """Bounds of the text. The CPU lines come first; the interrupts after them are not needed."""
 LINE_BYTES = 256
 """Upper bound of a CPU's line: ten numbers of 20 digits."""
@@ -39,7 +39,7 @@ def ticks(text: str) -> dict[int, tuple[int, ...]]:
 
 
 def mount(root: Path) -> str | None:
-    """The remedy where there is no /proc; files below a --sysroot are somebody else's."""
+    """The remedy where there is no /proc; files below a --sysroot are another machine's."""
     return "sudo mount -t proc proc /proc" if root == Path("/") else None
 
 
@@ -56,14 +56,14 @@ class ProcStat:
             why = f"/proc/stat cannot be read: {error.strerror}"
             self.missing = [Missing(c.key, why, mount(root)) for c in STAT_BLOCK.counters]
         end = max(cpus) + 1
-        size = min(max(LEAST_BYTES, LINE_BYTES * (end + 1)), MOST_BYTES)
+        size = min(max(MIN_BYTES, LINE_BYTES * (end + 1)), MAX_BYTES)
         self._text = ProcStatText(self._fd, end, size)
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
         """The block with its number of rows; none if the file cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
-    def plans(self, place: frame_layout.Place) -> list[RowPlan]:
+    def plans(self, place: sampler.Place) -> list[RowPlan]:
         """The rows for the lane, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):

@@ -1,11 +1,10 @@
-"""Traffic and occupancy of each L3, by resctrl where somebody has mounted it. It is never mounted
-here.
+"""Traffic and occupancy of each L3, by resctrl where it is mounted. It is never mounted here.
 
 Each control group has a monitor of its own, which counts its monitoring groups, too; the traffic of
-an L3 is the sum over control groups. Groups come and go, and their counters begin anew when the
-kernel gives them another monitor. So differences are added up here, and a look in which a counter
-stepped back, or a group had none, is not valid. What each group moves by itself, monitoring groups
-too, is a record: it says who uses the memory.
+an L3 is the sum over control groups. Groups are made and removed, and their counters start again
+when the kernel gives them another monitor. So differences are added up here, and a read in which a
+counter stepped back, or a group had none, is not valid. What each group moves by itself, monitoring
+groups too, is a record: it shows who uses the memory.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.frozen import field, replace, slotted
-from perfprobe.sources.os.polled import Values
+from perfprobe.sources.os.polled import Pace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 PLACE = "sys/fs/resctrl"
@@ -34,19 +33,16 @@ WORDS = {
     "Unassigned": "no hardware counter is assigned to it: Unassigned",
     "Error": "the hardware reports an error",
 }
-MOST_GROUPS = 64
+MAX_GROUPS = 64
 """Control groups; hardware has 16 classes of service at most."""
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
-"""The file whose numbers are told by group, and the name of that record."""
+"""The file whose numbers are reported by group, and the name of that record."""
 ONE_GROUP = "only the default group exists, so all tasks share its monitor"
-COST = 100
-"""A look is followed by a pause of at least so many times its length: each file asks a CPU of that
-L3."""
 NOTHING = "resctrl is not mounted, and is not mounted here"
 Clock = Callable[[], float]
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Sum:
     """What one L3 has moved, by one kind of file."""
 
@@ -67,10 +63,12 @@ class Sum:
 class Resctrl:
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
         self.missing: list[Missing] = []
-        self._at, self._clock = f"{root}/{PLACE}", clock
+        self._at = f"{root}/{PLACE}"
+        self._pace = Pace(clock)
+        """Each file asks a CPU of its L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
-        """What TOTAL said in the look under way, by group and L3: each file is read once a look."""
+        """The values of TOTAL in the current read, by group and L3: each file is read once."""
         self._row: dict[int, int] = {}
         """The row of each L3: that of its first CPU that is on."""
         for at, row in enumerate(rows):
@@ -87,28 +85,25 @@ class Resctrl:
         self._of_groups: dict[tuple[str, int], Sum] = {}
         """What each group has moved since it was first seen, by its path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
-        self._next_s = clock()
         if not self._domains:
             self._lacks(root)
         elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
             self.missing.append(Missing(GROUPS, ONE_GROUP))
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Rows of L3s are read again once their time has come; until then the block has none, so
+        """Rows of L3s are read again once they are due; until then the block has none, so
         that the next difference covers all of the time."""
-        start_s = self._clock()
-        if start_s < self._next_s:
-            return
-        groups = list(self._groups())
-        self._tell([*groups, *self._monitors(groups)])
-        for number in self._domains:
-            yield self._row[number], [self._value(groups, number, name) for name in self._names]
-        self._totals = {}
-        end_s = self._clock()
-        self._next_s = end_s + COST * (end_s - start_s)
+        with self._pace.turn() as due:
+            if not due:
+                return
+            groups = list(self._groups())
+            self._update_groups([*groups, *self._monitors(groups)])
+            for number in self._domains:
+                yield self._row[number], [self._value(groups, number, name) for name in self._names]
+            self._totals = {}
 
     def take(self) -> dict[str, object]:
-        """The record of groups of a look since the last call; empty if there was none, or nothing
+        """The record of groups of a read since the last call; empty if there was none, or nothing
         but the default group."""
         told, self._record = self._record, {}
         return {GROUPS: told} if told else {}
@@ -116,7 +111,7 @@ class Resctrl:
     def close(self) -> None:
         pass
 
-    def _tell(self, groups: Sequence[str]) -> None:
+    def _update_groups(self, groups: Sequence[str]) -> None:
         """Adds up what each group has moved. One that is gone is forgotten: a later one of that
         name is another."""
         before, self._of_groups = self._of_groups, {}
@@ -132,7 +127,8 @@ class Resctrl:
                 now = self._totals[at] = self._read(group, number, TOTAL)
                 whole = isinstance(now, int) and total.take({group: now})
                 rows.append([number, total.total if whole else None])
-            self._record[group.removeprefix("/")] = rows
+            name = group.removeprefix("/").encode(errors="surrogateescape")
+            self._record[name.decode(errors="replace")] = rows
 
     def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
         found = {group: self._read(group, number, name) for group in groups}
@@ -145,7 +141,7 @@ class Resctrl:
         return total.total if total.take(numbers) else None
 
     def _read(self, group: str, number: int, name: str) -> int | str | None:
-        """The number in a file, or the word that stands for none; None if it cannot be read, since
+        """The number in a file, or the word in place of one; None if it cannot be read, since
         a group may go at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
@@ -160,7 +156,7 @@ class Resctrl:
         names = (name for name in files.names(self._at) if name not in OWN)
         found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
         for count, name in enumerate(found):
-            if count < MOST_GROUPS:
+            if count < MAX_GROUPS:
                 yield f"/{name}"
 
     def _monitors(self, groups: Sequence[str]) -> Iterator[str]:
@@ -168,7 +164,7 @@ class Resctrl:
         count = 0
         for group in groups:
             at = f"{group}/mon_groups"
-            for name in files.names(self._at + at)[: MOST_GROUPS - count]:
+            for name in files.names(self._at + at)[: MAX_GROUPS - count]:
                 count += 1
                 yield f"{at}/{name}"
 

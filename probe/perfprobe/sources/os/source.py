@@ -1,5 +1,5 @@
-"""This machine, or the one whose files lie below a sysroot, read by a pinned thread per CPU, and
-/proc/stat by one more.
+"""This machine, or the one whose files are below a sysroot, read by a pinned thread per CPU, by one
+more for /proc/stat, and by the main thread once a batch.
 
 What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
@@ -11,32 +11,93 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
-from perfprobe.frozen import asdict, slotted
+from perfprobe.errors import Unavailable
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
-from perfprobe.native import frame_layout, tsc_rate
+from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
-from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Drained, Sampler
-from perfprobe.sources.os import cpufreq, idle, polled, procfs, throttle
-from perfprobe.sources.os.hello import About, Moment, Setup, hello_of
-from perfprobe.sources.os.parts import Part, once
-from perfprobe.sources.os.polling import Polling
+from perfprobe.sources.os import cpu_files, idle, polled
+from perfprobe.sources.os.firmware_limits import Hsmp, LimitStatus
+from perfprobe.sources.os.hello import About, ClockReading, Setup, hello_of
+from perfprobe.sources.os.parts import Part, Reading, keep_first
+from perfprobe.sources.os.polled import MachineCounts, Polled, Values
+from perfprobe.sources.os.powercap import Powercap
 from perfprobe.sources.os.procstat import STAT_BLOCK, ProcStat
-from perfprobe.sources.os.reading import Reading
+from perfprobe.sources.os.resctrl import Resctrl
 from perfprobe.wire import Cpu, Frame, Missing, Note
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
-LEAST_RING, RING_BATCHES = 64, 4
+
+class Polling:
+    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
+        """`served`: keys that a CPU's thread reads."""
+        self._polled: list[Polled] = [
+            MachineCounts(root, len(rows)),
+            Powercap(root, rows, served),
+            Hsmp(root, rows),
+            LimitStatus(root, rows),
+            resctrl := Resctrl(root, rows),
+        ]
+        self.records = resctrl.take
+        """Records of groups since the last call."""
+        self._sent = [each for each in self._polled if each.block.counters]
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [missing for each in self._polled for missing in each.missing]
+
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        return [(each.block, each.rows) for each in self._sent]
+
+    def fill(
+        self, frame: memoryview, places: Mapping[str, sampler.Place], stamp: Callable[[], int]
+    ) -> None:
+        """Writes the rows into the frame, with stamps before and after their reads."""
+        words = frame.cast("Q")
+        for each in self._sent:
+            place, begun = places[each.block.name], stamp()
+            for row, values in each.read():
+                write_row(words, place, row, (begun, stamp()), values)
+
+    def close(self) -> None:
+        for each in self._polled:
+            each.close()
+
+
+def write_row(
+    words: memoryview,
+    place: sampler.Place,
+    row: int,
+    read: tuple[int, int],
+    values: Values,
+) -> None:
+    """Writes a row that was `read` between these stamps into words that are 0. None stays
+    invalid."""
+    head = place.head + row * wire.HEAD
+    words[head], words[head + 1] = read
+    words[head + 4] = wire.ROW_SAMPLED
+    at, valid = place.values + row * len(values), 0
+    for i, value in enumerate(values):
+        if value is not None:
+            words[at + i] = value
+            valid |= 1 << i
+    words[place.valid + row] = valid
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+MIN_RING, RING_BATCHES = 64, 4
 """The ring of a lane holds this many rounds, or this many of the longest batches: the main thread
 may be late by three."""
 EARLY_NS = 50_000_000
@@ -46,7 +107,7 @@ ALONE_S = 1.0
 """A scan does not wait longer than this for the end of a batch."""
 FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
 """The first round is due after this part of a period, but not before this time and so much for each
-lane, which must have started by then. Numbers need two rounds, and somebody waits for the first."""
+lane, which must have started by then. Numbers need two rounds, and the user waits for the first."""
 SPARE = 3
 """Descriptors for files that are open for a moment."""
 PINNED_S = 0.1
@@ -67,20 +128,20 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     """Parts of the system's own account. Tracing works on the machine itself, not below a
     sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
-    parts += [procfs.idle_times(root, rows), cpufreq.part(root, rows)]
-    return [*parts, *throttle.parts(root, rows)]
+    parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
+    return [*parts, *cpu_files.throttle_files(root, rows)]
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Native:
     """Opens the os source. Raises Unavailable if no CPU is found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
-    none = procfs.no_counters(root)
+    none = cpu_files.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     missing = [Missing(key, none.why, none.fix) for key in lacking]
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class _Round:
     drained: Drained
     late: int
@@ -110,11 +171,11 @@ class Native:
         self._root = root
         self._real = root == Path("/")
         self._wanted = with_siblings(selected, rows)
-        parts = once(parts)
+        parts = keep_first(parts)
         self._parts = [*parts, *chosen]
         self._attached: set[int] = set()
         self._seq = 0
-        self._departures = departures.listen(root)
+        self._departures = departures.open_departures(root)
         self._online_fd = polled.opened(root / files.CPUS / "online")
         self._online_text = self._read_online()
         self._reading = Reading(parts, rows, chosen)
@@ -125,12 +186,12 @@ class Native:
         self._watch = watch
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
-        self._began = Moment.now()
+        self._began = ClockReading.now()
         self._sampler = self._start(sample_ns)
         _OPEN.add(self)
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
-        """What the last batch told of suspensions."""
+        """The time asleep as of the last batch."""
         try:
             self._attach_all(rows)
             _need_descriptors()
@@ -142,7 +203,7 @@ class Native:
     def _lay_out(self) -> int:
         """Gives all blocks their places in a frame. Returns its length in bytes."""
         own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
-        places, words = frame_layout.place([*own, *polled])
+        places, words = sampler.lay_out([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
         self._reading.place(self._places)
@@ -154,7 +215,7 @@ class Native:
             self._bytes // 8,
             stamp="tsc" if self._real else "raw",
             proof=self._real,
-            ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
+            ring=max(MIN_RING, RING_BATCHES * self._batches.most),
             first_ns=_first_ns(sample_ns, len(self._wanted)),
         )
 
@@ -176,17 +237,17 @@ class Native:
             self._tasks.work(EARLY_NS)
             return []
         # The clocks are compared once: within a second they drift apart by microseconds.
-        raw_less_ns = tsc_rate.raw_ns() - time.monotonic_ns()
+        raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
         self._mark_offline(rounds)  # before CPUs come back: samples from before may be in
-        end_ns = rounds[-1].drained.deadline_ns + raw_less_ns
+        end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
             self._mark_offline(rounds[-1:])
         if self._watch is not None and self._watch.warning:
             notes.append(Note("warning", end_ns, data={"text": self._watch.warning}))
             self._watch.warning = ""
-        return [*self._frames(rounds, raw_less_ns), *notes]
+        return [*self._frames(rounds, raw_minus_monotonic_ns), *notes]
 
     def close(self) -> None:
         self._sampler.close()
@@ -221,13 +282,13 @@ class Native:
         return (self._online_fd is not None and polled.content(self._online_fd)) or b""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
-        """Attaches CPUs that came and detaches CPUs that went since the last batch, also those that
-        did both. Costs two system calls."""
+        """Attaches CPUs that went online and detaches those that went offline since the last batch,
+        also those that did both. Costs two system calls."""
         went = self._departures.of(self._attached)
         text = self._read_online()
         if text == self._online_text and not went:
             return []
-        self._online_text = b""  # to be looked at again, unless all goes well
+        self._online_text = b""  # read again, unless all goes well
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
@@ -266,34 +327,36 @@ class Native:
             rounds.append(_Round(drained, self._sampler.late, bytearray(self._sampler.frame)))
         return rounds
 
-    def _frames(self, rounds: list[_Round], raw_less_ns: int) -> list[Frame]:
+    def _frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
         last = rounds.pop()
         asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
         if asleep_ns - self._slept_ns >= SUSPENDED_NS:
-            # Nobody knows which of the other rounds were before and which after.
+            # It is unknown which of the other rounds were before and which after.
             self._sampler.late += len(rounds)
             last.late += len(rounds)
             rounds.clear()
         self._slept_ns = asleep_ns
-        frames = [self._frame(each, self._read_places, raw_less_ns, records) for each in rounds]
+        frames = [
+            self._frame(each, self._read_places, raw_minus_monotonic_ns, records) for each in rounds
+        ]
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
         records = self._tasks.take() | self._polling.records() | records
         if self._watch is not None:
             records |= self._watch.take(last.drained.deadline_ns)
-        return [*frames, self._frame(last, self._places, raw_less_ns, records)]
+        return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]
 
     def _frame(
         self,
         each: _Round,
-        places: Mapping[str, frame_layout.Place],
-        raw_less_ns: int,
+        places: Mapping[str, sampler.Place],
+        raw_minus_monotonic_ns: int,
         records: dict[str, Any],
     ) -> Frame:
         view = memoryview(each.data)
         blocks = {name: place.data(view) for name, place in places.items()}
         self._seq += 1
-        time_ns = each.drained.deadline_ns + raw_less_ns
+        time_ns = each.drained.deadline_ns + raw_minus_monotonic_ns
         return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
@@ -364,7 +427,7 @@ def _first_ns(sample_ns: int, lanes: int) -> int:
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
-    """The selected CPUs and their siblings: telling SMT states needs both."""
+    """The selected CPUs and their siblings: SMT states need both."""
     everyone = {row.cpu for row in rows}
     if selected is None:
         return everyone

@@ -1,27 +1,27 @@
-"""Events that the user has chosen, each group of them in a block of its own: what does not fit on
-the counters takes turns, and the times of a group say how long it was counted."""
+"""Groups of events in a block of their own each: those that the user has chosen, and the issue
+slots of a core by Intel's PERF_METRICS. What does not fit on the counters takes turns, and the
+times of a group show how long it was counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe.frozen import frozen
-from perfprobe.kernel import event_names
+from perfprobe.errors import Unavailable
+from perfprobe.kernel import event_names, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.event_catalogue import Catalogue, Chosen
-from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial, raise_limit
-from perfprobe.kernel.perf_groups import UNFIT, Opening
+from perfprobe.kernel.event_catalogue import EVENTS, Catalogue, Chosen
+from perfprobe.kernel.event_names import Asked
+from perfprobe.kernel.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
 from perfprobe.kernel.perf_pmus import Pmu, core_of
-from perfprobe.native.errors import Unavailable
-from perfprobe.sources.os.parts import gathered, limited
-from perfprobe.sources.perf.at_once import at_once
-from perfprobe.sources.perf.groups import Groups, alone
+from perfprobe.sources.os.parts import group_missing, restricted_to
+from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
 from perfprobe.sources.perf.parts import TIMES
 from perfprobe.wire import Counter, Cpu, Missing
 
-MOST_IN_GROUP = 16
+MAX_IN_GROUP = 16
 TRIAL_NS = 20_000_000
 """Longer than the kernel's turns of 4 ms."""
 ALWAYS = 0.99
@@ -29,7 +29,7 @@ ALWAYS = 0.99
 OTHER_CORES = Trouble("cores of this type have no such event")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What the user asked for by -e."""
 
@@ -39,7 +39,7 @@ class Wanted:
 
 
 def find(root: Path, text: str) -> list[list[Chosen]]:
-    """The groups of events that were asked for. Raises ValueError for names that nobody knows."""
+    """The groups of events that were asked for. Raises ValueError for unknown names."""
     catalogue = Catalogue(root)
     return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
 
@@ -63,7 +63,6 @@ def open_chosen(
     they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
     one does not fit."""
     kernel = kernel or System()
-    raise_limit()
     wanted = set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     opener = Opener(root, kernel, rows, read, pmus)
@@ -73,8 +72,8 @@ def open_chosen(
         why = next(iter(lacking), Missing("events", "no CPU is read"))
         for part in parts:
             part.close()
-        mend = f"; {why.fix}" if why.fix else ""
-        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY)}: {why.why}{mend}")
+        fix = f"; {why.fix}" if why.fix else ""
+        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY_PREFIX)}: {why.why}{fix}")
     return parts
 
 
@@ -97,19 +96,20 @@ class Opener:
         soft = [c for c in singles if not any(e.core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
         braced = [group for group in groups if len(group) > 1]
-        whole = [hard] if 1 < len(hard) <= MOST_IN_GROUP else [[chosen] for chosen in hard]
+        whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
         if len(whole) == 1 and not self._fit([*braced, *whole]):
             whole = [[chosen] for chosen in hard]
         if not multiplex:
             self._refuse([*braced, *whole])
-        many = [soft[i : i + MOST_IN_GROUP] for i in range(0, len(soft), MOST_IN_GROUP)]
+        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
         return [*many, *braced, *whole]
 
     def _fit(self, groups: Sequence[Sequence[Chosen]]) -> bool:
         return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
 
     def _refuse(self, groups: Sequence[Sequence[Chosen]]) -> None:
-        """Raises Unavailable for the first group that does not fit beside those before it."""
+        """Raises Unavailable for the first group that does not fit together with those before
+        it."""
         for i, group in enumerate(groups, 1):
             if not self._fit(groups[:i]):
                 names = ",".join(chosen.asked.name for chosen in group)
@@ -173,7 +173,7 @@ class Opener:
 
     def part(self, group: Sequence[Chosen]) -> Groups:
         column = {chosen.asked.key: i for i, chosen in enumerate(group)}
-        opened = at_once(lambda row: self._opened(group, row.cpu, column), self._read)
+        opened = run_in_threads(lambda row: self._opened(group, row.cpu, column), self._read)
         ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
         for row, (found, opening) in zip(self._read, opened, strict=True):
             there[row.cpu] = {event.key for event in opening.events}
@@ -189,7 +189,7 @@ class Opener:
             *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
         ]
         bundles = alone(lambda cpu: self._events(group, cpu), column)  # for a CPU that comes back
-        lost = gathered(lacking, len(self._read))
+        lost = group_missing(lacking, len(self._read))
         return Groups(
             self._kernel, "cpu", counters, bundles, timed=True, mapped=False, ready=ready,
             missing=lost,
@@ -223,9 +223,84 @@ class Opener:
             planned = {event.key for event in self._events(group, row.cpu)} & somewhere
             if not there.get(row.cpu, planned).isdisjoint(keys):
                 cpus.append(row.cpu)
-        return limited(counter, cpus, len(self._rows))
+        return restricted_to(counter, cpus, len(self._rows))
 
 
 def _counter(chosen: Chosen) -> Counter:
     origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
     return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
+
+
+# --- top-down -------------------------------------------------------------------------------------
+# A group that `slots` leads takes no general counter. Kernel and hardware want exactly this group:
+# with another leader the counts are zeros. The kernel resets the registers at each read(), so
+# nothing else may read them by RDPMC. A field has 8 bits, so each read is right to 0.4 % of the
+# slots between two reads.
+
+LEVEL_1 = {
+    "slots": ("slots", "issue slots"),
+    "topdown_retiring": ("topdown-retiring", "slots whose work retired"),
+    "topdown_bad_speculation": ("topdown-bad-spec", "slots of work that was thrown away"),
+    "topdown_frontend": ("topdown-fe-bound", "slots without an instruction to issue"),
+    "topdown_backend": ("topdown-be-bound", "slots in which the back end was full"),
+}
+LEVEL_2 = {
+    "topdown_heavy_operations": ("topdown-heavy-ops", "retired slots of long instructions"),
+    "topdown_branch_mispredicts": ("topdown-br-mispredict", "slots lost to mispredicted branches"),
+    "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
+    "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
+}
+"""From Sapphire Rapids on, in the same register."""
+NONE = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
+WHAT = "topdown_retiring_ratio"
+"""The key under which its absence is reported."""
+OFF = "the counters of slots are there but do not add up: the hypervisor does not pass them on"
+ERROR = 0.05
+"""Share of the slots by which the four may miss them in a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topdown:
+    parts: list[Groups]
+    missing: list[Missing]
+
+
+def topdown_events(pmus: Iterable[Pmu]) -> list[Chosen]:
+    """The events of the group, the leader first; empty if no PMU lists them."""
+    found: list[Chosen] = []
+    listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
+    for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
+        events: dict[str | None, Event] = {}
+        for pmu in listing:
+            if (config := perf_pmus.config(pmu, name)) is not None:
+                events[pmu.name] = Event(key, pmu.type, config)
+        if events:
+            trouble = Trouble("cores of this type have no PERF_METRICS")
+            found.append(Chosen(Asked(name, key=key), about, EVENTS, 1.0, events, trouble))
+    keys = {chosen.asked.key for chosen in found}
+    return found if keys >= LEVEL_1.keys() else []
+
+
+def open_topdown(
+    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
+    kernel: Kernel | None = None,
+) -> Topdown:  # fmt: skip
+    """The part that counts slots, if the machine can; else why not."""
+    kernel = kernel or System()
+    group = topdown_events(pmus)
+    if not group:
+        return Topdown([], [Missing(WHAT, NONE)] if pmus else [])
+    wanted = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    opener = Opener(root, kernel, rows, read, pmus)
+    if (why := opener.whole(group, _sound)) is not None:
+        return Topdown([], [Missing(WHAT, why.why, why.fix)])
+    return Topdown([opener.part(group)], [])
+
+
+def _sound(counts: Sequence[float]) -> Trouble | None:
+    """What is wrong with the counts of a trial, in the order of LEVEL_1."""
+    slots, parts = counts[0], counts[1 : len(LEVEL_1)]
+    if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
+        return Trouble(OFF)
+    return None

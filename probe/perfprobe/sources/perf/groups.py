@@ -1,19 +1,21 @@
-"""Parts whose slots are groups of perf events."""
+"""Parts whose slots are groups of perf events, and work on many CPUs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from perfprobe._native import lib
-from perfprobe.frozen import frozen
-from perfprobe.kernel.perf_events import Event, Group, Kernel
-from perfprobe.kernel.perf_groups import Opening
+from perfprobe.kernel.perf_events import Event, Group, Kernel, Opening
 from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """A group to be opened: its CPU, and each event with its column after the times."""
 
@@ -90,3 +92,33 @@ class Groups:
         first = 0 if self._timed else columns[0]  # the times are the first of a timed part
         group.place([column - first for column in columns])
         return first, group
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+R = TypeVar("R")
+MAX_THREADS = 32
+"""Most of a trial of counters on a CPU is spinning there for 2 ms."""
+
+
+def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """`do` of each item, in their order. Raises the first error once all threads have ended. Where
+    the kernel gives too few threads, those that there are do the work, or the caller's own."""
+    results: dict[int, R] = {}
+    left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
+
+    def work() -> None:
+        for position, item in left:
+            results[position] = do(item)
+
+    workers: list[Future[None]] = []
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        with suppress(RuntimeError):  # can't start new thread
+            while len(workers) < min(MAX_THREADS, len(items)):
+                workers.append(pool.submit(work))
+        if not workers:
+            work()
+    for worker in workers:
+        worker.result()
+    return [results[position] for position in range(len(items))]

@@ -1,4 +1,5 @@
-"""Counters that perf counts: the cores' own, those of the msr PMU, and those of uncore PMUs.
+"""Counters that perf counts: the cores' own, by CPU model, those of the msr PMU, and those of
+uncore PMUs.
 
 Each CPU has two groups. The kernel may rotate the core's group with what others count; then
 `perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins with
@@ -9,19 +10,165 @@ core's group can be read by RDPMC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from perfprobe.frozen import replace
+from perfprobe.cpu import cpuid, identity, model
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import AMD
+from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
-from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle
-from perfprobe.sources.os import procfs
-from perfprobe.sources.os.parts import Part, gathered, limited
-from perfprobe.sources.perf import memory, uncore
-from perfprobe.sources.perf.at_once import at_once
-from perfprobe.sources.perf.groups import Groups, alone
-from perfprobe.sources.perf.plan import CORE, MSR, Planner
-from perfprobe.wire import Counter, Cpu, Missing
+from perfprobe.kernel.perf_events import (
+    CYCLES,
+    HARDWARE,
+    INSTRUCTIONS,
+    OPTIONAL,
+    REF_CYCLES,
+    Event,
+    Kernel,
+    Settled,
+    System,
+    settle,
+)
+from perfprobe.native import affinity
+from perfprobe.sources.os import cpu_files
+from perfprobe.sources.os.parts import Part, group_missing, restricted_to
+from perfprobe.sources.perf import uncore
+from perfprobe.sources.perf.groups import Groups, alone, run_in_threads
+from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
+
+# The rest of the cycles is level 0.
+LICENSES = {
+    "license_1": "core cycles at SIMD level 1",
+    "license_2": "core cycles at SIMD level 2",
+    "license_3": "core cycles at SIMD level 3",
+    "license_throttle": "core cycles throttled until a SIMD level is granted",
+}
+CORE = (
+    Counter("ref", "reference cycles, unhalted", "cycles", "perf"),
+    Counter("cycles", "cycles, unhalted", "cycles", "perf"),
+    Counter("instructions", "instructions", "instructions", "perf"),
+    Counter("kernel_instructions", "instructions in the kernel", "instructions", "perf"),
+    Counter("kernel_cycles", "cycles in the kernel", "cycles", "perf"),
+    Counter("one_thread", "ticks with the sibling halted", "1", "perf"),
+    Counter("any_thread", "ticks with any thread unhalted", "1", "perf"),
+    Counter("distributed", "ticks shared out among threads", "1", "perf"),
+    Counter("smt_contention", "dispatch slots given to the sibling", "cycles", "perf"),
+    *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
+)
+# The origin is not "perf", because this group is never rotated and needs no scaling.
+MSR = (
+    Counter("msr_tsc", "TSC, beside APERF and MPERF", "1", "msr PMU"),
+    Counter("aperf", "APERF", "cycles", "msr PMU"),
+    Counter("mperf", "MPERF", "cycles", "msr PMU"),
+    Counter("smi", "SMIs", "1", "msr PMU"),
+)
+
+
+class Planner:
+    """Plans for all CPUs. CPUID is read once for each core type, on a CPU of that type."""
+
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        leaves_of: Callable[[int], Leaves] = affinity.cpuid_leaves,
+        method: str | None = None,
+    ) -> None:
+        """`method`: the SMT method that the user asked for."""
+        self._root = root
+        self.pmus = perf_pmus.cores(root)
+        self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
+        self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
+        who = identity.identity(root)
+        for row in rows:
+            if row.online and row.type not in self._types:
+                read = leaves_of(row.cpu)
+                found = model.of(who, read, row.type)
+                self._types[row.type] = (model.preferring(found, method), read)
+        self._msr = perf_pmus.find(root, "msr")
+
+    def core(self, row: Cpu) -> list[Event]:
+        """Events for a core's group, in the order of CORE. Alternatives of one key follow each
+        other."""
+        pmu = perf_pmus.core_of(self.pmus, row.cpu)
+        if pmu is None or row.type not in self._types:
+            return []
+        uarch, read = self._types[row.type]
+        extended = pmu.extended
+        events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
+        own = uarch.events.get("ref")
+        if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
+            events.append(Event("ref", pmu.type, own.config))
+        events += [
+            Event("cycles", HARDWARE, extended | CYCLES),
+            Event("instructions", HARDWARE, extended | INSTRUCTIONS),
+            Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
+            Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
+        ]
+        if self._smt and uarch.smt != 1:
+            events += smt_events(uarch, read, pmu.type)
+            if uarch.slots is not None and (given := uarch.events.get("smt_contention")):
+                events.append(Event("smt_contention", pmu.type, given.config))
+        levels = ((key, uarch.licenses.get(key)) for key in LICENSES)
+        return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
+
+    def counters(self) -> list[Counter]:
+        """CORE, with the dispatch slots of this model's cycles."""
+        slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
+        scale = 1 / slots
+        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE]
+
+    def msr(self, _row: Cpu) -> list[Event]:
+        """Events for the msr PMU's group; empty if there is only the TSC, which stamps have too."""
+        if self._msr is None:
+            return []
+        names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
+        configs = {key: perf_pmus.config(self._msr, name) for key, name in names.items()}
+        found = [
+            Event(key, self._msr.type, config, core=False)
+            for key, config in configs.items()
+            if config is not None
+        ]
+        return found if any(event.key != "msr_tsc" for event in found) else []
+
+    # --- for hello -------------------------------------------------------------------------------
+
+    def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
+        """Multiplier candidates for the counters with these keys."""
+        found: list[Multiplier] = []
+        for uarch, read in self._types.values():
+            found += model.multipliers(uarch, read, None, tsc_hz)
+        return [multiplier for multiplier in found if multiplier.counter in keys]
+
+    def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
+        """The rate at which MPERF counts."""
+        for uarch, read in self._types.values():
+            if uarch.vendor in AMD and tsc_hz is not None:
+                return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
+            if rates := model.base_hz(uarch, read, None):
+                return rates[0]
+        return None
+
+
+def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
+    """Alternatives for the SMT event, best first. They have raw codes, in which the kernel passes
+    the AnyThread bit on even to CPUs that dropped it, so it is checked here."""
+    return [
+        Event(key, pmu_type, event.config, role="smt")
+        for method in uarch.methods
+        if (key := METHODS.get(method)) and (event := uarch.events.get(key))
+        if not event.any_thread or cpuid.anythread(read)
+    ]
+
+
+def smt_methods(keys: set[str]) -> list[str]:
+    """Methods of finding the SMT states that the counters with these keys allow, best first."""
+    return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
+
+
+# --- opening them ---------------------------------------------------------------------------------
 
 TIMES = (
     Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
@@ -41,7 +188,7 @@ def open_perf(
     pinned: bool = False,
 ) -> list[Part]:
     """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
-    The first three always exist and say what is missing and why. Every counter of a core was seen
+    The first three always exist and name what is missing and why. Every counter of a core was seen
     to count on the CPUs that have it.
 
     `cpus` are the CPUs to read. `pinned`: other events will be counted too, and must not take turns
@@ -49,17 +196,16 @@ def open_perf(
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
-    raise_limit()
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     leading = _pinned(planner.core) if pinned else planner.core
     core = _Settling(kernel, root, rows, read, leading, timed=True).part(planner.counters())
     if not planner.pmus:
-        none = procfs.no_counters(root)
+        none = cpu_files.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
     rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
-    controllers = memory.part(root, rows, read, kernel)
-    return [core, rest, controllers, *uncore.parts(root, rows, read, kernel)]
+    controllers = uncore.memory_part(root, rows, read, kernel)
+    return [core, rest, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:
@@ -96,7 +242,7 @@ class _Settling:
         def one(cpu: int) -> Settled:
             return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
 
-        self._settled = dict(zip(wanted, at_once(one, wanted), strict=True))
+        self._settled = dict(zip(wanted, run_in_threads(one, wanted), strict=True))
 
     def part(self, table: Sequence[Counter]) -> Groups:
         here = {event.key for found in self._settled.values() for event in found.events}
@@ -110,7 +256,7 @@ class _Settling:
         if counters and self._timed:
             counters = [*(self._on(time) for time in TIMES), *counters]
         bundles = alone(self._before, column)
-        lost = gathered(self._lacking(), len(self._settled))
+        lost = group_missing(self._lacking(), len(self._settled))
         return Groups(
             self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready, missing=lost
         )
@@ -125,7 +271,7 @@ class _Settling:
             if found is not None and found.group is not None:
                 keys = times | {event.key for event in found.events}
                 cpus += [row.cpu] if counter.key in keys else []
-        return limited(counter, cpus, len(self._rows))
+        return restricted_to(counter, cpus, len(self._rows))
 
     def _of(self, row: Cpu) -> Settled | None:
         found = self._settled.get(row.cpu)

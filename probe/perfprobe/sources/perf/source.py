@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.os.hello import About, Rates
 from perfprobe.sources.os.parts import Part
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
-from perfprobe.sources.perf import chosen, plan, topdown
+from perfprobe.sources.perf import chosen
 from perfprobe.sources.perf.chosen import Wanted
 from perfprobe.sources.perf.groups import Groups
-from perfprobe.sources.perf.parts import blocker, open_perf
-from perfprobe.sources.perf.plan import Planner
+from perfprobe.sources.perf.parts import Planner, blocker, open_perf, smt_methods
 from perfprobe.wire import Missing, Rate
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ def open_local(
     events: Wanted | None = None,
 ) -> Native:
     """Opens the source. If neither reference cycles nor cycles can be counted, `perf` raises
-    Unavailable; `auto` goes on without them, and the hello says why. Raises ValueError for events
-    that nobody knows."""
+    Unavailable; `auto` goes on without them, and the hello has the reason. Raises ValueError for
+    unknown events."""
     root = Path("/")
     groups = [] if events is None else chosen.find(root, events.text)
     rows, selected = read_rows(root, cpus)
@@ -51,7 +50,7 @@ def open_local(
         for part in parts:
             part.close()
         raise
-    slots = topdown.open_topdown(root, rows, planner.pmus, cpus=wanted)
+    slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
     registers, lost, info = open_parts(root, rows, program=False)  # read, never written
     about = _about("os" if why_not is not None else "perf", parts, planner, info)
     parts += [*registers, *os_parts(root, rows)]  # in the order of preference
@@ -60,8 +59,8 @@ def open_local(
 
 
 def _refuse(lacking: Missing) -> NoReturn:
-    mend = f"; {lacking.fix}" if lacking.fix else ""
-    raise Unavailable(f"the perf source is not available: {lacking.why}{mend}")
+    fix = f"; {lacking.fix}" if lacking.fix else ""
+    raise Unavailable(f"the perf source is not available: {lacking.why}{fix}")
 
 
 def _about(name: str, parts: Iterable[Part], planner: Planner, info: Info) -> About:
@@ -71,4 +70,4 @@ def _about(name: str, parts: Iterable[Part], planner: Planner, info: Info) -> Ab
         multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
         return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
-    return About(name, plan.methods(keys), rates, info.turbo)
+    return About(name, smt_methods(keys), rates, info.turbo)

@@ -1,22 +1,88 @@
-"""Counters of cores and packages from their PMUs: residency in C-states, energy, and what the power
-control unit does to the clock."""
+"""Counters of cores and packages from their PMUs: residency in C-states, energy, what the power
+control unit does to the clock, and traffic to memory."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfprobe.cpu import identity, power_unit_events, topology
-from perfprobe.frozen import frozen
+from perfprobe.cpu import identity, topology
 from perfprobe.kernel import perf_pmus
-from perfprobe.kernel.perf_events import LEADER, Event, Kernel, trouble
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.memory_controllers import KEYS, Controller, absent, controllers
+from perfprobe.kernel.perf_events import Event, Kernel, refusal
 from perfprobe.kernel.perf_pmus import Pmu
 from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
+# --- events of the power control unit of Xeons ----------------------------------------------------
+# Source: Intel's uncore event lists. Counts are ticks of its own clock, 800 MHz or 1 GHz; count /
+# `pcu_ticks` is a share of time.
 
-@frozen
+PCU_COUNTERS = 4
+"""Counters of one unit. With more events the kernel would rotate them every few ms, and wake a CPU
+of each package each time."""
+TICKS = "pcu_ticks"
+SECOND_SET = 0x100
+"""Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
+
+_SANDY = {
+    TICKS: 0x00,
+    "pcu_transition": SECOND_SET | 0x00,
+    "pcu_power": 0x05,
+    "pcu_thermal": 0x04,
+    "pcu_current": 0x07,
+    "pcu_prochot_external": 0x0A,
+    "pcu_prochot_internal": 0x09,
+    "pcu_vr": 0x32,
+    "pcu_os": 0x06,
+}
+_IVY = {**_SANDY, "pcu_transition": 0x60}
+_SKYLAKE = {
+    TICKS: 0x00,
+    "pcu_transition": 0x74,
+    "pcu_power": 0x05,
+    "pcu_thermal": 0x04,
+    "pcu_prochot_external": 0x0A,
+    "pcu_prochot_internal": 0x09,
+    "pcu_vr": 0x42,
+}
+_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another event
+_ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
+# Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
+_SAPPHIRE = {
+    TICKS: 0x01,
+    **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
+    **{key: code for key, code in _ICE.items() if key != TICKS},
+}
+_GRANITE = {
+    TICKS: 0x01,
+    **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS, "pcu_vr"}},
+}
+
+_BY_MODEL: Mapping[int, Mapping[str, int]] = {
+    0x2D: _SANDY,
+    0x3E: _IVY,
+    **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL),
+    0x55: _SKYLAKE,
+    **dict.fromkeys((0x6A, 0x6C), _ICE),
+    **dict.fromkeys((0x8F, 0xCF), _SAPPHIRE),
+    **dict.fromkeys((0xAD, 0xAE, 0xAF, 0xDD), _GRANITE),
+}
+
+
+def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str, int]:
+    """Codes by counter key, the most informative first; empty for other models."""
+    if vendor != "GenuineIntel" or family != 6 or model is None:
+        return {}
+    return _BY_MODEL.get(model, {})
+
+
+# --- PMUs of cores and packages -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     pmu: str
     scope: Scope
@@ -50,10 +116,12 @@ KINDS = (
     ),
     Kind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
 )
-PCU = Kind("uncore_pcu", "package", "1", {}, counters=power_unit_events.COUNTERS)
+PCU = Kind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
 
 
-def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> list[Groups]:
+def uncore_parts(
+    root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
+) -> list[Groups]:
     """A part for each PMU that exists. Absent PMUs are not reported as missing."""
     found = []
     for kind in (*KINDS, PCU):
@@ -66,7 +134,7 @@ def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) 
 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
-    """Events by name, as far as the PMU lists them: it lists those that the model has."""
+    """Events by name, those that the PMU lists: it lists those that the model has."""
     configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
     return {
         name: Event(kind.events[name], pmu.type, config, core=False)
@@ -78,7 +146,7 @@ def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
 def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
     """Events by name. The PMU lists none, so raw codes are used."""
     who = identity.identity(root)
-    codes = power_unit_events.events(who.vendor, who.family, who.model)
+    codes = pcu_codes(who.vendor, who.family, who.model)
     configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
     return {
         key.replace("_", " "): Event(key, pmu.type, config, core=False)
@@ -97,7 +165,10 @@ def _part(
 ) -> Groups:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
     dies = _dies(kind, pmu, groups)
-    events, missing = _openable(wanted, kernel, dies(read[0].cpu)[0])
+    die = dies(read[0].cpu)[0]
+    refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
+    events = {name: event for name, event in wanted.items() if refused[name] is None}
+    missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
     if kind.counters is not None:
         events, short = _fitting(events, kind.counters)
         missing += short
@@ -130,34 +201,105 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
     members = {cpu: group for group in groups for cpu in group}
 
     def dies(cpu: int) -> list[int]:
-        chosen = [c for c in members.get(cpu, [cpu]) if pmu.cpus is not None and c in pmu.cpus]
+        named = pmu.cpus_now or frozenset()
+        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     return dies
 
 
-def _openable(
-    wanted: dict[str, Event], kernel: Kernel, cpu: int
-) -> tuple[dict[str, Event], list[Missing]]:
-    """The events that may be opened, by name, and what is missing."""
-    events: dict[str, Event] = {}
-    missing: list[Missing] = []
-    for name, event in wanted.items():
-        try:
-            fd = kernel.open(event, cpu, LEADER, host_only=False)
-        except OSError as error:
-            found = trouble(error)
-            missing.append(Missing(event.key, found.why, found.fix))
-            continue
-        with contextlib.suppress(OSError):
-            kernel.close(fd)
-        events[name] = event
-    return events, missing
-
-
 def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
     """As many events as there are counters; with more the kernel would rotate them."""
     names = list(events)
-    why = f"its unit has {counters} counters, and events that tell more have them"
+    why = f"its unit has {counters} counters, and more informative events have them"
     missing = [Missing(events[name].key, why) for name in names[counters:]]
     return {name: events[name] for name in names[:counters]}, missing
+
+
+# --- memory controllers ---------------------------------------------------------------------------
+# The controllers of a package are the columns of a counter.
+
+MAX_CHANNELS = 64
+"""Columns that the mask of one group reaches, from its first."""
+
+
+def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
+    """Bytes by package. Without counters it names what is missing and why."""
+    found = controllers(root)
+    online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
+    packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
+    places = [_places(found, group) for group in packages]
+    wrong = absent(root) if not found else _unlike(found, places) or _refused(found, kernel, root)
+    if wrong is not None:
+        lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
+        return Groups(kernel, "package", [], lambda _: [], missing=lost)
+    each = max(len(events) for one in found for events in one.events)
+    count = each * max(map(len, places))
+    counters = [
+        Counter(
+            key,
+            f"memory {what}",
+            "B",
+            f"perf {found[0].pmu.name.rstrip('_0123456789')}",
+            scale=found[0].scale,
+            columns=count,
+            parts=[f"controller {i}" for i in range(count)] if count > 1 else [],
+        )
+        for key, what in zip(KEYS, ("read", "written"), strict=True)
+    ]
+    members = {cpu: group for group in packages for cpu in reading.intersection(group)}
+
+    def bundles(cpu: int) -> list[Bundle]:
+        place = _places(found, members[cpu]) if cpu in members else []
+        return _bundles(place, each, count) if len(place) * each <= count else []
+
+    return Groups(kernel, "package", counters, bundles)
+
+
+Place = list[tuple[Controller, int]]
+"""The controllers of a package, each with the CPU to ask; one that has several dies is listed once
+a die."""
+
+
+def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
+    mine = set(package)
+    return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus_now or set()))]
+
+
+def _bundles(place: Place, each: int, count: int) -> list[Bundle]:
+    """A group for each controller, its reads and its writes."""
+    found = []
+    for number, (one, cpu) in enumerate(place):
+        columns = [
+            (replace(event, key=f"{event.key} {i}"), side * count + number * each + i)
+            for side, events in enumerate(one.events)
+            for i, event in enumerate(events)
+        ]
+        found.append(Bundle(cpu, columns))
+    return found
+
+
+# --- why not --------------------------------------------------------------------------------------
+
+
+def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+    """Why the counts of packages are not comparable."""
+    if len({one.scale for one in found}) > 1:
+        return Trouble("its memory controllers count in different units")
+    numbers = {len(place) for place in places}
+    if len(numbers) > 1 or 0 in numbers:
+        return Trouble("packages have different numbers of memory controllers")
+    if max(numbers) * max(len(one.events[0]) for one in found) >= MAX_CHANNELS:
+        return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
+    return None
+
+
+def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
+    """Why an event cannot be opened; all are tried, since a sum without one would be too small."""
+    tried = (
+        refusal(kernel, event, min(one.pmu.cpus or {0}), root)
+        for one in found
+        for events in one.events
+        for event in events
+    )
+    return next(filter(None, tried), None)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.frozen import field, fields, frozen, slotted
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 
@@ -23,7 +23,7 @@ PL1_BIT, THERMAL_BIT = 10, 1
 WORKING = 100  # per mille of a cell from which a core counts as active for turbo
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Load:
     """What one CPU does. It works once a cell for `duty` (plus or minus half of `jitter`), starting
     between `start` and `start` + `wander`."""
@@ -46,7 +46,7 @@ class Load:
     """MB/s to and from memory that it asks for while it runs."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Member:
     """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
     works: how much of it is this task's, and for how much it is ready while another runs."""
@@ -56,11 +56,11 @@ class Member:
     wait: int = 0
 
 
-SLOT_FIELDS = tuple(name for name in fields(Load) if name != "comm")
+SLOT_FIELDS = tuple(one.name for one in fields(Load) if one.name != "comm")
 
 
-@frozen
-class Happening:
+@dataclass(frozen=True, slots=True)
+class ScriptedEpisode:
     """A scripted episode; times are seconds from the start of the script."""
 
     kind: str
@@ -167,11 +167,11 @@ NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
 
 
-@slotted
+@dataclass(slots=True, eq=False)
 class Script:
     machine: Machine
     stages: list[Stage] = field(default_factory=list)
-    episodes: list[Happening] = field(default_factory=list)
+    episodes: list[ScriptedEpisode] = field(default_factory=list)
     late_ns: int = 0
     """Upper bound of the additional lateness of a reader's wake-up."""
 
@@ -201,10 +201,10 @@ class Script:
             return
         end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
         times = round(end - lasted, 6), round(end, 6)
-        self.episodes.append(Happening(kind, cause, list(cpus), *times, depth, watch))
+        self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def climb(self, goal: Stage, cores: list[int]) -> None:
-        """Stages in which the clocks of these cores come up to what they are in `goal`."""
+        """Stages in which the clocks of these cores rise to those of `goal`."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.frozen import asdict, replace
+import perfprobe
+from perfprobe.errors import Usage
 from perfprobe.native.batches import Batches
-from perfprobe.sources.sim import guest, scenarios
-from perfprobe.sources.sim.cells import Row
+from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim import scenarios, shared_blocks
 from perfprobe.sources.sim.counters import (
     CounterBank,
+    Events,
     SimCounter,
     block,
     cpu_columns,
     slot_columns,
     stat_columns,
 )
-from perfprobe.sources.sim.events import Events
-from perfprobe.sources.sim.hello import Clock, Select, hello_of
-from perfprobe.sources.sim.lateness import Lateness
-from perfprobe.sources.sim.machine import Ints, Machine, tsc
-from perfprobe.sources.sim.packages import Packages, package_block
-from perfprobe.sources.sim.schedule import Cursor, Schedule
+from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec, tsc
+from perfprobe.sources.sim.schedule import Cursor, Lateness, Row, Schedule
 from perfprobe.sources.sim.script import CELL_NS, Integral
-from perfprobe.sources.sim.spec import Spec, parse
+from perfprobe.sources.sim.shared_blocks import Packages, package_block
 from perfprobe.sources.sim.tasks import Tasks, Watched
 from perfprobe.wire import (
     HEAD,
@@ -35,17 +35,104 @@ from perfprobe.wire import (
     ROW_SAMPLED,
     Block,
     Counter,
+    Cpu,
     Frame,
     Hello,
+    Identity,
+    Missing,
+    Multiplier,
     Note,
+    Rate,
     Rows,
 )
 
-MOST_BEHIND_NS = 10_000_000_000
+# --- hello ----------------------------------------------------------------------------------------
+
+EPOCH_S = 1_700_000_000
+RAW_NS = 86_400_000_000_000
+Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The start of the simulation on all clocks."""
+
+    wall_ns: int
+    raw_ns: int
+    monotonic_ns: int
+
+    @classmethod
+    def of(cls, spec: Spec) -> Clock:
+        if spec.reproducible:
+            epoch = EPOCH_S if spec.epoch is None else spec.epoch
+            return cls(epoch * 1_000_000_000, RAW_NS, time.monotonic_ns())
+        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        return cls(time.time_ns(), raw_ns, time.monotonic_ns())
+
+
+def hello_of(
+    spec: Spec, machine: Machine, clock: Clock, sample_ns: int, blocks: list[Block], select: Select
+) -> Hello:
+    topology = [machine.row(cpu) for cpu in range(machine.cpus)]
+    smt, multipliers, missing = _smt(machine)
+    hello = Hello(
+        perftop=perfprobe.__version__,
+        source=f"sim:{spec.scenario}",
+        host="sim",
+        kernel="simulated",
+        wall_ns=clock.wall_ns,
+        raw_ns=clock.raw_ns,
+        sample_ns=sample_ns,
+        topology=topology,
+        cores=[machine.threads(core) for core in range(machine.cores)],
+        packages=[machine.package_cpus(package) for package in range(machine.packages)],
+        blocks=blocks,
+        identity=Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1"),
+        tsc=hw.tsc(clock.raw_ns),
+        tsc_hz=Rate(float(hw.TSC_HZ), "sim", 0.0),
+        base_hz=Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
+        multipliers=multipliers,
+        smt_methods=smt,
+        selected=_selected(topology, select),
+        missing=missing,
+    )
+    return shared_blocks.as_guest(hello) if machine.guest else hello
+
+
+def _smt(machine: Machine) -> tuple[list[str], list[Multiplier], list[Missing]]:
+    if machine.smt == 1:
+        return ["single"], [], []
+    key = "one_thread" if machine.smt == 2 else "any_thread"
+    kind = "P" if machine.hybrid else None
+    multipliers = [
+        Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
+        Multiplier(key, 1.0, "at the rate of the TSC", kind),
+    ]
+    methods = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
+    missing = []
+    if machine.hybrid:
+        small = list(range(machine.p_cores, machine.cores))
+        missing = [Missing(key, "E cores have one thread", None, small)]
+    return methods, multipliers, missing
+
+
+def _selected(topology: list[Cpu], select: Select) -> list[int] | None:
+    chosen = select(topology) if callable(select) else select
+    if chosen is None:
+        return None
+    unknown = sorted(set(chosen) - {row.cpu for row in topology})
+    if unknown:
+        raise Usage(f"sim: there is no CPU {unknown[0]}, they are 0-{len(topology) - 1}")
+    return sorted(set(chosen))
+
+
+# --- source ---------------------------------------------------------------------------------------
+
+MAX_BEHIND_NS = 10_000_000_000
 GRACE_NS = 1_000  # due() is a float, and may be rounded down
 BATCH = 16
-TASKS_NS = 1_000_000_000  # from one look at the tasks to the next, as with a real probe
-LEAST_SAMPLE_NS = 1_000_000
+TASKS_NS = 1_000_000_000  # from one scan of the tasks to the next, as with a real probe
+MIN_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
 STAT_WIDTH_NS = 30_000
 
@@ -58,8 +145,8 @@ class Sim:
         self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None,
         events: str | None = None, *, multiplex: bool = True,
     ) -> None:  # fmt: skip
-        if sample_ns < LEAST_SAMPLE_NS:
-            raise ValueError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
+        if sample_ns < MIN_SAMPLE_NS:
+            raise Usage(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
         self._sample_ns = sample_ns
         self._machine = machine = Machine.of(spec)
@@ -76,7 +163,7 @@ class Sim:
         tables = self._schedule.tables
         self._packages = None if machine.guest else Packages(machine, tables)
         self._pressure_us = Integral(tables, tables.pressure, 1_000_000) if machine.guest else None
-        self._load = guest.Load(tables)
+        self._load = shared_blocks.LoadAverages(tables)
         chosen = None
         if events is not None:
             chosen = Events(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
@@ -105,7 +192,7 @@ class Sim:
         """Integrals at the CPU's last return, from which its counters start."""
         self._last: Ints | None = None
         self._looked: tuple[int, int, Ints] | None = None
-        """The last look at the tasks: when and in which stage it was, and the integrals by then, or
+        """The last scan of the tasks: when and in which stage it was, and the integrals by then, or
         by the last frame of that stage where another task runs since."""
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
@@ -139,7 +226,7 @@ class Sim:
         simulation pauses meanwhile: to catch up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
-        if now_ns - self._start_ns - self._number * period_ns > MOST_BEHIND_NS + period_ns:
+        if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
             self._start_ns = now_ns - round(self._number * period_ns)
         return int((now_ns - self._start_ns) // period_ns) + 1 - self._number
 
@@ -204,7 +291,7 @@ class Sim:
     ) -> list[Note]:
         if (online == self._online).all():
             return []
-        # While a CPU is off its counters stand still, so they start from its return.
+        # While a CPU is off its counters stop, so they start from its return.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         for bank in (self._table, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
@@ -238,13 +325,13 @@ class Sim:
         if self._pressure_us is not None:
             load = self._load.at(time_ns / 1e9, stage)
             waited = self._pressure_us.at(time_ns).astype(np.uint64)
-            values = np.concatenate((values, waited, load, guest.totals(totals)))
+            values = np.concatenate((values, waited, load, shared_blocks.interrupt_totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
-        """Who ran since the last look, once a second. Of a task that came since then what it ran
-        since it came."""
+        """Task records, once a second: CPU shares since the previous record, or since the task
+        started."""
         if self._last is None or self._looked is None:
             self._looked = time_ns, stage, totals
             return {}
@@ -255,7 +342,7 @@ class Sim:
             goes_on = [[one.comm for one in now] == [one.comm for one in old] for now, old in both]
             base = np.where(goes_on[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
-        if since_ns and span_ns < TASKS_NS:  # the first look is told at once
+        if since_ns and span_ns < TASKS_NS:  # the first record is sent at once
             self._looked = since_ns, stage, base
             return {}
         self._looked = time_ns, stage, totals
@@ -266,14 +353,14 @@ class Sim:
 
 def _columns(machine: Machine, spec: Spec) -> list[SimCounter]:
     if machine.guest:
-        return guest.columns()
+        return shared_blocks.guest_columns()
     more = slot_columns() if spec.slots and machine.smt == 2 else []
     return cpu_columns(machine, spec.scenario == "license") + more
 
 
 def _blocks(machine: Machine) -> list[Block]:
     if machine.guest:
-        return [guest.machine_block()]
+        return [shared_blocks.machine_block()]
     own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
     return [package_block(machine), Block("machine", "machine", [own])]
 
@@ -284,4 +371,4 @@ def open_sim(
 ) -> Sim:  # fmt: skip
     """Makes the source from the argument of --source. Raises ValueError with a line for the
     user, and Unavailable for events that cannot be counted."""
-    return Sim(parse(text), sample_ns, select, watch, events, multiplex=multiplex)
+    return Sim(parse_spec(text), sample_ns, select, watch, events, multiplex=multiplex)

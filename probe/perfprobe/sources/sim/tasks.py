@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.kernel.job_threads import MOST, wanted_pid
-from perfprobe.native.errors import Unavailable
-from perfprobe.sources.sim.cells import Row
+from perfprobe.errors import Unavailable
+from perfprobe.kernel.job_threads import MAX_THREADS, wanted_pid
 from perfprobe.sources.sim.machine import Ints
-from perfprobe.sources.sim.schedule import Cursor, Schedule, noise
+from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
 from perfprobe.sources.sim.script import CELL_NS, Member, Tables
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
 SLICE_NS = 3_000_000  # the kernel lets another task run after this long
-MOST_TOLD = 3
+MAX_TASKS_PER_CPU = 3
 """Tasks that are reported for each CPU, as the kernel's are."""
 USERS = ("ada", "grace", "edsger", "barbara")
 COMMANDS = {
@@ -63,7 +62,7 @@ class Tasks:
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
         for cpu, share in enumerate(shares.tolist()):
-            crew = crews[cpu][:MOST_TOLD]
+            crew = crews[cpu][:MAX_TASKS_PER_CPU]
             if not crew or round(share, 4) <= 0:
                 continue
             members = [(pid_of(cpu, i, len(self._threads)), one) for i, one in enumerate(crew)]
@@ -98,7 +97,8 @@ def _waits(share: float, sleeps: float) -> list[float]:
 
 
 class Watched:
-    """The threads of the watched job: each process has one. A thread waits where its crew says."""
+    """The threads of the watched job: each process has one. A thread waits as its crew
+    specifies."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
@@ -125,17 +125,17 @@ class Watched:
         cpus = self._mine.shape[1]
         found = np.argwhere(self._mine[stage] & online[:, None]).tolist()
         threads: dict[str, list[object]] = {}
-        for cpu, member in found[:MOST]:
+        for cpu, member in found[:MAX_THREADS]:
             pid, comm = pid_of(cpu, member, cpus), self._schedule.tables.crews[stage][cpu]
             run, wait, voluntary = self._sums[:, cpu, member].tolist()
             preempted = wait // (1000 * SLICE_NS)
             threads[str(pid)] = [
                 pid, comm[member].comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
             ]  # fmt: skip
-        return {"watched": {"threads": threads, "more": len(found[MOST:])}}
+        return {"watched": {"threads": threads, "more": len(found[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
-        # CPUs are read a little late, so the time may already lie beyond the end of the stage.
+        # CPUs are read a little late, so the time may already be beyond the end of the stage.
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last

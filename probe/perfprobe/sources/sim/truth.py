@@ -6,13 +6,12 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
+from perfprobe.errors import Usage
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.packages import WRITTEN
-from perfprobe.sources.sim.schedule import Schedule
-from perfprobe.sources.sim.script import CELLS_PER_S, Happening
-from perfprobe.sources.sim.spec import Spec, parse
+from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
+from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.script import CELLS_PER_S, ScriptedEpisode
+from perfprobe.sources.sim.shared_blocks import WRITTEN
 
 SECOND = 1_000_000_000
 
@@ -46,9 +45,9 @@ def truth(
     the share for which its status is set. An episode that is only found if a job is watched is
     yielded if `watch` names that job.
     """
-    spec = parse(spec) if isinstance(spec, str) else spec
+    spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
-        raise ValueError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
+        raise Usage(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
     machine = Machine.of(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
@@ -126,7 +125,7 @@ def _cpu(total: Ints, span_ns: int) -> dict[str, float | None]:
 
 
 def _episodes(
-    script: list[Happening], cycle_s: float, duration_s: float
+    script: list[ScriptedEpisode], cycle_s: float, duration_s: float
 ) -> Iterator[dict[str, Any]]:
     ordered = sorted(script, key=lambda e: e.start)
     begin, turn = 0.0, 0

@@ -9,8 +9,8 @@ import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.instruments.selftest import beyond, clocks
-from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest import instruments
+from perfprobe.instruments.selftest.tape import Tape, now
 
 COUNTERS = {
     "energy_j": wire.Counter("energy_j", "energy", "J", "made", scale=0.5),
@@ -38,7 +38,7 @@ class Source(made.Source):
         self.number += 1
         if self.number % 2:
             return []
-        stamp = clocks.now()[1]
+        stamp = now()[1]
         head = [stamp, stamp, 0, 0, wire.ROW_SAMPLED]
         values = [self.number * (step or 0) for step in self.steps.values()]
         valid = sum(1 << i for i, step in enumerate(self.steps.values()) if step is not None)
@@ -51,13 +51,13 @@ class Source(made.Source):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beyond, "COPY_S", 0.01)
-    monkeypatch.setattr(beyond, "COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(instruments, "COPY_S", 0.01)
+    monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
 
 def see(source: Source) -> list[dict[str, Any]]:
     tape = Tape(source)
-    return beyond.see(tape, beyond.second(tape))
+    return instruments.see(tape, instruments.second(tape))
 
 
 def verdicts(**steps: int | None) -> dict[str, dict[str, Any]]:

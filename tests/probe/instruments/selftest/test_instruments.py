@@ -10,7 +10,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.beyond import Second
+from perfprobe.instruments.selftest.instruments import Second
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from disassembly import listing
 
-from perfprobe.instruments.selftest import known_code
-from perfprobe.native.errors import Unavailable
+from perfprobe.errors import Unavailable
+from perfprobe.instruments.selftest import load
 
 KINDS = {
-    known_code.FREE: "test",
-    known_code.ADD: "add",
-    known_code.IMUL: "imul",
-    known_code.ENTER: "imul",
+    load.FREE: "test",
+    load.ADD: "add",
+    load.IMUL: "imul",
+    load.ENTER: "imul",
 }
 
 
@@ -45,27 +45,27 @@ def loops(tmp_path: Path) -> list[Counter[str]]:
 def test_the_loops_as_disassembled(tmp_path: Path) -> None:
     found = loops(tmp_path)
     for kind, name in KINDS.items():
-        body = Counter({name: known_code.chain(kind), "dec": 1, "jne": 1})
-        if kind == known_code.ENTER:
+        body = Counter({name: load.chain_length(kind), "dec": 1, "jne": 1})
+        if kind == load.ENTER:
             body |= Counter({"mov": 1, "syscall": 1})
         assert body in found, name
-        assert body.total() == known_code.turn(kind)
+        assert body.total() == load.turn_length(kind)
 
 
 def test_a_run_is_marked_and_bounded() -> None:
-    run = known_code.run(known_code.ADD, 1000, 20)
+    run = load.run_loop(load.ADD, 1000, 20)
     assert len(run.marks) == 20
     assert list(run.marks) == sorted(run.marks)
     assert run.spell.begin <= run.marks[0]
     assert run.marks[-1] <= run.spell.end
     assert 0 <= run.spell.lost <= 1
     with pytest.raises(OSError, match="Invalid argument"):
-        known_code.run(99, 1, 1)
+        load.run_loop(99, 1, 1)
 
 
 def test_turns_between_marks_that_lie_unevenly() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
-    run = known_code.Run(known_code.ADD, 10, marks, known_code.Spell(0, 1200, 0, 1200, 1200, 0))
+    run = load.Run(load.ADD, 10, marks, load.Spell(0, 1200, 0, 1200, 1200, 0))
     for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
         assert run.turns_between(100, stamp) == passed
     assert run.turns_between(100, 1100) == 50
@@ -77,10 +77,10 @@ def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
     chains, of each the quickest of many."""
 
     def quickest(kind: int, turns: int) -> float:
-        runs = [known_code.run(kind, turns, 50).marks for _ in range(20)]
+        runs = [load.run_loop(kind, turns, 50).marks for _ in range(20)]
         return min(b - a for marks in runs for a, b in itertools.pairwise(marks)) / turns
 
-    ratio = quickest(known_code.IMUL, 100) / quickest(known_code.ADD, 300)
+    ratio = quickest(load.IMUL, 100) / quickest(load.ADD, 300)
     assert 2.8 < ratio < 6.2
 
 
@@ -90,9 +90,9 @@ def test_patterns_on_the_cpus_asked_for() -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     before = os.sched_getaffinity(0)
     begin = time.monotonic_ns() + 20_000_000
-    work = {cpu: partial(known_code.pattern, begin, 10_000_000, 2_000_000, 3) for cpu in cpus}
-    work[4095] = partial(known_code.pattern, begin, 1, 1, 1)  # there is no such CPU
-    done = known_code.at_once(work)
+    work = {cpu: partial(load.pattern, begin, 10_000_000, 2_000_000, 3) for cpu in cpus}
+    work[4095] = partial(load.pattern, begin, 1, 1, 1)  # there is no such CPU
+    done = load.run_pinned(work)
     assert sorted(done) == cpus
     for cpu in cpus:
         assert [spell.cpu for spell in done[cpu]] == [cpu] * 3
@@ -115,5 +115,5 @@ def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", limited)
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match="a thread for every CPU"):
-        known_code.at_once({cpu: lambda: 1, cpu + 1: lambda: 2})
+        load.run_pinned({cpu: lambda: 1, cpu + 1: lambda: 2})
     assert not begun[0].is_alive()

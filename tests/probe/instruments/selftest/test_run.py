@@ -16,18 +16,10 @@ import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.instruments.selftest import (
-    beyond,
-    clocks,
-    known_code,
-    load,
-    run,
-    verdict,
-)
-from perfprobe.instruments.selftest.known_code import Run, Spell
-from perfprobe.instruments.selftest.load import Chain, Times
-from perfprobe.instruments.selftest.results import Stopped
-from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest import instruments, load, run, tape, verdict, working
+from perfprobe.instruments.selftest.load import Chain, Run, Spell, Times
+from perfprobe.instruments.selftest.run import Stopped
+from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
 SAMPLE = 20_000_000
@@ -160,29 +152,30 @@ class Machine(made.Source):
 
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
-    monkeypatch.setattr(beyond, "COPY_S", 0.001)  # what copies memory is tested in test_beyond
-    monkeypatch.setattr(beyond, "COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(instruments, "COPY_S", 0.001)  # what copies memory is tested in test_beyond
+    monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
 
     def test(machine: Machine) -> dict[str, Any]:
-        turn = known_code.turn(known_code.FREE)
-        imul, call = known_code.turn(known_code.IMUL), known_code.turn(known_code.ENTER)
+        turn = load.turn_length(load.FREE)
+        imul, call = load.turn_length(load.IMUL), load.turn_length(load.ENTER)
         ns = 5000  # a turn of each: whatever the clock
         free = {"instructions": turn / ns, "cycles": 0.1}
         chain = {
             "instructions": imul / ns,
-            "cycles": known_code.chain(known_code.IMUL) * LATENCY / ns,
+            "cycles": load.chain_length(load.IMUL) * LATENCY / ns,
         }
         calls = {
             "instructions": (call + CALL[0]) / ns,
             "kernel_instructions": CALL[0] / ns,
-            "cycles": (known_code.chain(known_code.ENTER) * LATENCY + CALL[1]) / ns,
+            "cycles": (load.chain_length(load.ENTER) * LATENCY + CALL[1]) / ns,
             "kernel_cycles": CALL[1] / ns,
         }
-        rates = {known_code.FREE: free, known_code.IMUL: chain, known_code.ENTER: calls}
+        rates = {load.FREE: free, load.IMUL: chain, load.ENTER: calls}
         monkeypatch.setattr(load, "chains", lambda _, kind: machine.run(kind, rates[kind], ns))
         monkeypatch.setattr(load, "patterns", machine.patterns)
-        monkeypatch.setattr(clocks, "now", lambda: (machine.now, machine.now))
-        monkeypatch.setattr(clocks, "same", lambda *_: iter([(clocks.SAME, Seen(1, 0, 0, 1))]))
+        for module in (run, instruments, tape):
+            monkeypatch.setattr(module, "now", lambda: (machine.now, machine.now))
+        monkeypatch.setattr(working, "same", lambda *_: iter([(working.SAME, Outcome(1, 0, 0, 1))]))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         return run.run(machine)
 
@@ -324,7 +317,7 @@ def test_on_a_busy_machine_nothing_is_trusted_by_chance(tested: Tested) -> None:
     checks = tested(machine)["checks"]
     resting = {c["verdict"] for c in checks if "at work in turns" in c["what"]}
     assert resting == {"disturbed"}
-    assert verdict.judge(CHECK, Seen(0, 100, 100, 100, telling=False)) == "disturbed"
+    assert verdict.judge(CHECK, Outcome(0, 100, 100, 100, telling=False)) == "disturbed"
 
 
 def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,19 +11,11 @@ import made
 import pytest
 
 from perfprobe import wire
-from perfprobe.instruments import tsc_offsets
-from perfprobe.instruments.selftest import (
-    clocks,
-    declared,
-    verdict,
-    working,
-)
-from perfprobe.instruments.selftest.known_code import Spell
-from perfprobe.instruments.selftest.load import Times
+from perfprobe.instruments import timers
+from perfprobe.instruments.selftest import verdict, working
 from perfprobe.instruments.selftest.tape import Moved, Tape
-from perfprobe.instruments.selftest.verdict import Check, Seen
-from perfprobe.instruments.tsc_offsets import Exchange
-from perfprobe.kernel.idle_trace import States
+from perfprobe.instruments.selftest.verdict import Check, Outcome
+from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
 from perfprobe.wire import Rate
 
@@ -44,41 +35,11 @@ def test_what_a_tick_of_mperf_may_be() -> None:
 
 def test_the_rate_is_held_against_a_longer_time() -> None:
     hello = made.hello(tsc_hz=Rate(2.0e9, "made up"))
-    ((check, seen),) = clocks.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
+    ((check, seen),) = working.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
     assert seen.expected == pytest.approx(2.0002e9)
     assert seen.measured == 2.0e9
     assert verdict.judge(check, seen) == "close"
-    assert not [*clocks.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
-
-
-@pytest.mark.parametrize(("lp1", "expected"), [(1.0, "trusted"), (0.5, "unusable")])
-def test_cpus_taken_for_siblings(
-    monkeypatch: pytest.MonkeyPatch, lp1: float, expected: str
-) -> None:
-    """The first works from 1 to 3 s, the second from 2 to 5 s; the trace says so or not."""
-    at = {0.0: (0, 0, 0, 0), 5.0: (0, 5e9, 0, 0), 15.0: (6e9, 6e9, 2e9 * lp1, 1e9)}
-    now = 0.0
-
-    class Trace:
-        def __init__(self, _: object) -> None:
-            pass
-
-        def states(self, _: int) -> States:
-            neither, lp0, lp1_, both = map(int, at[now])
-            return States(neither, lp0, lp1_, both, unknown=0, known=True)
-
-    monkeypatch.setattr(declared, "IdleTrace", Trace)
-    monkeypatch.setattr(time, "monotonic_ns", lambda: int(now * 1e9))
-    it = declared.Declared((4, 6))
-    now = 5.0
-    it.begin()
-    now = 15.0
-    spans = {4: (10**9, 3 * 10**9), 6: (2 * 10**9, 5 * 10**9)}
-    spells = {cpu: [Spell(*span, *span, span[1] - span[0], cpu)] for cpu, span in spans.items()}
-    assert not [*it.see(Times({4: spells[4]}, {4: 0.0}))]
-    found = {c.counter: verdict.judge(c, s) for c, s in it.see(Times(spells, {4: 0.01, 6: 0.01}))}
-    right = {"neither_s": "trusted", "lp0_s": "trusted", "both_s": "trusted"}
-    assert found == right | {"lp1_s": expected}
+    assert not [*working.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
 
 
 CHECK = Check("x", "", "", 0.01, "")
@@ -92,11 +53,15 @@ CHECK = Check("x", "", "", 0.01, "")
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
 def test_judged(measured: float, less: float, more: float, expected: str) -> None:
-    assert verdict.judge(CHECK, Seen(0, 100, measured, 100, less, more)) == expected
+    assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, less, more)) == expected
 
 
 def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
-    tries = [Seen(0, 100, 100, 100), Seen(1, 100, 130, 100, more=50), Seen(2, 100, 102, 100)]
+    tries = [
+        Outcome(0, 100, 100, 100),
+        Outcome(1, 100, 130, 100, more=50),
+        Outcome(2, 100, 102, 100),
+    ]
     result = verdict.conclude(CHECK, tries, [0, 1, 2, 3], "o")
     assert (result.verdict, result.cpu, result.cpus) == ("close", 2, [2])
     assert result.disturbed == [1, 3]
@@ -108,8 +73,8 @@ def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
-        monkeypatch.setattr(tsc_offsets, "exchanged", lambda *_, there=there: there)
-        ((check, seen),) = clocks.same([home, home + 1], 1e9)
+        monkeypatch.setattr(timers, "exchanged", lambda *_, there=there: there)
+        ((check, seen),) = working.same([home, home + 1], 1e9)
         assert verdict.judge(check, seen) == expected
         assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
         if abs(apart) > 1000:

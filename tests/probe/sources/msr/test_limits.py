@@ -324,7 +324,7 @@ def test_registers_that_are_not_there(tmp_path: Path) -> None:
     assert "package_thermal" in keys
     assert "does not have the register" in why["limit_reasons"]
     assert "MSR 606H" in why["power_limit_w"]
-    assert why["temperature_c"] == "MSR 1A2H does not tell TjMax"
+    assert why["temperature_c"] == "MSR 1A2H has no TjMax"
     assert "MSR 770H" in why["hwp_epp"]
     assert why["turbo"] == "MSR 1ADH cannot be read"
 
@@ -346,8 +346,8 @@ def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", model="zen3")
     energy = place(hello, "energy_j")[2]
     assert (energy.scale, energy.bits, energy.origin) == (2.0**-14, 32, "MSR C001029BH")
-    assert why["limit_reasons"] == "no register is known that tells it (Zen 3)"
-    assert why["turbo"] == "no register is known that tells it (Zen 3)"
+    assert why["limit_reasons"] == "no register is known for it (Zen 3)"
+    assert why["turbo"] == "no register is known for it (Zen 3)"
     assert not any("MSR" in table.origin for table in hello.turbo)
 
 

@@ -16,7 +16,7 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.registers.programmer import Programmer
-from perfprobe.sources.msr import register_check
+from perfprobe.sources.msr import source as msr_source
 from perfprobe.sources.msr.source import Msr, open_msr
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -78,7 +78,7 @@ def test_exactly_what_was_taken(
     root: Path, stale: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`stale`: our values stood there before us, and nothing was enabled."""
-    monkeypatch.setattr(register_check, "PERIOD_NS", 200_000_000)
+    monkeypatch.setattr(msr_source, "PERIOD_NS", 200_000_000)
     with (
         FakeKernel(root, registers=stale) as kernel,
         closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,

@@ -10,8 +10,8 @@ import read_rows
 
 from perfprobe import wire
 from perfprobe.registers.programmer import Check, Programmer
-from perfprobe.sources.msr import register_check
-from perfprobe.sources.msr.register_check import PERIOD_NS, RegisterCheck
+from perfprobe.sources.msr import source as msr_source
+from perfprobe.sources.msr.source import PERIOD_NS, RegisterCheck
 from perfprobe.sources.sim.source import open_sim
 
 
@@ -25,7 +25,7 @@ class Bench:
         self._now_ns = 0
         self.taken: dict[int, list[str] | None] = {0: [], 1: []}
         """Keys that somebody else has programmed, by CPU; None: the CPU cannot be asked."""
-        monkeypatch.setattr(register_check, "raw_ns", lambda: self._now_ns)
+        monkeypatch.setattr(msr_source, "raw_ns", lambda: self._now_ns)
         self._looks = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
 
     def check(self, cpu: int) -> Check | None:

@@ -117,7 +117,7 @@ def test_a_source_that_is_not_due_in_between_does_not_wake(
 def test_rounds_that_the_rings_lost_are_counted(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os_source, "LEAST_RING", 4)
+    monkeypatch.setattr(os_source, "MIN_RING", 4)
     monkeypatch.setattr(os_source, "RING_BATCHES", 0)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         told = batches(source)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import trees
+from made import Clock
 
 from perfprobe.cpu import topology
-from perfprobe.sources.os import hsmp
-from perfprobe.sources.os.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
+from perfprobe.sources.os import firmware_limits
+from perfprobe.sources.os.firmware_limits import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
 PROGRAM = """
@@ -55,7 +56,7 @@ def two(tmp_path: Path) -> Path:
 
 
 def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
-    return Hsmp(root, topology.read(root), ask)
+    return Hsmp(root, topology.read(root), ask, Clock())
 
 
 def filled(source: Hsmp) -> list[dict[str, list[int]]]:
@@ -135,7 +136,7 @@ def test_firmware_without_a_message(two: Path) -> None:
 
 
 def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hsmp, "SLOW_NS", -1)
+    monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
     source = opened(two, lambda _socket, _message: 0)
     assert source.block.counters == []
     assert "too slow to repeat" in source.missing[0].why
@@ -149,3 +150,20 @@ def test_without_the_device_nothing_is_said(two: Path) -> None:
     assert source.block.counters == []
     assert {m.what for m in source.missing} == {"hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"}
     source.close()
+
+
+def test_slow_messages_are_asked_for_less_often(two: Path) -> None:
+    """At most a hundredth of the main thread's time, however long the firmware takes."""
+    clock, asked = Clock(), []
+
+    def slowly(socket: int, message: int) -> int:
+        asked.append(message)
+        clock.now_s += 0.002
+        return 0
+
+    source = Hsmp(two, topology.read(two), slowly, clock)
+    asked.clear()
+    for _ in range(100):
+        list(source.read())
+        clock.now_s += 0.1
+    assert len(asked) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"

@@ -4,12 +4,12 @@ machine may have no siblings: two of its CPUs are declared to be some."""
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 from burning import burning
+from capabilities import setpriv
 from command import python
 from nights import by_day
 from waiting import whenever_due
@@ -77,6 +77,26 @@ def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
     assert session.suspect_samples == 0
 
 
+def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
+    """It has no idle transition that would say so, as long as it stays busy."""
+    cpu = CPUS[1]
+    part, *_ = idle.open_traced([Cpu(one, True, 0, 0, at, 0) for at, one in enumerate(CPUS)])
+    assert isinstance(part, idle.Traced)
+    assert part._trace is not None
+    try:
+        with burning(cpu):
+            part.shut(cpu)
+            part.open(cpu)
+            before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
+            time.sleep(0.1)
+            after_ns, lasted_ns = part._trace.busy(cpu), time.monotonic_ns() - start_ns
+    finally:
+        part.close()
+    assert before_ns is not None
+    assert after_ns is not None
+    assert after_ns - before_ns > 0.9 * lasted_ns
+
+
 def test_utilisation_says_where_it_comes_from() -> None:
     session, _ = measure(0.3)
     origin = session.evaluator.origin("util") or ""
@@ -92,12 +112,9 @@ def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
 
 
 def test_without_rights_the_reason_is_given() -> None:
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() or setpriv is None:
-        pytest.skip("needs root and setpriv, to give rights up")
     code = (
         "from perfprobe.sources.os import idle\nfrom perfprobe.wire import Cpu\n"
         "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
-    done = python(code, setpriv, "--bounding-set=-all", "--inh-caps=-all", check=False)
+    done = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
     assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe import wire
-from perfprobe.native import frame_layout
-from perfprobe.sources.os.machine_counts import MOST_CPUS, Machine, loads, some, totals
-from perfprobe.sources.os.polling import put
+from perfprobe.native import sampler
+from perfprobe.sources.os.polled import MAX_CPUS_FOR_TOTALS, MachineCounts, loads, some, totals
+from perfprobe.sources.os.source import write_row
 
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 
@@ -26,7 +26,7 @@ def root(tmp_path: Path, **files: str) -> Path:
     return tmp_path
 
 
-def filled(machine: Machine) -> tuple[int, list[int]]:
+def filled(machine: MachineCounts) -> tuple[int, list[int]]:
     """Which columns are valid, and all of them."""
     ((_, values),) = machine.read()
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)
@@ -35,9 +35,9 @@ def filled(machine: Machine) -> tuple[int, list[int]]:
 
 def test_a_row_has_its_stamps_and_valid_bits() -> None:
     counters = [wire.Counter(key, key, "1", "made") for key in "abc"]
-    (place,), words = frame_layout.place([(wire.Block("made", "package", counters), 2)])
+    (place,), words = sampler.lay_out([(wire.Block("made", "package", counters), 2)])
     frame = memoryview(bytearray(8 * words))
-    put(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
+    write_row(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
     data = place.data(frame)
     parts = (data.head, data.valid, data.values)
     heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)
@@ -47,7 +47,7 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
 
 def test_totals_of_the_first_line(tmp_path: Path) -> None:
     below = root(tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9))
-    machine = Machine(below, 2)
+    machine = MachineCounts(below, 2)
     assert [c.key for c in machine.block.counters] == [
         "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
     ]  # fmt: skip
@@ -61,14 +61,14 @@ def test_totals_of_the_first_line(tmp_path: Path) -> None:
 
 def test_a_line_that_is_not_as_it_should_be_is_not_valid(tmp_path: Path) -> None:
     below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
-    machine = Machine(below, 2)
+    machine = MachineCounts(below, 2)
     valid, _ = filled(machine)
     assert valid & 0b111 == 1
     machine.close()
 
 
 def test_a_kernel_without_it_is_told(tmp_path: Path) -> None:
-    machine = Machine(root(tmp_path, cpu=TEXT.format(1)), 2)
+    machine = MachineCounts(root(tmp_path, cpu=TEXT.format(1)), 2)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
     assert filled(machine)[0] == 1
@@ -80,7 +80,7 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
     trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
     trees.put(below, f"{at}/intel_pstate/max_perf_pct", "80\n")
     trees.put(below, f"{at}/cpufreq/boost", "1\n")  # intel_pstate has the say
-    machine = Machine(below, 2)
+    machine = MachineCounts(below, 2)
     assert [(c.key, c.kind) for c in machine.block.counters[1:]] == [
         ("turbo_off", "gauge"),
         ("max_perf_pct", "gauge"),
@@ -94,7 +94,7 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
 def test_the_boost_switch_of_others(tmp_path: Path) -> None:
     below = root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
-    machine = Machine(below, 2)
+    machine = MachineCounts(below, 2)
     assert machine.block.counters[-1].key == "turbo_off"
     assert filled(machine)[1][1:] == [1, 2, 3, 0]
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
@@ -106,7 +106,7 @@ def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
     below = root(tmp_path)
     trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
     trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")
-    machine = Machine(below, 2)
+    machine = MachineCounts(below, 2)
     assert [c.key for c in machine.block.counters[1:]] == [
         "load_1", "load_5", "load_15", "interrupts", "context_switches",
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
 
 def test_many_cpus_are_not_added_up_for_that(tmp_path: Path) -> None:
     trees.put(root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
-    machine = Machine(tmp_path, MOST_CPUS + 1)
+    machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     machine.close()
 

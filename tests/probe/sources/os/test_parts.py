@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perfprobe._native import lib
 from perfprobe.native.sampler import Slot
-from perfprobe.sources.os.parts import once, still
+from perfprobe.sources.os.parts import drop_served_keys, keep_first
 from perfprobe.wire import Counter, Missing, Scope
 
 
@@ -38,7 +38,7 @@ def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counte
 def test_the_first_has_it() -> None:
     first = Made(counter("a"), counter("b"))
     second = Made(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
-    kept, thinned = once([first, second])
+    kept, thinned = keep_first([first, second])
     assert kept is first
     assert [c.key for c in thinned.counters] == ["c", "d", "e"]
     assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
@@ -48,16 +48,16 @@ def test_the_first_has_it() -> None:
 
 
 def test_the_first_of_several_has_it() -> None:
-    parts = once([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
+    parts = keep_first([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
 
 
 def test_parts_that_share_nothing_are_left_alone() -> None:
     parts = [Made(counter("a")), Made(counter("b"))]
-    assert once(parts) == parts
+    assert keep_first(parts) == parts
 
 
 def test_what_another_has_is_not_missing() -> None:
     missing = [Missing(key, "made") for key in "abc"]
     counters = [counter("a"), counter("b", cpus=[0])]
-    assert [each.what for each in still(missing, counters)] == ["b", "c"]
+    assert [each.what for each in drop_served_keys(missing, counters)] == ["b", "c"]

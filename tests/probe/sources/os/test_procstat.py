@@ -14,10 +14,9 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.native import frame_layout
-from perfprobe.native.sampler import ProcStatText, Sampler
+from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
 from perfprobe.sources.os import procstat
-from perfprobe.sources.os.procstat import FIELDS, MOST_BYTES, STAT_BLOCK, ProcStat, mount
+from perfprobe.sources.os.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, mount
 from perfprobe.sources.os.source import Native, open_os
 
 MS = 1_000_000
@@ -161,7 +160,7 @@ def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(procstat, "ProcStatText", noted)
     for cpus in ([0, 1], range(1024), [0, 65_535]):
         ProcStat(root, cpus).close()
-    assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MOST_BYTES)]
+    assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MAX_BYTES)]
 
 
 def test_1024_cpus(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_1024_cpus(tmp_path: Path) -> None:
     most = 2**64 - 1
     text = "".join(f"cpu{cpu} {cpu}{f' {most}' * 9}\n" for cpu in range(1024))
     write(tmp_path, text)
-    (place,), words = frame_layout.place([(STAT_BLOCK, 1024)])
+    (place,), words = lay_out([(STAT_BLOCK, 1024)])
     stat = ProcStat(tmp_path, range(1024))
     with Sampler(SAMPLE_NS, words) as sampler:
         sampler.attach(lib.PP_ANYWHERE, stat.plans(place))

@@ -3,6 +3,7 @@ number or a word."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import trees
 from made import Clock
 
+from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.sources.os.resctrl import ONE_GROUP, PLACE, Resctrl
 from perfprobe.wire import Missing
@@ -147,6 +149,17 @@ def test_each_group_tells_what_it_moved(two: Path) -> None:
     shutil.rmtree(two / PLACE / "batch")
     looked(source)
     assert source.take() == {}
+
+
+def test_a_group_whose_name_is_no_text_does_not_end_the_stream(two: Path) -> None:
+    name = "/" + os.fsdecode(b"caf\xe9")
+    for number in (0, 1):
+        group(two, name, number, total=10, local=10, occupancy=0)
+    source, _ = opened(two)
+    looked(source)
+    record = source.take()
+    assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
+    wire.encode(wire.Frame(1, 1, {}, records=record))
 
 
 def test_a_group_that_went_is_another_when_its_name_comes_back(two: Path) -> None:

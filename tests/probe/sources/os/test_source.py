@@ -21,8 +21,8 @@ from waiting import wait, whenever_due
 
 from perfprobe import wire
 from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
 from perfprobe.native import tsc_rate
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import Native, open_os
 from perftop.session.session import Session
 

@@ -16,7 +16,7 @@ from nights import by_day
 from waiting import heard
 
 from perfprobe import wire
-from perfprobe.kernel import task_details, tasks
+from perfprobe.kernel import task_files, tasks
 from perfprobe.sources.os.source import open_os
 
 S = 1_000_000_000
@@ -53,7 +53,7 @@ def test_a_busy_child_is_named_on_its_cpu(
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
-    assert tasks.LEAST_SHARE <= share <= 1
+    assert tasks.MIN_SHARE <= share <= 1
     assert "while True" in details[str(busy.pid)]["command"]
 
 
@@ -100,10 +100,10 @@ def test_psutil_waits_until_it_is_needed() -> None:
 
 def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
-    found = task_details.describe(process.pid)
+    found = task_files.describe(process.pid)
     command = found.pop("command")
     assert isinstance(command, str)
-    assert len(command) == task_details.MOST_COMMAND
+    assert len(command) == task_files.MAX_COMMAND
     assert " ? xxx" in command
     message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
     assert wire.encode(message), "bytes that are no text do not stop the stream"
@@ -111,14 +111,14 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
     assert found["threads"] == 1
     process.kill()
     process.wait()
-    assert task_details.describe(process.pid) == {}
+    assert task_files.describe(process.pid) == {}
 
 
 def test_details_are_told_once_a_minute() -> None:
-    told = task_details.Told()
-    who = [(pid, 5, "job") for pid in range(task_details.AT_ONCE + 3)]
+    told = task_files.SentDetails()
+    who = [(pid, 5, "job") for pid in range(task_files.AT_ONCE + 3)]
     assert told.wanted([*who, *who], 0) == who[:-3]
     assert told.wanted(who, 1 * S) == who[-3:]
     assert told.wanted(who, 2 * S) == []
     assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
-    assert told.wanted(who, task_details.AGAIN_NS) == who[:-3]
+    assert told.wanted(who, task_files.AGAIN_NS) == who[:-3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.sources.os import throttle
+from perfprobe.sources.os import cpu_files
 
 AT = "thermal_throttle"
 
@@ -29,7 +29,7 @@ def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
         "package_throttle_count",
         "package_power_limit_count",
     )
-    core, package = throttle.parts(tmp_path, topology.read(tmp_path))
+    core, package = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
     assert (core.scope, package.scope) == ("core", "package")
     assert [(c.key, c.unit, c.scale) for c in core.counters] == [
         ("core_throttled_s", "s", 1e-3),
@@ -42,12 +42,12 @@ def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
 
 def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     machine(tmp_path)
-    assert throttle.parts(tmp_path, topology.read(tmp_path)) == []
+    assert cpu_files.throttle_files(tmp_path, topology.read(tmp_path)) == []
 
 
 def test_a_cpu_that_is_off_is_not_asked(tmp_path: Path) -> None:
     machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")
     trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")
-    (core,) = throttle.parts(tmp_path, topology.read(tmp_path))
+    (core,) = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
     assert [c.key for c in core.counters] == ["core_throttles"]

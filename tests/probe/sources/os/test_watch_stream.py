@@ -15,10 +15,10 @@ import simulated
 from waiting import MOST_S, heard
 
 from perfprobe import wire
+from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import Watch
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import open_os
-from perfprobe.sources.sim.cells import Row
+from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import open_sim
 
 MS = 1_000_000

@@ -10,8 +10,8 @@ import pytest
 from perfmachines import TIMES, has, machine, skylake
 
 from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
 from perfprobe.kernel import perf_pmus
-from perfprobe.native.errors import Unavailable
 from perfprobe.sources.perf import chosen
 from perfprobe.sources.perf.groups import Groups
 from perfprobe.sources.perf.parts import open_perf

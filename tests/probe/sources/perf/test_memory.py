@@ -14,7 +14,7 @@ from perfprobe.cpu import topology
 from perfprobe.kernel.memory_controllers import KEYS
 from perfprobe.kernel.perf_events import Event
 from perfprobe.sources.os.parts import Part
-from perfprobe.sources.perf import memory, plan
+from perfprobe.sources.perf import parts, uncore
 
 MIB = "6.103515625e-5\n"  # one count is 64 bytes
 ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
@@ -42,7 +42,7 @@ def controller(
 
 def of_memory(root: Path, kernel: fakeperf.Kernel) -> Part:
     rows = topology.read(root)
-    return memory.part(root, rows, [row for row in rows if row.online], kernel)
+    return uncore.memory_part(root, rows, [row for row in rows if row.online], kernel)
 
 
 def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
             tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
             cas_count_read="event=0x04,umask=0x0f", cas_count_write="event=0x04,umask=0x30",
         )  # fmt: skip
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = parts.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     part = opened(tmp_path, planner, kernel)[2]
     assert (part.scope, has(part)) == ("package", [*KEYS])
@@ -74,6 +74,20 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     ]
     assert [slot.column for slot in slots] == [0, 1, 2]
     assert [group.at for group in groups] == [[0, 3]] * 3, "reads, then writes after all reads"
+
+
+def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+    """And so does that CPU when it has come back: the mask stays with its heir."""
+    two_packages(tmp_path)
+    names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
+    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    for reader in (5, 4):
+        controller(tmp_path, "uncore_imc_0", 40, "0,5", ICX_FORMAT, **names)
+        part.open(reader)
+        assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
+        part.shut(reader)
 
 
 def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from perfmachines import (
 
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, model, topology
-from perfprobe.sources.perf import plan
+from perfprobe.sources.perf import parts
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate
 
@@ -94,13 +94,13 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
     """Whatever the kernel lets through, and even if a table named it."""
     raw = model.find(INTEL, 6, SKX, 4, Leaves())
-    usable = [event.key for event in plan.smt_events(raw, Leaves(), 4)]
+    usable = [event.key for event in parts.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]
-    any_thread = next(e for e in plan.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
+    any_thread = next(e for e in parts.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
     assert any_thread.config == 0x20013C
     for gone in (Leaves(5, deprecated=True), Leaves(4, deprecated=True), Leaves(2)):
-        assert [e.key for e in plan.smt_events(raw, gone, 4)] == ["one_thread"]
-    assert [e.key for e in plan.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
+        assert [e.key for e in parts.smt_events(raw, gone, 4)] == ["one_thread"]
+    assert [e.key for e in parts.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
 
 
 def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
     core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
     assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
     assert core.missing == []
-    assert plan.methods(set(has(core))) == ["distributed", "bounds"]
+    assert parts.smt_methods(set(has(core))) == ["distributed", "bounds"]
     found = planner.multipliers(set(has(core)), None)
     assert [(m.counter, m.factor) for m in found[:1]] == [("distributed", 84.0)]
 
 
-def hybrid(root: Path) -> tuple[plan.Planner, list[int]]:
+def hybrid(root: Path) -> tuple[parts.Planner, list[int]]:
     trees.hybrid(root)
     fakeperf.identity(root, INTEL, 6, ALDER)
     fakeperf.pmu(root, "cpu_core", 4, "0-15")
@@ -125,7 +125,7 @@ def hybrid(root: Path) -> tuple[plan.Planner, list[int]]:
         asked.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return plan.Planner(root, topology.read(root), leaves_of), asked
+    return parts.Planner(root, topology.read(root), leaves_of), asked
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = parts.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
     core, rest = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, "ref"]
@@ -191,7 +191,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0)
-    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = parts.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened(tmp_path, planner, kernel)
     assert (has(core), has(rest), kernel.calls) == ([], [], [])

@@ -12,8 +12,8 @@ from perfmachines import TIMES, has, machine
 from perfprobe.cpu import topology
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import LEADER, Event
-from perfprobe.sources.perf import topdown
-from perfprobe.sources.perf.topdown import LEVEL_1, LEVEL_2, Found
+from perfprobe.sources.perf import chosen
+from perfprobe.sources.perf.chosen import LEVEL_1, LEVEL_2, Topdown
 
 MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
          "topdown_frontend": 150, "topdown_backend": 400}  # fmt: skip
@@ -29,9 +29,9 @@ def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
         trees.put(root, f"{fakeperf.DEVICES}/{pmu}/events/{name}", f"event=0x00,umask={code}\n")
 
 
-def opened(root: Path, kernel: fakeperf.Kernel) -> Found:
+def opened(root: Path, kernel: fakeperf.Kernel) -> Topdown:
     rows = topology.read(root)
-    return topdown.open_topdown(
+    return chosen.open_topdown(
         root, rows, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel
     )
 
@@ -77,7 +77,7 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     found = opened(tmp_path, fakeperf.Kernel())
-    assert (found.parts, found.missing[0].why) == ([], topdown.NONE)
+    assert (found.parts, found.missing[0].why) == ([], chosen.NONE)
     listing(tmp_path, "cpu", LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
@@ -89,5 +89,5 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     for kernel in (zeros, negative, refusing):
         found = opened(tmp_path, kernel)
         assert found.parts == []
-        assert [m.what for m in found.missing] == [topdown.WHAT]
+        assert [m.what for m in found.missing] == [chosen.WHAT]
         assert all(group.closed for group in kernel.groups)

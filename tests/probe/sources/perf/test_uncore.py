@@ -68,6 +68,19 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
 
 
+def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+    """And so does that CPU when it has come back: the mask stays with its heir."""
+    planner = skylake(tmp_path)
+    uncore(tmp_path, mask="0")
+    kernel = fakeperf.Kernel()
+    power = opened(tmp_path, planner, kernel)[-1]
+    for reader in (1, 0):
+        uncore(tmp_path, mask="1")
+        power.open(reader)
+        assert {kernel.opened[fd][1] for fd in kernel.groups[-1].fds} == {1}
+        power.shut(reader)
+
+
 def test_a_core_is_asked_once_whoever_of_it_may_be_asked(tmp_path: Path) -> None:
     """Both its CPUs count all of it: their sum would be twice what there was."""
     planner = skylake(tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from simulated import column, deltas, head, run, schedule_of
 
-from perfprobe.sources.sim.cells import Row
+from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import (
     ROW_WIDE,
 )

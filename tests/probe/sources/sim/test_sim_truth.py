@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from nights import TELLING, by_day
 
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.cells import Cells, Row, measure
-from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.schedule import Cursor, Schedule
+from perfprobe.sources.sim.machine import SCENARIOS, Ints, Machine, parse_spec
+from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
 from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
-from perfprobe.sources.sim.spec import SCENARIOS, parse
 from perfprobe.sources.sim.truth import truth
 
 WILD = [
@@ -30,7 +28,7 @@ WILD = [
 
 def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
     """Every kind of cell: work, steal, polls, halts short and long, SMIs, a CPU that goes off."""
-    machine = Machine.of(parse(f"steady,cpus={smt * cores},smt={smt}"))
+    machine = Machine.of(parse_spec(f"steady,cpus={smt * cores},smt={smt}"))
     script = Script(machine)
     for seconds in (0.03, 0.05, 0.02):
         stage = script.stage(seconds)
@@ -199,7 +197,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
 def test_work_is_as_long_as_its_load_says() -> None:
     schedule = wild(2)
     for name in ("idle", "smt-mix"):
-        machine = Machine.of(parse(name))
+        machine = Machine.of(parse_spec(name))
         schedule = Schedule(machine, scripts.build(name, machine), 1)
         cells = schedule.cells(0, 1000)
         assert (cells.start >= 0).all()
@@ -255,7 +253,7 @@ def test_truth_holds_together(scenario: str) -> None:
 
 def test_memory_moves_no_more_than_it_can() -> None:
     """Sixteen copies of stream ask for 192 GB/s of a memory that moves 10 GB/s for each core."""
-    machine = Machine.of(parse("steady,cpus=16"))
+    machine = Machine.of(parse_spec("steady,cpus=16"))
     script = Script(machine)
     script.stage(1).run(range(16), STREAM)
     schedule = Schedule(machine, script, 1)

@@ -1,5 +1,7 @@
 """The simulated machine as a stream: the wire, the same again, tasks, memory and time."""
 
+from __future__ import annotations
+
 import dataclasses
 import random
 import tracemalloc
@@ -11,11 +13,16 @@ import numpy as np
 import pytest
 from command import python
 from nights import TELLING, by_day
-from simulated import SAMPLE_NS, column, polled, run
+from simulated import SAMPLE_NS, column, deltas, head, polled, run, schedule_of, valid
 
+from perfprobe.sources.sim.machine import SCENARIOS
+from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import open_sim
-from perfprobe.sources.sim.spec import SCENARIOS
 from perfprobe.wire import (
+    ROW_OFFLINE,
+    ROW_REBASED,
+    ROW_SAMPLED,
+    ROW_WIDE,
     Decoder,
     Frame,
     Message,
@@ -161,7 +168,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         clock_gettime_ns=lambda _: 123_456_789_000,
     )
     monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
-    monkeypatch.setattr("perfprobe.sources.sim.hello.time", fake)
+    monkeypatch.setattr("perfprobe.sources.sim.source.time", fake)
     return fake
 
 
@@ -237,3 +244,106 @@ def test_numpy_is_not_loaded_for_other_sources() -> None:
     code = "import perfprobe.sources, perfprobe.wire, sys; print('numpy' in sys.modules)"
     done = python(code)
     assert done.stdout == "False\n"
+
+
+# --- hello ----------------------------------------------------------------------------------------
+
+
+def test_numbering_is_that_of_linux() -> None:
+    hello, _, _ = run("idle,cpus=64", 0)
+    rows = hello.topology
+    assert hello.packages == [[*range(16), *range(32, 48)], [*range(16, 32), *range(48, 64)]]
+    assert hello.cores[17] == rows[17].siblings == rows[49].siblings == [17, 49]
+    assert (rows[49].package, rows[49].core, rows[49].thread, rows[49].node) == (1, 1, 1, 1)
+    assert [row.thread for row in rows] == [0] * 32 + [1] * 32
+    assert [row.core for row in rows] == [*range(16)] * 4
+    assert [row.l3 for row in rows[:32]] == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8
+    assert hello.smt_methods == ["one-thread", "bounds"]
+    assert [(m.counter, m.factor) for m in hello.multipliers] == [
+        ("one_thread", 84),
+        ("one_thread", 1),
+    ]
+    small, _, _ = run("idle,cpus=8,packages=2", 0)
+    assert [row.l3 for row in small.topology] == [0, 0, 1, 1] * 2
+
+
+def test_hybrid() -> None:
+    hello, frames, _ = run("hybrid", 2)
+    rows = hello.topology
+    assert [row.type for row in rows] == ["P"] * 4 + ["E"] * 8 + ["P"] * 4
+    assert [len(core) for core in hello.cores] == [2] * 4 + [1] * 8
+    has = valid(hello, frames[1], "one_thread")
+    assert has.tolist() == [row.type == "P" for row in rows]
+    busy = deltas(hello, frames, "cycles")[-1] / deltas(hello, frames, "ref")[-1] * 2.1
+    assert busy[0] == pytest.approx(3.5, abs=0.01)
+    assert busy[4] == pytest.approx(2.9, abs=0.01)
+    assert set(column(hello, frames[:1], "base_hz")[0].tolist()) == {2_100_000_000, 1_500_000_000}
+    assert column(hello, frames[:1], "e_ceiling_hz")[0] == 2_900_000_000
+
+
+def test_four_threads_have_narrow_counters_and_any_thread() -> None:
+    hello, frames, _ = run("smt-mix,smt=4", 4)
+    assert hello.smt_methods == ["any-thread"]
+    assert {c.bits for c in hello.blocks[0].counters[:6]} == {40}
+    anyone = deltas(hello, frames, "any_thread")[-1] * 84
+    ref = deltas(hello, frames, "ref")[-1]
+    times = frames[-1].time_ns - frames[0].time_ns
+    for cpus in hello.cores:
+        assert ref[cpus].max() <= anyone[cpus].min() + 4_000_000 * 2.1
+        assert anyone[cpus].max() <= min(times * 2.1, ref[cpus].sum()) + 1e6
+    assert run("idle,smt=1", 0)[0].smt_methods == ["single"]
+
+
+# --- hotplug --------------------------------------------------------------------------------------
+
+
+def test_hotplug() -> None:
+    hello, frames, notes = run("hotplug", 20)
+    flags = np.array([head(f)[15, 4] for f in frames]) & ~ROW_WIDE
+    assert (flags[:80] == ROW_SAMPLED).all()
+    assert (flags[80:160] == ROW_OFFLINE).all()
+    assert flags[160] == ROW_SAMPLED | ROW_REBASED
+    assert (flags[161:] == ROW_SAMPLED).all()
+    assert [(n.kind, n.time_ns - hello.raw_ns, n.data["online"]) for n in notes] == [
+        ("hotplug", 8 * 10**9, False),
+        ("hotplug", 16 * 10**9, True),
+    ]
+    assert notes[0].data["row"]["package"] is None
+    assert notes[1].data["row"] == {
+        **notes[1].data["row"],
+        "cpu": 15,
+        "core": 7,
+        "siblings": [7, 15],
+    }
+    assert not valid(hello, frames[100], "ref")[15]
+    assert not valid(hello, frames[100], "stat_user_s")[15]
+    restarted = column(hello, frames[160:], "ref")[:, 15]
+    assert restarted[0] < 1_000_000, "counters start anew"
+    assert (np.diff(restarted.astype(np.int64)) >= 0).all()
+    others = np.array([head(f)[:15, 4] for f in frames]) & ~ROW_WIDE
+    assert (others == ROW_SAMPLED).all()
+
+
+def test_hotplug_again_in_the_next_turn_of_the_script() -> None:
+    hello, _, notes = run("hotplug", 70)
+    times = [(n.time_ns - hello.raw_ns) / 1e9 for n in notes]
+    assert times == [8, 16, 34, 42, 60, 68]
+    assert run("hotplug,cpus=1,smt=1", 10)[2] == []
+
+
+def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
+    hello, frames, _ = run("hotplug", 20)
+    schedule = schedule_of("hotplug")
+    moment = int(head(frames[190])[15, :2].mean() / 2.1) - hello.raw_ns
+    truth = schedule.between(16 * 10**9, moment)[Row.IDLE, 15] // 1000
+    assert column(hello, frames, "idle_s")[190, 15] == pytest.approx(truth, abs=2)
+
+
+def test_what_was_not_asked_for_is_not_read_but_siblings_are() -> None:
+    hello, frames, _ = run("smt-mix", 1, select=(1, 12))
+    assert hello.selected == [1, 12]
+    assert np.flatnonzero(head(frames[3])[:, 4]).tolist() == [1, 4, 9, 12]
+    assert np.flatnonzero(valid(hello, frames[3], "ref")).tolist() == [1, 4, 9, 12]
+    by_rule, _, _ = run("smt-mix", 0, select=lambda rows: [r.cpu for r in rows if r.core == 3])
+    assert by_rule.selected == [3, 11]
+    assert run("smt-mix", 0, select=lambda _: None)[0].selected is None

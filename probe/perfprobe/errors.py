@@ -1,0 +1,45 @@
+"""The errors of the probe: each is a line for the user, and has an exit status."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+class Usage(ValueError):  # noqa: N818 - the user's mistake, in a sentence
+    """An argument that cannot be understood or does not exist here."""
+
+
+class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """The machine cannot do what was asked; the text names the blocker and the remedy."""
+
+
+class NotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """Registers are not as they were; the text names them and the remedy."""
+
+
+class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """Standard output cannot be written."""
+
+
+def checked(result: int) -> int:
+    """The result of a function of the C helper. Raises OSError for -errno."""
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+REMEDIES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close files: the whole system has too many open",
+    errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)",
+    errno.ENOMEM: "raise the limit of memory (ulimit -v)",
+}
+
+
+def sentence(error: OSError) -> str:
+    """A system call that failed: on which file, why, and what helps."""
+    why = error.strerror or str(error)
+    place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{place}{why}" + (f"; {remedy}" if remedy else "")

@@ -1,0 +1,281 @@
+"""Statistics of repeated measurements: spread, histogram and clock step of many whole numbers, and
+rounds of growing size until the mean no longer moves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+TRIM = 0.05
+"""Share of samples left out at either end: interrupts do not belong to the code that they
+interrupt, and one in a million would dominate the variance."""
+FAR = 10
+"""A sample beyond this multiple of the median was disturbed."""
+BINS = 24
+BEYOND = 0.01
+"""Share of samples at the upper end that is counted but not drawn: it would squeeze all others into
+one bin."""
+
+Counts = Counter[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    count: int
+    least: int
+    median: float
+    mean: float
+    """Mean of the trimmed samples; sigma is theirs too."""
+    sigma: float
+    mean_all: float
+    far: float
+    """Share of samples beyond FAR times the median."""
+
+
+def spread(counts: Counts) -> Spread:
+    total = counts.total()
+    ordered = sorted(counts.items())
+    median = (_at(ordered, (total - 1) // 2) + _at(ordered, total // 2)) / 2
+    kept = list(_trimmed(ordered, total))
+    mean = _mean(kept)
+    variance = math.fsum(n * (value - mean) ** 2 for value, n in kept) / sum(n for _, n in kept)
+    far = sum(n for value, n in ordered if value > FAR * median) / total
+    return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), far)
+
+
+def trimmed_mean(values: Iterable[int]) -> float:
+    counts = Counter(values)
+    return _mean(list(_trimmed(sorted(counts.items()), counts.total())))
+
+
+def _mean(pairs: list[tuple[int, int]]) -> float:
+    return sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
+
+
+def _at(ordered: list[tuple[int, int]], index: int) -> int:
+    for value, n in ordered:
+        index -= n
+        if index < 0:
+            return value
+    raise IndexError
+
+
+def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
+    cut = int(TRIM * total)
+    first, end, position = cut, total - cut, 0
+    for value, n in ordered:
+        n_kept = min(position + n, end) - max(position, first)
+        position += n
+        if n_kept > 0:
+            yield value, n_kept
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    first: int
+    """Where the first bin begins."""
+    width: int
+    counts: list[int]
+    beyond: int
+    """Number of samples above the last bin."""
+
+
+def histogram(counts: Counts, step: float | None = None) -> Histogram:
+    """At most BINS bins of equal width, a multiple of the clock's step: another width would show
+    gaps that the samples do not have."""
+    ordered = sorted(counts.items())
+    total = counts.total()
+    first, last = ordered[0][0], _at(ordered, total - 1 - int(BEYOND * total))
+    width = -(-(last - first + 1) // BINS)
+    if step is not None and step > 1:
+        width = math.ceil(-(-width // step) * step)
+    bins = [0] * ((last - first) // width + 1)
+    beyond = 0
+    for value, n in ordered:
+        index = (value - first) // width
+        if index < len(bins):
+            bins[index] += n
+        else:
+            beyond += n
+    return Histogram(first, width, bins, beyond)
+
+
+# --- the grid -------------------------------------------------------------------------------------
+
+DISTINCT = 4
+"""Minimum number of different differences; fewer fit many grids."""
+LOOKED_AT = 500
+COARSEST = 3.0
+"""Minimum step that is no whole number. Finer ones cannot be distinguished from 1, because readings
+are rounded to whole numbers."""
+
+
+def step(differences: Iterable[int]) -> float | None:
+    """The step in which a clock moves, from differences of its readings; 1: no steps are visible,
+    None: too few differences are different.
+
+    A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
+    rounded, and each difference is within 1 of a multiple.
+    """
+    distinct = sorted({abs(d) for d in differences} - {0})[:LOOKED_AT]
+    if len(distinct) < DISTINCT:
+        return None
+    whole = math.gcd(*distinct)
+    if whole > 1:
+        return float(whole)
+    for parts in range(1, int(distinct[0] / COARSEST) + 1):
+        found = _fitting(distinct, parts)
+        if found is not None:
+            return found
+    return 1.0
+
+
+def _fitting(distinct: list[int], parts: int) -> float | None:
+    """The step if the smallest difference has `parts` of it and all others fit, else None."""
+    low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
+    for difference in distinct[1:]:
+        fewest = math.floor((difference - 1) / high) + 1
+        most = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
+        if fewest == most:  # else the number of steps is ambiguous
+            low = max(low, (difference - 1) / fewest)
+            high = min(high, (difference + 1) / fewest)
+        if fewest > most or low >= high:
+            return None
+    middle = (low + high) / 2
+    return middle if middle >= COARSEST and _fits(distinct, middle, high - middle) else None
+
+
+def _fits(distinct: list[int], grid: float, error: float) -> bool:
+    """Whether all differences are near multiples. Only those with an error below half a step count,
+    and at least DISTINCT of them must agree."""
+    told = 0
+    for difference in distinct:
+        multiple = round(difference / grid)
+        near = 1 + multiple * error
+        if near < grid / 2:
+            told += 1
+            if abs(difference - multiple * grid) >= near:
+                return False
+    return told >= DISTINCT
+
+
+# --- repetition -----------------------------------------------------------------------------------
+
+HELD = 3
+"""Number of consecutive rounds that must leave the mean unchanged; one may do so by chance."""
+CONFIDENCE = 0.95
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
+            2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
+"""Two-sided Student's t for CONFIDENCE and 1, 2, … degrees of freedom."""
+_NORMAL = 1.96
+ANOTHER = math.sqrt(2)
+"""Factor from the error of one mean to the difference of two means with that error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    seconds: float
+    """Time for all rounds. Only a round of `first` samples may end later."""
+    count: int
+    """Maximum number of samples in all rounds."""
+    first: int = 64
+    """Samples in the first round; later rounds have a multiple of it."""
+    growth: int = 4
+    most: int = 4096
+    """Maximum number of samples in a round; their storage should stay in the L1 cache."""
+    longest_s: float = math.inf
+    """Maximum time of a round, except one of `first` samples: the error needs several rounds."""
+    least_s: float = 0.0
+    """Minimum time before a mean counts as settled: disturbances occur at the rate of the kernel's
+    timer or slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    mean: float
+    """Mean of all rounds, weighted by their samples."""
+    error: float | None
+    """Half the width of the interval that holds the true mean with CONFIDENCE, from the differences
+    between rounds; at least `epsilon` of the mean. None: there was only one round."""
+    count: int
+    settled: bool
+    """The mean stopped moving. False: time or samples ran out before, and only the error shows how
+    good it is."""
+
+
+def repeat(
+    measure: Callable[[int], float],
+    epsilon: float,
+    limits: Limits,
+    clock: Callable[[], float] = time.monotonic,
+) -> Repeated:
+    """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
+    moves less than `epsilon` of itself or a limit is reached; at least once."""
+    start = begun = clock()
+    size, held, count = limits.first, 0, 0
+    rounds: list[tuple[int, float]] = []
+    mean, total = math.nan, 0.0
+    while True:
+        latest = measure(size)
+        now = clock()
+        rounds.append((size, latest))
+        count += size
+        total += size * latest
+        before, mean = mean, total / count
+        held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
+        settled = held >= HELD and now - start >= limits.least_s
+        room = _room(limits, size, now - begun, start + limits.seconds - now)
+        size = min(size * limits.growth, limits.most, limits.count - count, room)
+        size -= size % limits.first
+        if settled or size <= 0:
+            found = error(rounds)
+            least = None if found is None else max(found, epsilon * abs(mean))
+            return Repeated(mean, least, count, settled)
+        begun = now
+
+
+def _room(limits: Limits, size: int, took: float, left: float) -> int:
+    """Number of samples that fit into the time left, at the pace of the last round."""
+    if left <= 0:
+        return 0
+    took = max(took, 1e-9)  # a clock may not move during a short round
+    return max(limits.first, int(size * min(left, limits.longest_s) / took))
+
+
+def together(parts: Sequence[Repeated]) -> Repeated:
+    """Combines measurements of the same thing at different times; slow drift shows only between
+    them. The error is how far the mean of another such measurement may be from this one."""
+    counted = [(part.count, part.mean) for part in parts]
+    errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
+    return Repeated(
+        weighted(counted),
+        ANOTHER * max(errors) if errors else None,
+        sum(part.count for part in parts),
+        all(part.settled for part in parts),
+    )
+
+
+def weighted(rounds: Sequence[tuple[int, float]]) -> float:
+    total = sum(size for size, _ in rounds)
+    return math.fsum(size * mean for size, mean in rounds) / total
+
+
+def error(rounds: Sequence[tuple[int, float]]) -> float | None:
+    """Error of the weighted mean from the differences between rounds, which are taken to be
+    independent. So it includes what changes from round to round (a clock, a neighbour)."""
+    if len(rounds) < 2:
+        return None
+    mean = weighted(rounds)
+    total = sum(size for size, _ in rounds)
+    squares = math.fsum((size * (one - mean)) ** 2 for size, one in rounds)
+    spread = math.sqrt(len(rounds) / (len(rounds) - 1) * squares) / total
+    # Rounds grow, so the last few have nearly all the weight.
+    effective = total**2 / sum(size**2 for size, _ in rounds)
+    freedom = max(1, round(effective) - 1)
+    return spread * (_STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL)

@@ -1,0 +1,215 @@
+"""The blocks of packages and of the machine, and what a guest counts: energy, temperature, limit
+reasons, turbo ceilings, traffic to memory; pressure and load of a guest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from perfprobe.cpu.model_tables import LIMITS_SKYLAKE
+from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.counters import SimCounter, Words, sim_counter
+from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.schedule import Row
+from perfprobe.sources.sim.script import (
+    CELL_NS,
+    CELLS_PER_S,
+    LIMIT_BITS,
+    Integral,
+    Tables,
+    approach,
+)
+from perfprobe.wire import Block, Counter, Hello, Identity, Missing
+
+POLLS = 10  # polls of the limit reasons in a sample
+ENERGY_BITS = 32
+ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
+LINE = 64  # bytes of a cache line, in which controllers count
+TRAFFIC_BITS = 48
+TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
+WRITTEN = 4  # one of so many lines is written, the others are read
+
+
+def package_block(machine: Machine) -> Block:
+    e_cpus = list(range(machine.p_cores, machine.cores))
+    ceiling = Counter(
+        "ceiling_hz",
+        "turbo ceiling",
+        "Hz",
+        "turbo table",
+        kind="gauge",
+        cpus=machine.p_cpus if machine.hybrid else None,
+    )
+    counters = [
+        Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
+        Counter("temperature_c", "temperature", "°C", "sim", kind="gauge"),
+        Counter(
+            "limit_reasons",
+            "limit reasons",
+            "1",
+            "sim 0x64F",
+            kind="flags",
+            columns=1 + LIMIT_BITS,
+            parts=list(LIMITS_SKYLAKE.parts),
+        ),
+        ceiling,
+        Counter("power_limit_w", "power limit", "W", "RAPL PL1", kind="gauge", scale=0.001),
+    ]
+    if machine.hybrid:
+        counters.append(
+            Counter(
+                "e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", kind="gauge", cpus=e_cpus
+            )
+        )
+    dram = Counter("energy_ram_j", "energy of the memory", "J", "sim RAPL", bits=32, scale=2.0**-14)
+    counters.append(dram)
+    for what in ("read", "write"):
+        key, name = f"memory_{what}_bytes", f"memory {what}"
+        counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE))
+    return Block("package", "package", counters)
+
+
+def dram_nj(time_ns: int, lines: Ints) -> Ints:
+    """Energy of a package's memory: 3 W, and half a nJ for each byte."""
+    return np.asarray(3 * time_ns + lines * (LINE // 2))
+
+
+class Packages:
+    def __init__(self, machine: Machine, tables: Tables) -> None:
+        self._machine = machine
+        self._tables = tables
+        self._energy_nj = Integral(tables, tables.mw, 1000)
+        self._polls = 0
+        self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
+        self._columns = package_block(machine).columns
+        cores = np.arange(machine.cpus) % machine.cores
+        self._of_package = cores // machine.package_cores
+
+    def _poll(self, time_ns: int, sample_ns: int) -> None:
+        """Does the polls of the sample that ends now; the first one is at its start. In ten polls a
+        bit is set as often as scripted."""
+        times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
+        shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
+        turn = (self._polls + np.arange(POLLS)) * 7 % 10
+        self._seen += (turn[:, None, None] < shares).sum(axis=0)
+        self._polls += POLLS
+
+    def lines(self, totals: Ints) -> tuple[Ints, Ints]:
+        """Cache lines that each package has read and written, from the integrals of its CPUs."""
+        count = self._machine.packages
+        moved = np.zeros(count, np.int64)
+        np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
+        written = moved // (LINE * WRITTEN)
+        return moved // LINE - written, written
+
+    def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
+        if time_ns >= sample_ns:
+            self._poll(time_ns, sample_ns)
+        tables, stage = self._tables, self._tables.stage_at(time_ns)
+        cell = time_ns // CELL_NS % tables.cycle
+        into_s = (cell - int(self._energy_nj.begins_ns[stage]) // CELL_NS) / CELLS_PER_S
+        out = np.empty((self._machine.packages, self._columns), np.int64)
+        # nJ to units of 2^-14 J.
+        energy = self._energy_nj.at(time_ns) * 32 // 1_953_125
+        out[:, 0] = (ENERGY_FIRST + energy) & (2**ENERGY_BITS - 1)
+        out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], into_s)
+        out[:, 2] = self._polls
+        out[:, 3 : 3 + LIMIT_BITS] = self._seen
+        out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
+        out[:, 4 + LIMIT_BITS] = hw.PL1_MW
+        if self._machine.hybrid:
+            out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
+        moved = self.lines(totals)
+        out[:, -3] = (dram_nj(time_ns, moved[0] + moved[1]) * 32 // 1_953_125) & (2**32 - 1)
+        for at, lines in zip((-2, -1), moved, strict=True):
+            out[:, at] = (TRAFFIC_FIRST + lines) & (2**TRAFFIC_BITS - 1)
+        return out.view(np.uint64)
+
+
+# --- guest ----------------------------------------------------------------------------------------
+# A KVM guest whose hypervisor exposes no PMU.
+
+HOST = "vm-build-3"
+PRESSURE = ("cpu", "memory", "io")
+LOADS = (1, 5, 15)
+"""Minutes of the load averages."""
+TICK_NS, SLICE_NS = 4_000_000, 3_000_000
+"""How often a busy CPU is interrupted, and switches to another task."""
+_NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
+_NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
+
+
+def guest_columns() -> list[SimCounter]:
+    """Idle transitions as the kernel traces them: a CPU that was robbed was not idle."""
+    return [
+        sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
+        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
+    ]
+
+
+def as_guest(hello: Hello) -> Hello:
+    """The hello of a machine like this one, as a guest."""
+    counted = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+    fix = "ask for a vPMU, or use a metal instance"
+    return replace(
+        hello,
+        host=HOST,
+        virtualisation="KVM",
+        identity=Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1"),
+        base_hz=None,
+        missing=[
+            *(Missing(key, _NO_PMU, fix) for key in counted),
+            *(Missing(key, _NO_CLOCK) for key in ("cpufreq_hz", "max_hz")),
+        ],
+    )
+
+
+def machine_block() -> Block:
+    own = Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)
+    pressure = [
+        Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
+                scale=1e-6)
+        for what in PRESSURE
+    ]  # fmt: skip
+    loads = [
+        Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
+                "gauge", scale=0.01)
+        for minutes in LOADS
+    ]  # fmt: skip
+    interrupt_totals = [
+        Counter(key, key, "1", "/proc/stat") for key in ("interrupts", "context_switches")
+    ]
+    return Block("machine", "machine", [own, *pressure, *loads, *interrupt_totals])
+
+
+class LoadAverages:
+    """Load averages: how many tasks ran or waited for a CPU, fading away with time."""
+
+    def __init__(self, tables: Tables) -> None:
+        duties = tables.slot["duty"] / 1000
+        self._wanting = [
+            sum(
+                duty * sum(member.part + member.wait for member in crew) / 1000
+                for duty, crew in zip(duty_by_cpu.tolist(), crews, strict=True)
+            )
+            for duty_by_cpu, crews in zip(duties, tables.crews, strict=True)
+        ]
+        self._seconds = 0.0
+        self._means = [self._wanting[0]] * len(LOADS)
+
+    def at(self, seconds: float, stage: int) -> Words:
+        """In hundredths; calls go forward in time."""
+        passed, self._seconds = seconds - self._seconds, seconds
+        for i, minutes in enumerate(LOADS):
+            far = self._wanting[stage] - self._means[i]
+            self._means[i] += far * -math.expm1(-passed / (60 * minutes))
+        return np.array([round(100 * mean) for mean in self._means], np.uint64)
+
+
+def interrupt_totals(sums: Ints) -> Words:
+    """Interrupts and context switches so far, from the integrals of all CPUs: a tick on each busy
+    CPU, and what woke up a CPU or put it to sleep."""
+    busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
+    return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)

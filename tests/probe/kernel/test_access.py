@@ -1,0 +1,172 @@
+"""What a probe that root started may still do while it runs, and what it must be able to do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from capabilities import DAC_OVERRIDE, has
+from command import python
+from fakekernel.client import FakeKernel, unavailable
+from journals import swept
+from started import some, started
+from waiting import MOST_S
+
+from perfprobe.cpu import identity
+from perfprobe.kernel import access
+
+
+def held(process: int | str = "self") -> Iterator[dict[str, str]]:
+    """The status of each of its threads."""
+    for path in Path(f"/proc/{process}/task").glob("*/status"):
+        yield dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
+
+
+pytestmark = pytest.mark.skipif(
+    not has(access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE),
+    reason="needs capabilities to drop",
+)
+
+
+def run(code: str, *through: str) -> str:
+    """A program that has kept what it needs for a source, which it names first. `through`: what
+    starts it."""
+    head = "import os, sys; from pathlib import Path; from perfprobe.kernel import access\n"
+    done = python(head + code, *through, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def working(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a frame: rights are dropped between the hello and that."""
+    some(process)
+    some(process)
+
+
+def only(status: dict[str, str], *kept: int) -> bool:
+    sets = [int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb")]
+    mask = sum(1 << each for each in kept)
+    return status["NoNewPrivs"] == "1" and not any(each & ~mask for each in sets)
+
+
+@pytest.mark.parametrize("source", ["auto", "os", "sim:idle"])
+def test_what_a_running_probe_holds(source: str) -> None:
+    kept = set(access.needed_capabilities(Path("/"), source))
+    assert kept <= {
+        "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
+        "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
+    }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
+    with started("stream", "--source", source, program="perfprobe") as process:
+        working(process)
+        threads = list(held(process.pid))
+        assert all(only(status, *kept) for status in threads)
+        lanes = [status for status in threads if status["Name"].startswith("perfprobe/")]
+        assert all(only(status) for status in lanes)
+        assert bool(lanes) == (source != "sim:idle")
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with swept(root), FakeKernel(root) as fake:
+        command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
+        with started(*command, program="perfprobe") as process:
+            working(process)
+            kept = access.needed_capabilities(root, "msr")
+            assert all(only(status, *kept) for status in held(process.pid))
+            before = fake.changed()
+            for online in (False, True):
+                fake.ask("online", cpu=3, online=online)
+                written = len(fake.writes())
+                while b"hotplug" not in some(process):
+                    pass
+            assert len(fake.writes()) >= written
+            assert fake.changed() == before
+            assert process.stdin
+            process.stdin.close()
+            assert process.wait(MOST_S) == 0
+        assert fake.changed() == {}
+
+
+def test_events_are_opened_again_by_the_sources_that_have_some() -> None:
+    opened = """
+access.drop_capabilities(Path("/"), {source!r})
+from perfprobe.kernel.perf_events import Event, System
+try:
+    System().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
+except OSError as error:
+    print(error.errno)
+else:
+    print("open")
+"""
+    assert run(opened.format(source="auto")) == "open\n"
+    if access.perf_refused(Path("/")) is None and _paranoid() > 0:
+        assert run(opened.format(source="os")) in {"1\n", "13\n"}
+
+
+def _paranoid() -> int:
+    return int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+
+
+@pytest.mark.usefixtures("_may_trace")
+def test_a_cpu_that_goes_is_told_to_the_idle_program() -> None:
+    code = """
+from perfprobe.kernel.idle_trace import IdleTrace
+trace = IdleTrace({0: (0, 0)})
+access.drop_capabilities(Path("/"), "os")
+trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
+"""
+    assert run(code) == "True\n"
+
+
+def test_nothing_that_it_executes_has_more() -> None:
+    code = """
+access.drop_capabilities(Path("/"), "os")
+sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
+"""
+    word = run(code).split()[1]
+    assert (
+        int(word, 16) & ~sum(1 << each for each in access.needed_capabilities(Path("/"), "os")) == 0
+    )
+
+
+def test_nothing_is_left_to_inherit() -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("needs setpriv")
+    code = """
+access.drop_capabilities(Path("/"), "os")
+print(Path("/proc/thread-self/status").read_text())
+"""
+    told = run(code, setpriv, "--inh-caps=+sys_rawio")
+    assert "CapInh:\t0000000000000000\n" in told
+
+
+def test_what_is_imported_later_is_there_before() -> None:
+    """It may lie where root is refused then."""
+    assert (
+        run('access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "wanted"), [("5.18.9", True), ("5.19.0-1", False), ("6.1", False), ("", True)]
+)
+def test_older_kernels_run_programs_for_the_capable(
+    monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
+) -> None:
+    monkeypatch.setattr(identity, "kernel", lambda: release)
+    assert (access.CAP_BPF in set(access.needed_capabilities(Path("/"), "os"))) == wanted
+
+
+@pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])
+def test_hidden_processes_need_one_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, wanted: bool
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
+    monkeypatch.setattr(access, "_MACHINE", tmp_path)
+    assert (access.CAP_SYS_PTRACE in set(access.needed_capabilities(Path("/"), "os"))) == wanted

@@ -1,0 +1,92 @@
+"""Files of processes in /proc, by files that the test writes and on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe.kernel import task_files
+from perfprobe.kernel.task_files import Births
+
+# --- process stat ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "comm",
+    [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
+)
+def test_any_name(comm: bytes) -> None:
+    stat = task_files.parse(trees.process(7, 31, 5, comm, threads=3, start=99))
+    name = comm.decode(errors="replace")
+    assert stat == task_files.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
+
+
+def test_what_is_no_stat_file() -> None:
+    whole = trees.process(7, 31)
+    halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
+    for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):
+        assert task_files.parse(data) is None
+
+
+@given(comm=st.binary(max_size=64), ticks=st.integers(0, 10**12), cpu=st.integers(0, 8191))
+def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
+    stat = task_files.parse(trees.process(4194304, ticks, cpu, comm)[: task_files.MAX_STAT_BYTES])
+    assert stat is not None
+    assert (stat.ticks, stat.cpu) == (ticks, cpu)
+
+
+@given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: trees.process(7, 31)[:n])))
+def test_garbage_is_nobody(data: bytes) -> None:
+    stat = task_files.parse(data)
+    assert stat is None or data.count(b" ") > 30
+
+
+# --- births ---------------------------------------------------------------------------------------
+
+
+def test_a_new_last_number_is_a_birth(tmp_path: Path) -> None:
+    trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
+    births = Births(str(tmp_path))
+    assert births.any()  # since ever
+    assert not births.any()
+    for last in (11207, 300):  # numbers begin anew
+        trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
+        assert births.any()
+        assert not births.any()
+    births.close()
+
+
+def test_nothing_is_ruled_out_if_the_last_number_is_not_told(tmp_path: Path) -> None:
+    assert Births(str(tmp_path)).any()
+    births = Births(str(tmp_path))
+    assert births.any()
+    for text in ("", "0.00 0.00 0.00 0/0 0\n", "0.20 0.18 0.12 1/80 x\n"):  # the second: gVisor
+        trees.put(tmp_path, "loadavg", text)
+        births = Births(str(tmp_path))
+        assert births.any()
+        assert births.any()
+        births.close()
+    assert births.any()
+
+
+def test_a_file_of_another_file_system_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "loadavg").symlink_to("/proc/loadavg")
+    births = Births(str(tmp_path))
+    for _ in range(20):
+        assert births.any()
+
+
+def test_a_child_of_ours_is_a_birth() -> None:
+    births = Births("/proc")
+    births.any()
+    for _ in range(5):
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert births.any()
+    births.close()

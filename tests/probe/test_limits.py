@@ -1,0 +1,80 @@
+"""What the probe does where the kernel limits it."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.errors import sentence
+
+CPUS = 40
+FEW = 64
+"""Open files: fewer than that many CPUs need."""
+
+
+@pytest.mark.parametrize("source", ["auto", "os"])
+def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
+    source: str, tmp_path: Path
+) -> None:
+    """The soft limit is too low, the hard one is not."""
+    trees.machine(tmp_path, CPUS)
+    for cpu in range(CPUS):
+        for state in range(3):
+            trees.put(tmp_path, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/time", "1000\n")
+            trees.put(tmp_path, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/name", f"C{state}\n")
+    code = (
+        "import resource, sys; from perfprobe import __main__ as probe\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, hard))\n"
+        "sys.exit(probe.main(sys.argv[1:]))"
+    )
+    words = ["stream", "--source", source, "--sysroot", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        input=b"",
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"hello" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("redirected", "words", "status", "said"),
+    [
+        ("1>/dev/full", "topology", 1, "cannot write stdout: No space left on device"),
+        ("1>&-", "topology", 1, "stdout is closed"),
+        ("1>&-", "stream --source sim", 1, "stdout is closed"),
+        ("", "stream --source nobody", 2, "--source nobody: there are"),
+        ("", "topology --sysroot /nowhere", 3, "no CPUs can be found"),
+    ],
+)
+def test_what_fails_is_named_in_one_line(
+    redirected: str, words: str, status: int, said: str
+) -> None:
+    line = f"{sys.executable} -m perfprobe {words} {redirected}"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, input="", timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+    assert said in done.stderr
+
+
+def test_a_closed_stdin_is_as_good_as_none() -> None:
+    """No file of ours takes its place, so the stream goes on until the reader leaves."""
+    line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+    assert (len(done.stdout), done.stderr) == (1, b"")
+
+
+def test_a_system_call_that_fails_is_told_with_its_file_and_remedy() -> None:
+    assert sentence(OSError(errno.EMFILE, "Too many open files", "/proc/stat")) == (
+        "/proc/stat: Too many open files; raise the limit of open files (ulimit -n)"
+    )
+    assert sentence(OSError(errno.EIO, "Input/output error")) == "Input/output error"
