@@ -99,7 +99,8 @@ def serve(
             if asked.batch_ns is not None:
                 source.pace(asked.batch_ns)
             if asked.echo is not None and not outbox.full:
-                outbox.put(_answer(asked.echo))
+                # The time is that of this machine, also where a simulation has another one.
+                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": asked.echo}))
         # An order, or a reader that goes on reading, is no reason to poll before it is time.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:
@@ -107,11 +108,6 @@ def serve(
                 outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
-
-
-def _answer(number: int) -> wire.Note:
-    """Its time is that of this machine, also where a simulation has another one."""
-    return wire.Note("echo", tsc_rate.raw_ns(), data={"number": number})
 
 
 def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:

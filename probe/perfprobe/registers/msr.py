@@ -1,4 +1,7 @@
-"""Opens the file of one CPU's registers, and nothing that may have taken its place.
+"""One CPU's model-specific registers, through the kernel's msr driver.
+
+The driver takes a register's number as the offset and transfers eight bytes. Every write is read
+back, because some hypervisors drop writes and report success.
 
 A directory given by --sysroot may be from an archive, and root writes to what this opens. So no
 link below the directory is followed, and the file must be the msr driver's device for this CPU, or
@@ -69,10 +72,7 @@ def _value(text: bytes, key: bytes) -> bytes:
     return next(lines, b"").removeprefix(key).strip()
 
 
-# --- One CPU's model-specific registers, through the kernel's msr driver.
-#
-# The driver takes a register's number as the offset and transfers eight bytes. Every write is read
-# back, because some hypervisors drop writes and report success.
+# --- registers ------------------------------------------------------------------------------------
 
 TSC = 0x10
 PLATFORM_INFO = 0xCE

@@ -210,13 +210,14 @@ class Native:
         return 8 * words
 
     def _start(self, sample_ns: int) -> Sampler:
+        starting_ns = FIRST_NS + len(self._wanted) * LANE_NS  # in which the lanes start
         return Sampler(
             sample_ns,
             self._bytes // 8,
             stamp="tsc" if self._real else "raw",
             proof=self._real,
             ring=max(MIN_RING, RING_BATCHES * self._batches.most),
-            first_ns=_first_ns(sample_ns, len(self._wanted)),
+            first_ns=min(sample_ns, max(sample_ns // FIRST_PART, starting_ns)),
         )
 
     def due(self) -> float:
@@ -419,11 +420,6 @@ def _need_descriptors() -> None:
     finally:
         for fd in spare:
             os.close(fd)
-
-
-def _first_ns(sample_ns: int, lanes: int) -> int:
-    """Time until the first round, in which the lanes start."""
-    return min(sample_ns, max(sample_ns // FIRST_PART, FIRST_NS + lanes * LANE_NS))
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
