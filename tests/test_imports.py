@@ -43,7 +43,6 @@ MAY_IMPORT = {
     " perfprobe.stream_options",
     "perftop": "base docs tui verbs",
     # --- perfprobe
-    "frozen": "",
     "wire": "",
     "cpu": "wire",
     "native": "wire cpu",
@@ -58,8 +57,8 @@ MAY_IMPORT = {
     "instruments/selftest": "wire native kernel sources instruments",
     "perfprobe": "wire cpu native kernel sources instruments",
 }
-EVERYWHERE = ["frozen", "perfprobe.errors", "perftop.draw.columns"]
-"""How values are declared, how the probe fails, how tables are printed."""
+EVERYWHERE = ["perfprobe.errors", "perftop.draw.columns"]
+"""How the probe fails, and how tables are printed."""
 HEADLESS = "model detect session recording output process verbs"
 """Folders that draw no screen: they work without Textual and Rich."""
 PATHS = {

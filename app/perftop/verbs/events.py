@@ -17,7 +17,7 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "events", run, "what -e can count here", machine=True)
     text = "only names or words with this"
     parser.add_argument("word", nargs="?", metavar="WORD", help=text)
-    text = "what this source counts: auto, perf, msr"
+    text = "what this source counts: auto, perf"
     parser.add_argument("--source", default="auto", metavar="NAME", help=text)
     options.add_json(parser)
 
@@ -35,10 +35,9 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         lines += [*([""] if lines else []), _heading(pmu, pmus.get(pmu))]
         for row in rows:
             unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
-            on = f", only on counter {row['counters']}" if row.get("counters") else ""
             who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
             name = f"  {row['name']:<{INDENT - 3}} "
-            lines += fact(name, f"{row['about']}{unit}{on}{who}", width, INDENT)
+            lines += fact(name, f"{row['about']}{unit}{who}", width, INDENT)
     if not answer["events"]:
         lines = ["no such event here"]
     for missing in answer["missing"]:
@@ -52,7 +51,4 @@ def _heading(pmu: str, facts: Answer | None) -> str:
         return "software: of every CPU"
     kind = "" if facts["type"] is None else f"{facts['type']} cores, "
     where = f"{kind}CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
-    left = ""
-    if "left" in facts:  # with --source msr
-        left = f"; {facts['left']} of {facts['general']} general counters are left"
-    return f"{pmu}: {where}{left}"
+    return f"{pmu}: {where}"
