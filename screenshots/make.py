@@ -222,7 +222,7 @@ async def draw(picture: Picture) -> str:
         if picture.theme:
             app.theme = picture.theme
         await given.wait()
-        while app.status.way != picture.way:  # it is looked at once a second
+        while app.status.link != picture.way:  # it is looked at once a second
             await pilot.pause(0.01)
         await pilot.press(*picture.keys)
         await pilot.pause()

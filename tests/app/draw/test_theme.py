@@ -15,6 +15,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
+from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import columns, theme
 from perftop.model.kinds import KINDS
@@ -284,7 +285,7 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
     named = [*vars(theme).items(), *vars(columns).items()]
     shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
     for text in (*shapes, *(kind.sign for kind in KINDS.values())):
-        if text in {columns.MISSING, theme.LEVELS}:
+        if text in {MISSING, theme.LEVELS}:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
         assert not WIDER & set(text)
