@@ -263,7 +263,7 @@ class ChartDrawer:
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
     ) -> list[list[list[Run]]]:
-        """Where the time of CPUs goes. The account divides what is known to be busy, which is finer
+        """The uses of CPU time. The account divides the busy time, which is measured more finely
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
         busy, user, kernel, steal = (
