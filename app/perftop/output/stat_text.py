@@ -16,6 +16,7 @@ from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
+from perftop.output.run_summary import state_means
 from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import (
@@ -140,7 +141,7 @@ def _states(line: Line) -> list[str]:
     """The mean of each SMT state over the cores for which it is known."""
     parts, known_cores = [], 0
     for state in STATES:
-        means = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
+        means = state_means(line, state)
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
             known_cores = max(known_cores, len(means))
@@ -239,7 +240,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
-    both = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    both = state_means(line, "both")
     if sum(both) >= MIN_WAIT * len(both) > 0:
         work.append(f"both threads of a core {rough(sum(both) / len(both))}")
     waits = ""
