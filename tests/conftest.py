@@ -1,4 +1,4 @@
-"""What all tests share: modules beside the tests, one clock and one locale for every picture."""
+"""Shared by all tests: support modules, and one clock and one locale for every picture."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEEDED: dict[signal.Signals, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
-"""What tests find for the signals that end perftop."""
+"""Handlers of the signals that end perftop, as tests find them."""
 
 # Some hundred commands are started, from the same source each time: it is compiled once.
 sys.dont_write_bytecode = False

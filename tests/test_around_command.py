@@ -19,15 +19,15 @@ from waiting import wait
 
 
 class Terminal:
-    """A program on a terminal; what it says on stderr goes to a file, as with `2>`."""
+    """A program on a terminal; its stderr is a file, as with `2>`."""
 
-    def __init__(self, arguments: list[str], said: Path) -> None:
-        self._said = said
+    def __init__(self, arguments: list[str], errors: Path) -> None:
+        self._errors = errors
         self.drawn = ""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+            os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
             os.execv(arguments[0], arguments)  # noqa: S606
         os.set_blocking(self._fd, False)
@@ -47,7 +47,7 @@ class Terminal:
         wanted = re.compile(pattern)
 
         def seen() -> re.Match[str] | None:
-            assert wanted.search(self.drawn, since) or self.read(), f"it has ended: {self.said}"
+            assert wanted.search(self.drawn, since) or self.read(), f"it has ended: {self.errors}"
             return wanted.search(self.drawn, since)
 
         wait(seen, f"it draws {pattern}")
@@ -59,8 +59,8 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     @property
-    def said(self) -> str:
-        return self._said.read_text(encoding="utf-8")
+    def errors(self) -> str:
+        return self._errors.read_text(encoding="utf-8")
 
     def ended(self) -> int:
         wait(lambda: not self.read(), "it ends")
@@ -78,7 +78,7 @@ class Terminal:
 @contextmanager
 def perftop(tmp_path: Path, *command: str) -> Iterator[Terminal]:
     options = ("--source", "sim:smt-mix,cpus=4", "--no-mouse", "--")
-    terminal = Terminal(argv(*options, *command), tmp_path / "said")
+    terminal = Terminal(argv(*options, *command), tmp_path / "errors")
     try:
         yield terminal
     finally:
@@ -96,9 +96,9 @@ def test_its_output_its_status_and_a_summary(tmp_path: Path) -> None:
         terminal.sees("sh ended with status 7")
         terminal.type("q")
         assert terminal.ended() == 7
-        assert "exit status 7 " in terminal.said
-        assert re.search(r"^ +busy % +[0-9.]+", terminal.said, re.MULTILINE)
-        assert "own cost" in terminal.said
+        assert "exit status 7 " in terminal.errors
+        assert re.search(r"^ +busy % +[0-9.]+", terminal.errors, re.MULTILINE)
+        assert "own cost" in terminal.errors
 
 
 def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
         terminal.sees("before")
         terminal.type("q")
         until_cooked(terminal)
-        assert terminal.said == "perftop: sh runs on, its summary will follow\n"
+        assert terminal.errors == "perftop: sh runs on, its summary will follow\n"
         go.write_text("on\n")
         terminal.sees("after it")
         assert terminal.ended() == 5
-        assert "exit status 5 " in terminal.said
+        assert "exit status 5 " in terminal.errors
         assert re.search(r"after it\r+\n", terminal.drawn[terminal.drawn.index(GONE) :])
 
 
@@ -131,7 +131,7 @@ def test_ctrl_c_reaches_it_on_the_screen_and_after(tmp_path: Path, *, screen: bo
             terminal.sees("ended with status 3")
             terminal.type("q")
         assert terminal.ended() == 3
-        assert "exit status 3 " in terminal.said
+        assert "exit status 3 " in terminal.errors
 
 
 def until_cooked(terminal: Terminal) -> None:
@@ -140,7 +140,7 @@ def until_cooked(terminal: Terminal) -> None:
     def cooked() -> bool:
         terminal.read()
         isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
-        return bool(isig) and "runs on" in terminal.said
+        return bool(isig) and "runs on" in terminal.errors
 
     wait(cooked, "a terminal that makes signals")
 
@@ -150,19 +150,19 @@ def test_a_signal_ends_it(tmp_path: Path) -> None:
         terminal.sees("ready")
         os.kill(terminal.pid, signal.SIGTERM)
         assert terminal.ended() == 143
-        assert "exit status 143 " in terminal.said
+        assert "exit status 143 " in terminal.errors
 
 
 @pytest.mark.parametrize(
-    ("command", "status", "said"),
+    ("command", "status", "words"),
     [
         ("/nowhere/nothing", 127, "perftop: /nowhere/nothing: No such file or directory\n"),
         ("/etc/passwd", 126, "perftop: /etc/passwd: Permission denied\n"),
     ],
 )
 def test_a_command_that_cannot_run_is_reported_in_one_line(
-    tmp_path: Path, command: str, status: int, said: str
+    tmp_path: Path, command: str, status: int, words: str
 ) -> None:
     with perftop(tmp_path, command) as terminal:
         assert terminal.ended() == status
-        assert terminal.said == said
+        assert terminal.errors == words

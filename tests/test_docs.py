@@ -1,5 +1,5 @@
-"""README and pages are true: commands are understood, examples print what is shown, links lead
-somewhere, and what there is to know of a number, a scenario or a verb is told."""
+"""README and pages are true: commands are understood, examples print what is shown, links have
+targets, and every number, scenario and verb is documented."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_command_is_understood(name: str) -> None:
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """Commands with what they print."""
+    """Commands with their output."""
     pattern = r"`(perftop [^`]*)`(?:\n| says|:)*\n\n```\n(.*?)```"
     return [(m[1], m[2]) for m in re.finditer(pattern, text, re.DOTALL) if "speed=max" in m[1]]
 
@@ -159,7 +159,7 @@ def test_pictures_are_current(
 
 
 def test_the_architecture_page_names_every_folder() -> None:
-    """Each folder of the packages stands in the picture of app/README.md, and no other does."""
+    """Each folder of the packages is in the picture of app/README.md, and no other is."""
     page = (ROOT / "app" / "README.md").read_text(encoding="utf-8")
     for package in ("app/perftop", "probe/perfprobe"):
         picture = page.partition(f"{package}/\n")[2].partition("\n\n")[0].partition("```")[0]

@@ -65,10 +65,10 @@ def test_a_cpu_goes_offline_and_online_in_the_stream() -> None:
     found = command.stat("--source", spec, "-i", "1s", "--duration", "45s")
     done = command.run("truth", spec, "--duration", "45", program="perfprobe")
     true = [t for t in command.lines(done.stdout, "episode") if t["kind"] == "offline"]
-    mine = [e for e in found if e["type"] == "episode" and e["kind"] == "offline"]
+    own = [e for e in found if e["type"] == "episode" and e["kind"] == "offline"]
     assert true
     start = next(line for line in found if line["type"] == "interval")["time"] - 1
-    for a, b in zip(mine, true, strict=True):
+    for a, b in zip(own, true, strict=True):
         assert a["cpus"] == b["cpus"]
         assert a["start"] - start == pytest.approx(b["start"], abs=0.11)  # found at the next sample
         if a["end"] is not None:
@@ -219,9 +219,9 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
     done = subprocess.run(
         arguments, capture_output=True, timeout=MOST_S, check=True, env=os.environ | {"LC_ALL": "C"}
     )
-    told = done.stderr if around else done.stdout
-    assert told.isascii()
-    assert b"SMT states, mean of 8 cores: " in told
+    printed = done.stderr if around else done.stdout
+    assert printed.isascii()
+    assert b"SMT states, mean of 8 cores: " in printed
 
 
 def test_a_dash_is_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""Each command that the front page, a page or the help of a verb shows does what is said of it.
-`support/examples.py` has the table of what runs in its place here, and of what cannot."""
+"""Each command that the front page, a page or the help of a verb shows works as described.
+`support/examples.py` has the commands that replace it here, and those that cannot run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ TAPE = messages("sim:turbo-drop,cpus=4", 60)
 
 
 class Directory:
-    """Where the commands of one page run, and what runs until the end of the page."""
+    """The directory in which the commands of a page run, and the programs that run until its
+    end."""
 
     def __init__(self, path: Path, held: contextlib.ExitStack) -> None:
         self._path, self._held = path, held
@@ -66,7 +67,7 @@ class Directory:
 def directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Any:
-    """An empty one with hosts behind a fake ssh, and a terminal on which a screen is seen."""
+    """An empty directory with hosts of a fake ssh, and a terminal for screens."""
     fake_ssh.install(tmp_path, monkeypatch)
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)

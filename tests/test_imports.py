@@ -1,5 +1,5 @@
-"""Folders are layers: what each may import. Read from the tree, imports inside functions included;
-what an import brings along is asked of a fresh interpreter."""
+"""Folders are layers, each with the folders that it may import. Read from the tree, imports inside
+functions included; modules that an import loads are listed by a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from command import python
 from roots import ROOT
 
 SHOWN = "base model detect session output draw tui/shared wire"
-"""What a view is made from."""
+"""Modules that views are made from."""
 VIEWS = "tui/overview tui/views tui/core_page"
 MAY_IMPORT = {
     # --- perftop, from the ground up; a folder's name stands for all below it, and a module's
@@ -169,7 +169,7 @@ def test_verbs_without_a_screen_need_no_textual() -> None:
 
 
 def test_the_first_picture_waits_for_no_library() -> None:
-    """It stands while numpy and Textual are imported."""
+    """It is shown while numpy and Textual are imported."""
     found = loaded(
         "import perftop.cli, perftop.tui.config, perftop.tui.first_picture\n"
         "import perftop.process.launch"
@@ -188,7 +188,7 @@ def test_the_first_numbers_wait_for_one_view_alone() -> None:
 
 
 def test_the_probe_is_small() -> None:
-    """Nothing but sim imports numpy; psutil waits until a task is looked at."""
+    """Nothing but sim imports numpy; psutil is imported when tasks are read."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}
     found -= {"perfprobe._native"}
     rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}

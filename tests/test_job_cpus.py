@@ -1,4 +1,4 @@
-"""The CPUs that a command is said to have run on, if it runs where it is put: with every kind of
+"""The CPUs that a command is reported to have run on, if it is pinned: with every kind of
 --watch, where another job works on the last CPU."""
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
         verb, "--source", "os", *options[watch], *more, "-o", path, "--", *spin, str(FOR_S)
     )
     if verb == "record":
-        told = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout
+        printed = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout
         assert f"on CPU {cpus[where]}" in done.stderr
     else:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            told = file.read()
-    (summary,) = command.lines(told, "summary")
+            printed = file.read()
+    (summary,) = command.lines(printed, "summary")
     if verb == "stat" or watch == "nobody":
         assert summary["job"]["cpus"] == [cpus[where]]
     run = summary["run"]

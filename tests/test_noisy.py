@@ -15,7 +15,7 @@ from precedence import served_first
 pytestmark = pytest.mark.machine
 
 OTHERS = 0.25
-"""Share of the CPU: who takes more of it may rightly be named first."""
+"""Share of the CPU above which another task may rightly be named first."""
 
 
 def run_and_waited_ns(pid: int) -> tuple[int, int]:
@@ -25,7 +25,7 @@ def run_and_waited_ns(pid: int) -> tuple[int, int]:
 
 
 class Fight:
-    """Two for one CPU, and what perftop tells of the one that it watches."""
+    """Two tasks on one CPU, and the report of perftop on the one that it watches."""
 
     def __init__(self, cpu: int, by: str) -> None:
         with (
@@ -45,9 +45,9 @@ class Fight:
         self.others = 1 - (ran + noisy_ran) / took_ns
 
     def longest(self) -> command.Line:
-        mine = [e for e in self.told if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
-        assert mine, self.told
-        return max(mine, key=lambda e: (e["end"] or 1e12) - e["start"])
+        own = [e for e in self.told if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
+        assert own, self.told
+        return max(own, key=lambda e: (e["end"] or 1e12) - e["start"])
 
     def _ran_and_waited(self) -> list[int]:
         return [*run_and_waited_ns(self.victim), *run_and_waited_ns(self.noisy)]

@@ -1,4 +1,4 @@
-"""Exit statuses around a command: what a script sees."""
+"""Exit statuses around a command, as a script sees them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_command_is_attributed_to_the_cpus_it_ran_on(
 
 
 def test_a_closed_stderr_lets_the_command_run_to_its_end(tmp_path: Path) -> None:
-    """The command is let run to its end, and its status is what remains."""
+    """The command runs to its end, and its status is returned."""
     script = f"sleep 1; echo > {tmp_path / 'end'}; exit 7"
     command = argv("stat", "-i", "100ms", *SIM, "--", "sh", "-c", script)
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:

@@ -26,7 +26,7 @@ class Guest:
         self.at(0.0)
 
     def at(self, now_s: float) -> None:
-        """Written where it lies: the probe keeps it open."""
+        """Written in place: the probe keeps it open."""
         ticks = int(now_s / TICK_S)
         stolen_s = min(max(now_s - STEAL_FROM_S, 0.0), STEAL_TO_S - STEAL_FROM_S)
         steal = int(0.4 * stolen_s / TICK_S)

@@ -1,4 +1,4 @@
-"""The docstring of the wire is enough to write a stream: its tables say what the code says, and a
+"""The docstring of the wire is enough to write a stream: its tables agree with the code, and a
 stream made from them alone is read with the numbers that went into it."""
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ def test_every_key_of_the_table_is_used(asked: set[str]) -> None:
 
 
 def test_the_app_reads_each_key_in_the_scope_of_the_table() -> None:
-    told: dict[str, set[str]] = defaultdict(set)
+    printed: dict[str, set[str]] = defaultdict(set)
     for key, (scope, *_) in KEYS.items():
-        told[scope].add(key)
+        printed[scope].add(key)
     assert {scope: {*keys} for scope, keys in counters.KEYS_BY_SCOPE.items()} == {
-        scope: keys for scope, keys in told.items() if scope != "cpu"
+        scope: keys for scope, keys in printed.items() if scope != "cpu"
     }
 
 
@@ -142,12 +142,12 @@ def test_sources_send_what_the_table_lists() -> None:
 
 
 def test_units_have_the_limits_of_the_table() -> None:
-    said = {unit: float(most) for unit, most in TABLES["unit"]}
-    for unit, most in said.items():
+    words = {unit: float(most) for unit, most in TABLES["unit"]}
+    for unit, most in words.items():
         block = wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
         limits = CounterLimits([BlockPlace(block, 1, 1, slice(1), slice(1))])
         assert limits._limit.tolist() == [most]
-    assert {unit for _, _, unit in KEYS.values()} - said.keys() == {
+    assert {unit for _, _, unit in KEYS.values()} - words.keys() == {
         *("1", "J", "W", "B", "Hz", "°C", "%")
     }
 
@@ -162,14 +162,14 @@ def test_units_have_the_limits_of_the_table() -> None:
     ],
 )
 def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
-    told = {key for row in TABLES[table] for key in row[0].split(", ")}
+    printed = {key for row in TABLES[table] for key in row[0].split(", ")}
     fields = {
         one.name + "?" * (one.default is not MISSING or one.default_factory is not MISSING)
         for one in declared(made)
     }
     if made is wire.Hello:  # readers refuse a hello without it
         fields = fields - {"wire?"} | {"wire"}
-    assert told == fields
+    assert printed == fields
 
 
 # --- a stream by hand -----------------------------------------------------------------------------

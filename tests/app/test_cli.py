@@ -1,5 +1,4 @@
-"""The command line: what is meant by words, what is said of wrong ones, and what follows for the
-probe."""
+"""The command line: habits of other tools, messages for mistakes, and the probe's command line."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ WRONG = {
     "stat --sample 300ms -i 1s": "the interval (-i) must be a multiple of --sample",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
 }
-"""What is typed, and what is said of it."""
+"""Messages by the words that are typed."""
 
 
 @pytest.mark.parametrize("typed", WRONG)
@@ -182,7 +181,7 @@ class Asked(Exception):  # noqa: N818 - no error: the probe need not run
 
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The probe's arguments of what is run on a terminal; the command has process id 1."""
+    """The probe's arguments of a verb on a terminal; the command has process id 1."""
     asked: list[str] = []
 
     def command(_: object, *arguments: str) -> list[str]:

@@ -60,6 +60,11 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
 # --- the summary
 
 
+def state_means(line: Line, state: str) -> list[float]:
+    """Means of an SMT state in a summary, one for each core for which it is known."""
+    return [core["smt"][state]["mean"] for core in line["cores"] if core["smt"][state] is not None]
+
+
 def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,

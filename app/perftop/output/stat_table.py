@@ -197,8 +197,8 @@ def _above(session: Session, interval: Interval) -> list[str]:
         time += f"  counters shared: counted {least} % of the time at least, and scaled"
     lines = ["", time]
 
-    for index, cpus in enumerate(session.hello.packages):
-        values = {name: float(values[index]) for name, values in interval.packages.items()}
+    for i, cpus in enumerate(session.hello.packages):
+        values = {name: float(values[i]) for name, values in interval.packages.items()}
         power, limit, dram, share = (
             values.get(name, nan) for name in ("power_w", "power_limit_w", "power_dram_w", OF_BEST)
         )
@@ -220,13 +220,11 @@ def _above(session: Session, interval: Interval) -> list[str]:
     traffic = interval.caches.get("memory_bytes_per_s")
     held = interval.caches.get("occupancy_bytes")
     if traffic is not None:
-        rows = [index for index, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
-        rows.sort(key=lambda index: -float(traffic[index]))
-        for index in sorted(rows[:MAX_CACHES]):
-            used = (
-                "" if held is None or isnan(held[index]) else f", {held[index] / 1e6:.1f} MB in use"
-            )
-            lines.append(f"L3 {session.topology[index].l3}: {traffic[index] / 1e9:.1f} GB/s{used}")
+        rows = [i for i, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+        rows.sort(key=lambda i: -float(traffic[i]))
+        for i in sorted(rows[:MAX_CACHES]):
+            used = "" if held is None or isnan(held[i]) else f", {held[i] / 1e6:.1f} MB in use"
+            lines.append(f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s{used}")
 
     moved, watched_job = interval.watched, session.neighbours.watched_job
     if moved is not None and watched_job.name is not None:

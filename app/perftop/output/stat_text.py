@@ -16,6 +16,7 @@ from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
+from perftop.output.run_summary import state_means
 from perftop.output.sentences import evidence, losers, sentence, text, where
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import (
@@ -140,7 +141,7 @@ def _states(line: Line) -> list[str]:
     """The mean of each SMT state over the cores for which it is known."""
     parts, known_cores = [], 0
     for state in STATES:
-        means = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
+        means = state_means(line, state)
         if means:
             parts.append(f"{state} {percent(sum(means) / len(means))} %")
             known_cores = max(known_cores, len(means))
@@ -239,7 +240,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
-    both = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    both = state_means(line, "both")
     if sum(both) >= MIN_WAIT * len(both) > 0:
         work.append(f"both threads of a core {rough(sum(both) / len(both))}")
     waits = ""
@@ -255,9 +256,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         ran = (
             f"at least {others['cpus']:.1f} CPUs on average"  # short-lived processes can be missed
         )
-        if (busiest := others["most"]) is not None:
-            name = f"{safe(busiest['comm'], MAX_NAME)}[{busiest['pid']}]"
-            ran += f"; most: {name}, {busiest['ran_s']:.1f} s on CPU {ranges(busiest['cpus'])}"
+        if (top := others["most"]) is not None:
+            name = f"{safe(top['comm'], MAX_NAME)}[{top['pid']}]"
+            ran += f"; most: {name}, {top['ran_s']:.1f} s on CPU {ranges(top['cpus'])}"
     texts = {
         "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
@@ -292,17 +293,15 @@ def _clock(session: Session, line: Line) -> str:
         return ""
     ceilings = session.whole().ceiling_hz[session.shown_cores()]
     ceilings = ceilings[np.isfinite(ceilings)]
-    ceiling_text = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
+    limit = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0
     if below < MIN_WAIT:
-        return f"{clock_ghz(measure['mean'])}{ceiling_text} GHz"
+        return f"{clock_ghz(measure['mean'])}{limit} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
     unknown = cause_of("unknown").subject
     why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return (
-        f"{clock_ghz(measure['mean'])}{ceiling_text} GHz, below it {rough(below)} of the time{why}"
-    )
+    return f"{clock_ghz(measure['mean'])}{limit} GHz, below it {rough(below)} of the time{why}"
 
 
 def _used(line: Line) -> list[str]:

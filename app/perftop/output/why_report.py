@@ -456,8 +456,6 @@ def _mean_clocks(session: Session, whole: Interval) -> str:
     rows = [row for row in session.shown if util[row] >= 0.1 and known[row]]
     if not rows:
         return ""
-    clock, ceiling_hz = (
-        float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling)
-    )
+    clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
     active = len({int(cores.of_cpu[row]) for row in rows})
-    return f"{clock / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz, {many(active, 'core')} active"
+    return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {many(active, 'core')} active"

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import DAMAGED, USAGE, Failed, complain
+from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
 from perftop.verbs import options
@@ -112,8 +112,7 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
             if content == b"{":
                 content += file.read(MAX_BYTES)
     except OSError as error:
-        text = f"cannot read {path}: {error.strerror or error}; nothing was compared"
-        raise Failed(text) from None
+        raise Failed(f"{cannot(f'read {path}', error)}; nothing was compared") from None
     if not content.startswith(b"{"):
         if content and not path.is_file():
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)

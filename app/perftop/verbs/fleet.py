@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import USAGE, Failed, cannot
 from perftop.verbs import options
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def names(hosts: Sequence[str], file: Path | None) -> list[str]:
             with file.open("rb") as lines:
                 content = lines.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise Failed(f"cannot read {file}: {error.strerror or error}", USAGE) from None
+            raise Failed(str(cannot(f"read {file}", error)), USAGE) from None
         if len(content) > MAX_FILE_BYTES:
             text = f"{file} is not a file of hosts: it is larger than {MAX_FILE_BYTES >> 20} MB"
             raise Failed(text, USAGE)

@@ -143,9 +143,9 @@ class Record(Follower):
         the machine, printed before its messages; None: it is the only one."""
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
-        self._tape: Writer | Ring | None = None
+        self._recording: Writer | Ring | None = None
         self._ring: Ring | None = None
-        """The tape, if it is one."""
+        """The recording, if it is a ring."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
@@ -163,7 +163,7 @@ class Record(Follower):
 
     @property
     def begun(self) -> bool:
-        return self._tape is not None
+        return self._recording is not None
 
     async def consume(self, stream: Stream) -> None:
         import asyncio
@@ -192,9 +192,9 @@ class Record(Follower):
             self._triggers.take([named])
         if _is_ring(args):
             ring = Ring(self._path, named, args.ring or RING_NS, args.max_size)
-            self._tape = self._ring = ring
+            self._recording = self._ring = ring
         else:
-            self._tape = Writer(self._path, named, force=args.force)
+            self._recording = Writer(self._path, named, force=args.force)
 
     def admits(self, message: wire.Message) -> bool:
         return self._command is None or self._command.measurement.admit(message)
@@ -224,16 +224,16 @@ class Record(Follower):
     def on_end(self) -> None:
         from perftop.recording.writer import Writer
 
-        tape, command = self._tape, self._command
+        recording, command = self._recording, self._command
         try:
-            if tape is not None and tape.open:
+            if recording is not None and recording.open:
                 self._write_marks()
                 self._write_run(over=True)
-                tape.end()
-                if command is not None and command.failed and isinstance(tape, Writer):
-                    tape.drop()  # the command did not run: nothing to keep
+                recording.end()
+                if command is not None and command.failed and isinstance(recording, Writer):
+                    recording.drop()  # the command did not run: nothing to keep
                 else:
-                    self._print(f"perftop: recorded {tape.extent} in {tape.path}\n")
+                    self._print(f"perftop: recorded {recording.extent} in {recording.path}\n")
         finally:
             if command is not None:
                 text = "".join(f"{line}\n" for line in command.summary())
@@ -245,8 +245,8 @@ class Record(Follower):
 
         while self._shown:
             await asyncio.sleep(PROGRESS_S)
-            if self._tape is not None:
-                self._print(f"recording: {self._tape.extent}")
+            if self._recording is not None:
+                self._print(f"recording: {self._recording.extent}")
 
     def _typed(self, key: str) -> None:
         if key == "m":
@@ -281,10 +281,10 @@ class Record(Follower):
         from perfprobe import wire
         from perftop.session import episodes
 
-        assert self._tape is not None
+        assert self._recording is not None
         try:
-            if self._tape.open:
-                self._tape.write(message)
+            if self._recording.open:
+                self._recording.write(message)
         except Failed as failed:
             if self._command is None or not self._command.started_running:
                 raise

@@ -1,4 +1,4 @@
-"""How a machine was set, as a recording tells it."""
+"""The settings of a machine, read from a recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perftop.output.machine_state import differs, label, shown, state
 from perftop.session.session import Session
 
 
-def told(spec: str, **more: object) -> dict[str, object]:
+def printed(spec: str, **more: object) -> dict[str, object]:
     found = exported.messages(spec, 1)
     session = Session(dataclasses.replace(exported.hello(found), **more))  # type: ignore[arg-type]
     for _ in session.play(found[1:]):
@@ -20,7 +20,7 @@ def told(spec: str, **more: object) -> dict[str, object]:
 
 
 def test_limits_of_all_packages_are_added_up() -> None:
-    one, two = (told(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
+    one, two = (printed(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
     assert isinstance(one["power_limit_w"], float)
     assert two["power_limit_w"] == pytest.approx(2 * one["power_limit_w"])
     assert two["packages"] == 2
@@ -28,7 +28,7 @@ def test_limits_of_all_packages_are_added_up() -> None:
 
 def test_settings_are_printed_and_bounded() -> None:
     settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
-    found = told("sim:steady,cpus=2", settings=settings)
+    found = printed("sim:steady,cpus=2", settings=settings)
     assert found["governor"] == "powersave"
     assert len(found) < 100
     assert max(len(str(value)) for value in found.values()) <= 200

@@ -1,4 +1,5 @@
-"""Every null of a line has its reason: in hello's `missing`, or in `why` or `suspect` beside it."""
+"""Every null of a line has its reason: in hello's `missing`, or in `why` or `suspect` of its
+object."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ NOTHING = {
     "smt_low",
     "smt_high",
 }
-"""Null says that there is none: of the bounds, because the states are known."""
+"""Null means that there is none: of the bounds, because the states are known."""
 SHARED = {
     "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
     "smt_low": "smt", "smt_high": "smt",
 }  # fmt: skip
-"""Ranges, and what has their reason."""
+"""Ranges, and the key that has their reason."""
 OFF_S = 16
 """In the scenario `hotplug` a CPU goes at 8 s and is back at 14 s."""
 
@@ -65,7 +66,7 @@ def nulls(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from nulls(part, (*path, i))
 
 
-def told(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
+def printed(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
     """There is a reason for the null at this place."""
     row = line[path[0]][path[1]] if path[0] in {"cpus", "cores"} else line.get(path[0])
     row = row if isinstance(row, dict) else {}
@@ -95,7 +96,7 @@ def of_lines(told_lines: list[Line]) -> dict[Path, int]:
     wrong: dict[Path, int] = {}
     for line in (greeting, *stream):
         for path in nulls(line):
-            if path[-1] not in NOTHING and not told(line, path, for_good):
+            if path[-1] not in NOTHING and not printed(line, path, for_good):
                 place = (line["type"], *(key for key in path if not isinstance(key, int)))
                 wrong[place] = wrong.get(place, 0) + 1
     return wrong
@@ -156,7 +157,7 @@ def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int
     _, *found, summary = lines(messages("sim:hotplug,cpus=8", seconds))
     intervals = [line for line in found if line["type"] == "interval"]
     for at, core in enumerate(summary["cores"]):
-        means = {state: told["mean"] for state, told in core["smt"].items()}
+        means = {state: printed["mean"] for state, printed in core["smt"].items()}
         assert sum(means.values()) == pytest.approx(1)
         assert core["smt_method"] == "one-thread"
         for state, mean in means.items():
@@ -172,7 +173,7 @@ def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int
 def test_the_guard_detects_a_missing_reason() -> None:
     line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
     ((path),) = nulls(line)
-    assert not told(line, path, {})
-    assert told(line, path, {"ipc": None})
-    assert told(line, path, {"ipc": [1]})
-    assert not told(line, path, {"ipc": [0]})
+    assert not printed(line, path, {})
+    assert printed(line, path, {"ipc": None})
+    assert printed(line, path, {"ipc": [1]})
+    assert not printed(line, path, {"ipc": [0]})

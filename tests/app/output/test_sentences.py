@@ -1,4 +1,5 @@
-"""Every kind and cause of an episode gives a sentence that answers: who loses how much to what."""
+"""Every kind and cause of an episode has a sentence that names the loser, the loss and its
+cause."""
 
 from __future__ import annotations
 
@@ -137,12 +138,12 @@ def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
     for most in (20, 36, 50, MAX_SENTENCE, 200):
         for over in (False, True):
             parts = sentence(machine(), [episode], names, over=over, when=WHEN, most=most)
-            said = text(parts)
+            words = text(parts)
             assert not {"{", "|", "  "} & {
-                said[i : i + n] for n in (1, 2) for i in range(len(said))
+                words[i : i + n] for n in (1, 2) for i in range(len(words))
             }
-            assert len(said) <= most
-            assert most < MAX_SENTENCE or all(answer in said for answer in answers)
+            assert len(words) <= most
+            assert most < MAX_SENTENCE or all(answer in words for answer in answers)
             numbers = {lost(episode), clocks([episode]), "140 ms" if episode.kind == "ramp" else ""}
             marked = [part.text for part in parts if part.role == "lost"]
             assert len(marked) == (numbers != {""}) or most == 20
@@ -168,16 +169,16 @@ def test_clocks_are_weighted_by_length_and_cpus() -> None:
     assert clocks([short, long]) == "2.66 of 3.38 GHz"
 
 
-@pytest.mark.parametrize(("kind", "when", "said"), [
+@pytest.mark.parametrize(("kind", "when", "words"), [
     ("turbo-drop", "since 09:43", "kept package 0 at 2.88 of 3.50 GHz, since 09:43"),
     ("turbo-drop", "for 4.1 s", "kept package 0 at 2.88 of 3.50 GHz for 4.1 s"),
     ("throttle", "for 7.1 s", "stopped package 0 for 12.5 % of 7.1 s"),
     ("throttle", "since 09:43", "stopped package 0 for 12.5 % of the time, since 09:43"),
 ])  # fmt: skip
-def test_the_time_is_part_of_the_sentence(kind: str, when: str, said: str) -> None:
+def test_the_time_is_part_of_the_sentence(kind: str, when: str, words: str) -> None:
     deep = 0.125 if kind == "throttle" else 0.62e9
     episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW))
-    assert text(sentence(machine(), [episode], over=True, when=when)).endswith(said)
+    assert text(sentence(machine(), [episode], over=True, when=when)).endswith(words)
     narrow = text(sentence(machine(), [episode], over=True, when=when, most=40))
     assert when not in narrow, "it is the first to go"
     assert "package 0" in narrow
@@ -233,22 +234,22 @@ def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant()
 
 
 @pytest.mark.parametrize(
-    ("ns", "said"),
+    ("ns", "words"),
     [(0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
      (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
 )  # fmt: skip
-def test_a_length(ns: int, said: str) -> None:
-    assert length(ns) == said
+def test_a_length(ns: int, words: str) -> None:
+    assert length(ns) == words
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "words"),
     [("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, ""),
      ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
      ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, "")],
 )  # fmt: skip
-def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, said: str) -> None:
-    assert depth(kind, value) == said
+def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
+    assert depth(kind, value) == words
 
 
 def test_a_cause_in_words() -> None:
@@ -283,7 +284,7 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
         ["power-pl1"], ["sibling", "sibling"], ["thermal"], ["-"]]  # fmt: skip
 
 
-@pytest.mark.parametrize(("steal", "loss", "told"), [
+@pytest.mark.parametrize(("steal", "loss", "printed"), [
     ((10, 50), (12, 50), ["loss"]),
     ((10, 50), (30, 50), ["loss"]),  # half of it
     ((10, 50), (31, 60), ["steal", "loss"]),
@@ -292,13 +293,13 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
     ((10, None), (20, 30), ["steal", "loss"]),
 ])  # fmt: skip
 def test_steal_that_is_a_loss_is_listed_once(
-    steal: tuple[int, int | None], loss: tuple[int, int | None], told: list[str]
+    steal: tuple[int, int | None], loss: tuple[int, int | None], printed: list[str]
 ) -> None:
     found = {
         "steal": Episode("steal", [0], *steal, 0.2, "hypervisor"),
         "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
     }
-    assert unique_losses([*found.values()]) == [found[name] for name in told]
+    assert unique_losses([*found.values()]) == [found[name] for name in printed]
     elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
     assert elsewhere in unique_losses([elsewhere, found["loss"]])
 
@@ -316,15 +317,15 @@ def test_evidence_is_shown_with_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "words"),
     [("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
      ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
      ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
      ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
      ("told_s", "so", "told s: so")],
 )  # fmt: skip
-def test_evidence_has_the_unit_of_its_key(key: str, value: object, said: str) -> None:
-    assert evidence_piece(key, value) == said
+def test_evidence_has_the_unit_of_its_key(key: str, value: object, words: str) -> None:
+    assert evidence_piece(key, value) == words
 
 
 BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
@@ -332,7 +333,7 @@ CROWD = [TaskOnCpu(7, "cc1", cpu) for cpu in range(6)]
 VM = "another VM on this host, or a CPU cap on this VM"
 
 
-@pytest.mark.parametrize(("key", "value", "name", "said"), [
+@pytest.mark.parametrize(("key", "value", "name", "words"), [
     ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
     ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
     ("limit_reasons", PolledBits(BITS, 10), "limit reason",
@@ -356,9 +357,9 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("busy_hz", 3e9, "busy_hz", 3e9),
 ])  # fmt: skip
 def test_codes_of_detectors_have_their_words(
-    key: str, value: object, name: str, said: object
+    key: str, value: object, name: str, words: object
 ) -> None:
-    assert evidence_json({key: value}) == {name: said}
+    assert evidence_json({key: value}) == {name: words}
 
 
 def test_all_causes_of_halts_and_all_flags_have_words() -> None:

@@ -1,4 +1,4 @@
-"""`stat`: its tables, the lines at its end, and what became of a command."""
+"""`stat`: its tables, the lines at its end, and its report on a command."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
 HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
 
 
-@pytest.mark.parametrize(("command", "line", "said"), [
+@pytest.mark.parametrize(("command", "line", "words"), [
     ("/usr/bin/job", ran(3.0, 8.65, waited_s=5.65, behind=[HOG]),
      ("job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU, mostly behind "
       "hog[6450].")),
@@ -149,8 +149,8 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
     ("\x1b[2Jx", ran(1.0, 1.0), "?[2Jx took 1.00 s: it ran 1.00 s."),
     ("true", ran(0.002, 0.003), "true took 3 ms."),
 ])  # fmt: skip
-def test_the_first_sentence(command: str, line: dict[str, Any], said: str) -> None:
-    assert headline(command, line) == said
+def test_the_first_sentence(command: str, line: dict[str, Any], words: str) -> None:
+    assert headline(command, line) == words
 
 
 def test_a_late_end_makes_the_time_a_bound() -> None:
@@ -279,7 +279,7 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
 
 
 def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
-    """Tasks are looked at once a second: a run of 1.2 s may have had a look at its first 0.7 s."""
+    """Tasks are sampled once a second: of a run of 1.2 s, the first 0.7 s may be covered."""
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)

@@ -1,5 +1,5 @@
-"""`perftop why` on simulated machines: the scripted cause stands first, and nothing on those that
-are well; nobody waits for itself, and nobody is blamed who did not run there."""
+"""`perftop why` on simulated machines: the scripted cause is first, and healthy machines
+have none; no task waits for itself, and none is blamed that did not run there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def seen(
     return session, report(session, session.run.start_ns)
 
 
-def told(session: Session, made: Report) -> list[str]:
+def printed(session: Session, made: Report) -> list[str]:
     return lines(session, made, colour=False, unicode=True)
 
 
@@ -64,7 +64,7 @@ def test_the_scripted_cause_is_first(
     session, made = seen(scenario, seconds, watch)
     assert made.findings[0].cause == cause
     assert made.findings[0].share >= MIN_SHARE
-    first = told(session, made)[0]
+    first = printed(session, made)[0]
     name = watch or ("Tasks on this VM" if session.hello.virtualisation else "This machine")
     assert first.startswith(name)
     assert made.findings[0].by in first
@@ -77,7 +77,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     assert answer(session, made).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
     )
-    assert not any("ruled out" in line for line in told(session, made))
+    assert not any("ruled out" in line for line in printed(session, made))
 
 
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     monkeypatch.setattr(session, "whole", lambda: whole)
     none = np.zeros(8)
-    first, *rest = told(session, replace(made, sums=LossSums(none, none, {})))
+    first, *rest = printed(session, replace(made, sums=LossSums(none, none, {})))
     assert first.startswith("Whether this machine had work is not known")
     assert not any(line.startswith("Idle") for line in rest)
 
@@ -94,7 +94,7 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_job_without_a_sample_is_not_called_healthy() -> None:
     """Its name may be mistyped; a PID that was there when we began has ended."""
     session, made = seen("steady", 3, "lmpp")
-    first, *rest = told(session, made)
+    first, *rest = printed(session, made)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "4711"
@@ -108,7 +108,7 @@ def test_time_before_the_measurement_does_not_count() -> None:
 
 
 def test_unreported_waits_are_unknown_not_zero() -> None:
-    """A short look knows nothing of them yet, so it does not say that all is well."""
+    """In a short measurement they are unknown, so it does not report that all is well."""
     session, made = seen("steady")
     session.run_times.has_waits = False
     assert answer(session, made).startswith("No cause seen that slows this machine down.")
@@ -141,7 +141,7 @@ def test_a_cause_has_the_time_in_which_it_acted() -> None:
 
 def test_a_vm_lists_unmeasured_losses_and_their_effect() -> None:
     session, made = seen("guest")
-    shown = told(session, made)
+    shown = printed(session, made)
     assert "clock" in next(line for line in shown if line.startswith("not seen"))
     assert any("A low clock or a busy sibling outside" in line for line in shown)
 
@@ -149,7 +149,7 @@ def test_a_vm_lists_unmeasured_losses_and_their_effect() -> None:
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
 def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, made = seen(scenario, seconds, watch)
-    shown = told(session, made)
+    shown = printed(session, made)
     assert max(map(len, shown)) <= 80
     assert shown[1] == ""
     labels = [line.split("  ")[0] for line in shown]
@@ -179,7 +179,7 @@ def test_more_than_four_causes_are_counted() -> None:
     session, made = seen("neighbour")
     many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
         "findings": made.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
-    assert any(line.strip() == "+ 2 more" for line in told(session, many))
+    assert any(line.strip() == "+ 2 more" for line in printed(session, many))
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)

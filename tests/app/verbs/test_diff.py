@@ -1,4 +1,4 @@
-"""`perftop diff` of files: what can be read, and what is wrong with what cannot."""
+"""`perftop diff` of files: readable ones, and the reasons why others cannot be compared."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ A, B = (41.0, 41.1, 40.9), (47.0, 47.1, 46.9)
 
 def runs(path: Path, *times: float, **more: Any) -> Path:
     """A file of `stat -r`."""
-    told = [{"type": "hello"}, *(line(time, **more) | {"type": "run"} for time in times)]
-    for one in told[1:]:
+    printed = [{"type": "hello"}, *(line(time, **more) | {"type": "run"} for time in times)]
+    for one in printed[1:]:
         one["numbers"] = {"run_s": one["run"]["wall_s"], "cpu_s": 31.0}
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in [*told, {"type": "runs"}]))
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in [*printed, {"type": "runs"}]))
     return path
 
 
@@ -87,9 +87,9 @@ def test_a_cut_file_is_compared_up_to_the_cut(
     cut = runs(tmp_path / "b", *B)
     cut.write_bytes(cut.read_bytes()[:-40])
     assert compared(runs(tmp_path / "a", *A), cut, "--json") == DAMAGED
-    said = capsys.readouterr()
-    assert json.loads(said.out)["type"] == "diff"
-    assert len(said.err.splitlines()) == 1
+    words = capsys.readouterr()
+    assert json.loads(words.out)["type"] == "diff"
+    assert len(words.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_incomparable_files_are_reported_in_one_line(
     if content is not None:
         other.write_bytes(content)
     assert compared(runs(tmp_path / "a", *A), other) == status
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
+    words = capsys.readouterr()
+    assert words.out == ""
+    assert len(words.err.splitlines()) == 1
 
 
 # --- recordings -----------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ SHARE = 620 / 3500
 
 
 def phases(capsys: pytest.CaptureFixture[str]) -> dict[str | None, dict[str, Any]]:
-    told = json.loads(capsys.readouterr().out)
-    return {phase["label"]: phase["numbers"] for phase in told["phases"]}
+    printed = json.loads(capsys.readouterr().out)
+    return {phase["label"]: phase["numbers"] for phase in printed["phases"]}
 
 
 def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The drop fills `solve` of A; `solve` of B lies where `load` of A does."""
+    """The drop fills `solve` of A; `solve` of B is at the time of `load` of A."""
     a = exported.marked(tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"})
     b = exported.marked(tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"})
     assert compared(a, b, "--by", "mark", "--json") == 0
@@ -168,14 +168,14 @@ def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_an_unsteady_number_is_not_called_equal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One drop at the end of 12 s makes the clock lower, and says nothing of the next 12 s."""
+    """One drop at the end of 12 s makes the clock lower, and is no evidence for the next 12 s."""
     a = exported.record(tmp_path / "a", exported.messages(DROP, 7))
     b = exported.record(tmp_path / "b", exported.messages(DROP, 11))
     assert compared(a, b, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    row = told["phases"][0]["numbers"]["busy_hz"]
+    printed = json.loads(capsys.readouterr().out)
+    row = printed["phases"][0]["numbers"]["busy_hz"]
     assert (row["verdict"], row["low"]) == ("unsteady", None)
-    assert told["answer"].startswith("Inconclusive")
+    assert printed["answer"].startswith("Inconclusive")
 
 
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_cut_recording_is_compared_up_to_the_cut(
     cut = tmp_path / "cut"
     cut.write_bytes(whole.read_bytes()[:-300])
     assert compared(whole, cut) == DAMAGED
-    said = capsys.readouterr()
-    assert "within the noise" in said.out
-    assert len(said.err.splitlines()) == 1
+    words = capsys.readouterr()
+    assert "within the noise" in words.out
+    assert len(words.err.splitlines()) == 1
 
 
 def test_a_recording_that_is_cut_before_its_samples_is_reported(
@@ -249,7 +249,7 @@ def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
 
 
 def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The numbers that are said to differ, of all pairs of recordings."""
+    """The numbers reported as different, over all pairs of recordings."""
     found = []
     for a, b in itertools.combinations(files, 2):
         assert compared(a, b, "--json") == 0
@@ -285,11 +285,11 @@ def test_a_command_in_a_recording_has_a_run_time(
         end = wire.Note("run-end", last.time_ns, data=data)
         paths.append(exported.record(tmp_path / name, [found[0], start, *found[1:], end]))
     assert compared(*paths, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    row = told["phases"][0]["numbers"]["run_s"]
+    printed = json.loads(capsys.readouterr().out)
+    row = printed["phases"][0]["numbers"]["run_s"]
     assert (row["difference"], row["low"], row["verdict"]) == (1.0, None, "1 run")
-    assert {one["key"]: one["b"] for one in told["state"]} == {"command": "./job b"}
-    assert told["answer"].startswith("B took 20.0 % longer")
+    assert {one["key"]: one["b"] for one in printed["state"]} == {"command": "./job b"}
+    assert printed["answer"].startswith("B took 20.0 % longer")
 
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["--a", "a"], ["a", "b", "--a", "c"]])

@@ -1,4 +1,4 @@
-"""Export as a verb: what is read, what is chosen, where it goes, and what damage costs."""
+"""Export as a verb: its input, the choice of CPUs and metrics, its output, and damaged input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path, recorded: bytes) -> Path:
     return path
 
 
-# --- what is chosen
+# --- the choice
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_every(path: Path, every_ns: int | None, lengths: set[float]) -> None:
 
 def test_a_sample_longer_than_a_second_is_the_interval(tmp_path: Path) -> None:
     found = messages("sim:idle,cpus=2", 8, 2_000_000_000)
-    told = rows(export(record(tmp_path / "recording", found)))
-    assert {row["elapsed_s"] for row in told} == {"2.0"}
+    printed = rows(export(record(tmp_path / "recording", found)))
+    assert {row["elapsed_s"] for row in printed} == {"2.0"}
 
 
 @pytest.mark.parametrize("every_ns", [SAMPLE_NS // 2, SAMPLE_NS * 5 // 2])
@@ -128,7 +128,7 @@ def test_every_is_whole_samples(path: Path, every_ns: int) -> None:
         export(path, every_ns=every_ns)
 
 
-# --- where it goes
+# --- output
 
 
 def test_an_existing_output_is_kept(path: Path) -> None:
@@ -263,7 +263,7 @@ def _torn(data: bytes) -> bytes:
 
 
 def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
-    """Within what is packed: only its checksum knows."""
+    """Within packed data: only the checksum detects it."""
     at = data.index(b"data", int(len(data) * share)) + 40
     return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
 
@@ -280,16 +280,16 @@ def test_the_readable_part_is_exported(
 ) -> None:
     whole = export(path, form).splitlines()
     path.write_bytes(damage(path.read_bytes()))
-    told = export(path, form, status=4).splitlines()
+    printed = export(path, form, status=4).splitlines()
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
     if form == "csv":
-        same = len(told) - 8  # the last interval is shorter
+        same = len(printed) - 8  # the last interval is shorter
     else:
-        assert json.loads(told[-1])["type"] == "summary"
-        same = max(i for i, x in enumerate(told) if b'"interval"' in x)
+        assert json.loads(printed[-1])["type"] == "summary"
+        same = max(i for i, x in enumerate(printed) if b'"interval"' in x)
     assert same > 5
-    assert told[:same] == whole[:same]
+    assert printed[:same] == whole[:same]
 
 
 @pytest.mark.parametrize(("damage", "text"), [(_cut, ""), (_torn, "damaged after byte")])
@@ -303,18 +303,18 @@ def test_the_readable_part_of_a_damaged_pipe_is_exported(
     )
     assert done.returncode == 4
     assert done.stderr.decode().startswith(f"perftop: stdin: {text}")
-    told = done.stdout.splitlines()
-    assert told[:6] == whole[:6]
-    assert b'"summary"' in told[-1]
+    printed = done.stdout.splitlines()
+    assert printed[:6] == whole[:6]
+    assert b'"summary"' in printed[-1]
 
 
 def test_the_part_after_the_damage_is_exported(path: Path) -> None:
     whole = rows(export(path))
     path.write_bytes(_flipped(path.read_bytes(), 0.3))
-    told = rows(export(path, status=4))
-    times = [float(row["time_unix_s"]) for row in told]
+    printed = rows(export(path, status=4))
+    times = [float(row["time_unix_s"]) for row in printed]
     assert times[-1] == float(whole[-1]["time_unix_s"])
-    lengths = [float(row["elapsed_s"]) for row in told]
+    lengths = [float(row["elapsed_s"]) for row in printed]
     assert 2 < max(lengths) < 8, "what was lost is one long interval"
     assert times[-1] - times[0] + lengths[0] == pytest.approx(10.4, abs=0.15)
 
@@ -351,7 +351,7 @@ def test_a_missing_pyarrow_is_reported_with_the_command_to_install_it(
     assert refused.value.status == 3
 
 
-# --- who waits
+# --- progress
 
 
 def test_progress_is_drawn_only_after_a_while() -> None:
@@ -360,11 +360,11 @@ def test_progress_is_drawn_only_after_a_while() -> None:
     for share in range(1, 11):
         now_s[0] = share * QUIET_S / 5
         progress.show(share * 100)
-    told = out.getvalue()
-    assert told.startswith("\r[" + "#" * 15 + " " * 15 + "]  50%")
-    assert told.endswith("] 100%")
+    printed = out.getvalue()
+    assert printed.startswith("\r[" + "#" * 15 + " " * 15 + "]  50%")
+    assert printed.endswith("] 100%")
     progress.clear()
-    assert out.getvalue() == told + "\r\x1b[K"
+    assert out.getvalue() == printed + "\r\x1b[K"
 
 
 def test_a_short_export_shows_no_progress() -> None:

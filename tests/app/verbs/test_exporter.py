@@ -103,7 +103,7 @@ def test_a_probe_that_dies_ends_it_with_1(tmp_path: Path) -> None:
 def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After some samples without a word the page is not handed out any more."""
+    """After some seconds without a sample the page is not served any more."""
     assert verb.STALE_S >= 10
 
     async def stream() -> AsyncIterator[list[wire.Message]]:

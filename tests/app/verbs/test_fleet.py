@@ -90,12 +90,12 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = fake_ssh.install(tmp_path, monkeypatch)
-    told = {"hung": "hang", "liar": "garbage", "gone": "noname", "cut": "cut 2000"}
-    for name, does in told.items():
+    printed = {"hung": "hang", "liar": "garbage", "gone": "noname", "cut": "cut 2000"}
+    for name, does in printed.items():
         hosts.set(name, does)
     hosts.set("good", "run sim:steady,cpus=2")
 
-    source = LiveSource([*told, "good"], 0.1)
+    source = LiveSource([*printed, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
     await until(lambda: machines["good"].answers, "the good one answers")

@@ -1,4 +1,4 @@
-"""A fleet from a Prometheus server: a made-up one that answers as told, and a real one."""
+"""A fleet from a Prometheus server: a fake one with given answers, and a real one."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> 
             labels = {"instance": "k1:9917", "kind": "turbo-drop", "cause": "power-pl1"}
             return [(labels, [(t, 1.0) for t in times if t >= hot])]
         return [({"instance": "k1:9917", "perftop_number": "busy"}, [(t, 0.5) for t in times])]
-    told = {
+    printed = {
         "k1:9917": {"busy": 1.0, "clock_hz": 2e9, "ceiling_hz": 4e9, "age": 7.0, "known": 1.0},
         "k2:9917": {"busy": 0.5, "clock_hz": 4e9, "ceiling_hz": 4e9, "age": 1.0, "known": 1.0},
         "k3:9917": {"known": 1.0},
     }
     return [
         ({"instance": name, "perftop_number": key}, [(at, value)])
-        for name, numbers in told.items()
+        for name, numbers in printed.items()
         for key, value in numbers.items()
     ]
 
@@ -107,7 +107,7 @@ def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
 
 
 def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
-    """The server's clock is 100 s ahead; ages and starts are told by the viewer's."""
+    """The server's clock is 100 s ahead; ages and starts are by the viewer's clock."""
     server_now = NOW + 100
 
     def answer(path: str, fields: dict[str, str]) -> Any:
@@ -129,7 +129,7 @@ def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
 
 
 def test_two_thousand_machines_are_taken_at_once() -> None:
-    """The one that loses most stands first, whatever the order of the answer."""
+    """The one that loses most is first, whatever the order of the answer."""
     worst = 1_234
 
     def answer(path: str, _: dict[str, str]) -> Any:
@@ -172,9 +172,9 @@ def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
 
 
 def test_a_refusal_is_shown_in_the_servers_words_made_printable() -> None:
-    told = r"refuses: parse error\?\[2J: no match"
-    said = "parse error\x1b[2J: no match[]"
-    with serving(lambda *_: said) as url, pytest.raises(Failed, match=told):
+    printed = r"refuses: parse error\?\[2J: no match"
+    words = "parse error\x1b[2J: no match[]"
+    with serving(lambda *_: words) as url, pytest.raises(Failed, match=printed):
         asked(PrometheusSource(url), lambda: False)
 
 

@@ -1,4 +1,4 @@
-"""Where the exporter listens, and what it says where it cannot."""
+"""The addresses that the exporter listens on, and its messages if it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perftop ramp`: by the real probe, and by one that says what it is told to."""
+"""`perftop ramp`: with the real probe, and with one whose answers are given."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def test_no_cpu_can_be_measured() -> None:
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert verb.measure(options(json=True), Probe()) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["steady_hz"] == pytest.approx(3e9, rel=1e-3)
-    assert told["steady_s"]["high"] == pytest.approx(0.05, rel=0.03)
-    assert told["sentence"].startswith("Warm up CPU 2 for 5")
-    assert (told["clock"], told["unit"], len(told["climbs"])) == ("probe clock", "Hz", 5)
-    assert told["cycles_why"] == "no PMU here"
-    points = told["climbs"][0]["points"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["steady_hz"] == pytest.approx(3e9, rel=1e-3)
+    assert printed["steady_s"]["high"] == pytest.approx(0.05, rel=0.03)
+    assert printed["sentence"].startswith("Warm up CPU 2 for 5")
+    assert (printed["clock"], printed["unit"], len(printed["climbs"])) == ("probe clock", "Hz", 5)
+    assert printed["cycles_why"] == "no PMU here"
+    points = printed["climbs"][0]["points"]
     assert points[0] == [0.0, pytest.approx(1.2e9, rel=0.01)]
     assert points[-1][1] == pytest.approx(3e9, rel=0.01)
     assert verb.measure(options(cpu="all", json=True), Probe()) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [each["cpu"] for each in told["cpus"]] == [0, 2]
-    assert told["failed"] == {"1": "--cpu 1: not allowed"}
+    printed = json.loads(capsys.readouterr().out)
+    assert [each["cpu"] for each in printed["cpus"]] == [0, 2]
+    assert printed["failed"] == {"1": "--cpu 1: not allowed"}
 
 
 def test_any_name_of_a_machine_in_ascii(
@@ -134,11 +134,11 @@ def test_on_this_machine() -> None:
     assert ("probe clock" in done.stdout) is ("no counter" in done.stdout)
     assert ("probe clock" in done.stdout) is not ("busy clock" in done.stdout)
     assert "Warm up CPU" in done.stdout or "No answer" in done.stdout
-    told = json.loads(command.here("ramp", "--seconds", "1", "--json").stdout)
-    assert told["steady_hz"] is None or 1e8 < told["steady_hz"] < 1e10
-    assert all(climb["points"] for climb in told["climbs"])
-    assert (told["clock"] == "probe clock") is (told["cycles_why"] is not None)
-    assert not list(json_page.object_faults(told, "ramp", "ramp"))
+    printed = json.loads(command.here("ramp", "--seconds", "1", "--json").stdout)
+    assert printed["steady_hz"] is None or 1e8 < printed["steady_hz"] < 1e10
+    assert all(climb["points"] for climb in printed["climbs"])
+    assert (printed["clock"] == "probe clock") is (printed["cycles_why"] is not None)
+    assert not list(json_page.object_faults(printed, "ramp", "ramp"))
 
 
 @pytest.mark.parametrize(("arguments", "status", "text"), [

@@ -23,9 +23,9 @@ def made(**changes: Any) -> dict[str, Any]:
 
 
 def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
-    said = made()
-    found = ramp_runs.together(said)
-    parts = ramp_runs.traces(said, said["runs"][0])
+    words = made()
+    found = ramp_runs.together(words)
+    parts = ramp_runs.traces(words, words["runs"][0])
     lines = ramp_pictures.chart(
         found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
@@ -74,9 +74,9 @@ def test_colour_only_where_asked_for() -> None:
 
 def test_nothing_to_draw() -> None:
     assert drawn(20) == []
-    said = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
-    found = ramp_runs.together(said)
-    parts = ramp_runs.traces(said, said["runs"][0])
+    words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
+    found = ramp_runs.together(words)
+    parts = ramp_runs.traces(words, words["runs"][0])
     assert ramp_pictures.chart(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
 
@@ -97,8 +97,8 @@ def test_rounding_up() -> None:
 
 
 def test_the_answer_is_one_sentence() -> None:
-    said = made()
-    text = ramp.sentence(said, ramp_runs.together(said))
+    words = made()
+    text = ramp.sentence(words, ramp_runs.together(words))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
@@ -110,9 +110,9 @@ def test_the_front_page_shows_these_lines() -> None:
     dips = run([(8e-6, 2.81e9), (0.2, 3.69e9), (0.25, 3.3e9), (1.0, 3.69e9)])
     halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
-    said = answer(run(quick), run(slow), run(quick), dips, bad)
-    found = ramp_runs.together(said)
-    printed = " ".join([*ramp.facts(said, found, 100), ramp.sentence(said, found)])
+    words = answer(run(quick), run(slow), run(quick), dips, bad)
+    found = ramp_runs.together(words)
+    printed = " ".join([*ramp.facts(words, found, 100), ramp.sentence(words, found)])
     for row in re.split(r"\n+(?=\S)", "\n".join(output("README", "first "))):
         assert _masked(row) in _masked(printed)
 
@@ -123,31 +123,33 @@ def _masked(text: str) -> str:
 
 
 def test_disturbed_runs_give_low_confidence() -> None:
-    said = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    found = ramp_runs.together(said)
-    assert "low confidence" in ramp.sentence(said, found)
-    text = " ".join(" ".join(ramp.facts(said, found, 100)).split())
+    words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
+    found = ramp_runs.together(words)
+    assert "low confidence" in ramp.sentence(words, found)
+    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
     assert "0 of 5 left out: before only 20 % idle (in 5)" in text
     assert "the hypervisor took 20 ms (in 5)" in text
 
 
 def test_no_answer() -> None:
-    said = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    found = ramp_runs.together(said)
-    assert ramp.sentence(said, found) == (
+    words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
+    found = ramp_runs.together(words)
+    assert ramp.sentence(words, found) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
-    assert "not steady (in 5)" in " ".join(ramp.facts(said, found, 200))
+    assert "not steady (in 5)" in " ".join(ramp.facts(words, found, 200))
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
-    said = answer(*apart)
-    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(said, ramp_runs.together(said))
+    words = answer(*apart)
+    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(
+        words, ramp_runs.together(words)
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_facts_fit(width: int) -> None:
-    said = made(virtualisation="KVM")
-    lines = ramp.facts(said, ramp_runs.together(said), width)
+    words = made(virtualisation="KVM")
+    lines = ramp.facts(words, ramp_runs.together(words), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
@@ -157,28 +159,28 @@ def test_facts_fit(width: int) -> None:
 
 @pytest.mark.parametrize("invariant", [True, False, None])
 def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> None:
-    said = made()
-    said["tsc"] = said["tsc"] | {"invariant": invariant}
-    text = "\n".join(ramp.facts(said, ramp_runs.together(said), 100))
+    words = made()
+    words["tsc"] = words["tsc"] | {"invariant": invariant}
+    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
 def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
-    said = made(step_cycles=None, uarch="unknown (X)")
-    found = ramp_runs.together(said)
+    words = made(step_cycles=None, uarch="unknown (X)")
+    found = ramp_runs.together(words)
     assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = ramp.sentence(said, found) + " ".join(ramp.facts(said, found, 200))
+    text = ramp.sentence(words, found) + " ".join(ramp.facts(words, found, 200))
     assert "1.000 ± 0.001 G steps/s" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
-    said = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
-    assert "GHz" not in ramp.sentence(said, ramp_runs.together(said))
+    words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
+    assert "GHz" not in ramp.sentence(words, ramp_runs.together(words))
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
-    """What is said of how the clock was measured."""
-    said = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
-    lines = ramp.facts(said, ramp_runs.together(said), 400)
+    """Rows on the method by which the clock was measured."""
+    words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
+    lines = ramp.facts(words, ramp_runs.together(words), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
@@ -203,16 +205,16 @@ def test_the_clock_is_named_and_compared_with_the_chain() -> None:
 
 
 def test_a_counted_clock_is_named_as_counted() -> None:
-    said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    found = ramp_runs.together(said)
-    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(said, found)
-    assert ramp.title(said).endswith("· GHz")
-    assert ramp.clock_name(said) == "busy clock (cycles counter)"
-    text = " ".join(" ".join(ramp.facts(said, found, 100)).split())
+    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
+    found = ramp_runs.together(words)
+    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, found)
+    assert ramp.title(words).endswith("· GHz")
+    assert ramp.clock_name(words) == "busy clock (cycles counter)"
+    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
     assert "cold caches" not in text  # which slow a chain down, and no clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
-    said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
-    assert "; none without cycles" in " ".join(ramp.facts(said, ramp_runs.together(said), 400))
+    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
+    assert "; none without cycles" in " ".join(ramp.facts(words, ramp_runs.together(words), 400))
 
 
 @pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
@@ -221,8 +223,8 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
     clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
-    said = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
-    text = "\n".join(ramp.facts(said, ramp_runs.together(said), 400))
+    words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
+    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 400))
     assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
     if told == "no different":
         cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
@@ -230,8 +232,8 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
 
 
 def test_a_table_of_cpus() -> None:
-    said = [made(cpu=cpu) for cpu in (2, 10)]
-    lines = ramp.table([(each, ramp_runs.together(each)) for each in said], {7: "it is off"})
+    words = [made(cpu=cpu) for cpu in (2, 10)]
+    lines = ramp.table([(each, ramp_runs.together(each)) for each in words], {7: "it is off"})
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
@@ -242,10 +244,10 @@ def test_a_table_of_cpus() -> None:
 
 
 def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
-    said = made(model="A & B <C>")
-    found = ramp_runs.together(said)
-    parts = [ramp_runs.traces(said, each) for each in said["runs"]]
-    text = ramp_pictures.svg(ramp.title(said), "answer", ramp.clock_name(said), found, parts, 2)
+    words = made(model="A & B <C>")
+    found = ramp_runs.together(words)
+    parts = [ramp_runs.traces(words, each) for each in words["runs"]]
+    text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), found, parts, 2)
     root = ET.fromstring(text)  # noqa: S314 - our own
     lines = [e for e in root if e.tag.endswith("polyline")]
     assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]

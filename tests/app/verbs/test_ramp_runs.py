@@ -1,4 +1,4 @@
-"""What is said of runs whose clock and halts are known."""
+"""The evaluation of runs whose clock and halts are known."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125
           {"isa": "avx512", "seconds": 0.125}]  # fmt: skip
 
 
-def told(made: dict[str, Any], **changes: Any) -> Climb:
+def printed(made: dict[str, Any], **changes: Any) -> Climb:
     return ramp_runs.climb(answer(made, **changes), made)
 
 
 def test_a_climb_in_steps() -> None:
-    found = told(run(STEPS))
+    found = printed(run(STEPS))
     assert found.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
     assert found.levels[0].error_hz < 3e6
     for at in (found.t90_s, found.t99_s, found.steady_s):
@@ -41,14 +41,14 @@ def test_a_smooth_climb_reaches_each_share_when_it_does() -> None:
     """3 GHz less 60 % that fades with 5 ms: a tenth is left after 5 ms ln 6."""
     clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
              for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
-    found = told(run([*clock, (1.0, 3e9)]))
+    found = printed(run([*clock, (1.0, 3e9)]))
     assert found.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
     assert found.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
     assert found.steady_s == found.t99_s  # within 2 % it was before
 
 
 def test_a_core_that_is_up_at_once() -> None:
-    found = told(run(FINE))
+    found = printed(run(FINE))
     assert found.t90_s == found.t99_s == found.steady_s == pytest.approx(chains.CYCLES / 3e9, 1e-3)
 
 
@@ -56,12 +56,12 @@ HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
 
 
 def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
-    found = told(run(STEPS, HALTS))
+    found = printed(run(STEPS, HALTS))
     assert [gap.kind for gap in found.gaps] == ["short", "short", "short", "long"]
     for gap, (at, length) in zip(found.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
         assert at - FIRST_S <= gap.at_s <= at
-    plain = told(run(STEPS))
+    plain = printed(run(STEPS))
     assert found.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
     for key in ("t90_s", "t99_s", "steady_s"):
         assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=0.03)
@@ -69,7 +69,7 @@ def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
 
 def test_halts_in_a_row_at_the_very_start() -> None:
     halts = [(t, 30e-6) for t in (0.0, 45e-6, 90e-6, 200e-6)]
-    found = told(run(FINE, halts))
+    found = printed(run(FINE, halts))
     assert found.steady_s is not None
     assert found.steady_s < 300e-6
     assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
@@ -77,7 +77,7 @@ def test_halts_in_a_row_at_the_very_start() -> None:
 
 def test_preemption_is_no_low_clock() -> None:
     halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
-    found = told(run(FINE, halts, preempted=range(len(halts))))
+    found = printed(run(FINE, halts, preempted=range(len(halts))))
     assert {gap.kind for gap in found.gaps} == {"preempted"}
     assert len(found.gaps) == len(halts)
     assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
@@ -88,29 +88,29 @@ def test_preemption_is_no_low_clock() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_noise(seed: int) -> None:
-    found = told(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
+    found = printed(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
     assert found.levels[0].hz == pytest.approx(3e9, rel=5e-3)
     assert found.steady_s == pytest.approx(4e-3, rel=0.05)
     assert [gap.length_s for gap in found.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
 
 
 def test_the_stamp_is_not_the_chain() -> None:
-    found = told(run(FINE, stamp=400))
+    found = printed(run(FINE, stamp=400))
     assert found.levels[0].hz == pytest.approx(3e9, rel=2e-3)
     assert found.lost == pytest.approx(0, abs=1e-3)
-    gaps = told(run(FINE, HALTS, stamp=400)).gaps
+    gaps = printed(run(FINE, HALTS, stamp=400)).gaps
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
 def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
     clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
-    found = told(run(clock))
+    found = printed(run(clock))
     assert found.steady_s == pytest.approx(4e-3, rel=0.03)
     assert found.drops == 2
 
 
 def test_a_clock_that_sinks_to_where_it_stays() -> None:
-    found = told(run([(10e-3, 3.6e9), (1.0, 3e9)]))
+    found = printed(run([(10e-3, 3.6e9), (1.0, 3e9)]))
     assert found.t99_s is not None
     assert found.t99_s < FIRST_S
     assert found.steady_s == pytest.approx(10e-3, rel=0.03)
@@ -123,28 +123,28 @@ def test_a_clock_that_sinks_to_where_it_stays() -> None:
     [(0.27, 2e9), (1.0, 3e9)],
 ])  # fmt: skip
 def test_a_clock_that_is_never_steady(clock: chains.Clock) -> None:
-    """To and fro, rising to the end, or found its level too late to tell."""
-    assert told(run(clock)).steady_s is None
+    """A clock that swings, rises to the end, or settles too late."""
+    assert printed(run(clock)).steady_s is None
 
 
 def test_too_little_to_say() -> None:
-    found = told(run(FINE, load_s=50e-6))
+    found = printed(run(FINE, load_s=50e-6))
     assert (found.steady_s, found.levels) == (None, [])
 
 
 def test_disturbances_of_a_run_have_their_amounts() -> None:
     made = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
-    found = told(made, siblings=[7])
+    found = printed(made, siblings=[7])
     assert found.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
-    assert told(made).disturbed.keys() == {"idle", "steal_s"}
-    assert told(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
+    assert printed(made).disturbed.keys() == {"idle", "steal_s"}
+    assert printed(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
 def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
     """Half a second of sleep and half of load: of three siblings one worked all the while."""
-    found = told(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
+    found = printed(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
     assert found.disturbed == {"sibling": pytest.approx(1 / 3)}
-    assert told(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
+    assert printed(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
 # --- by a counter of cycles
@@ -152,8 +152,8 @@ def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
 
 @pytest.mark.parametrize("stamp", [0, 200])
 def test_an_honest_counter_agrees_with_the_chain(stamp: int) -> None:
-    found = told(run(STEPS, HALTS, counter=1.0, stamp=stamp))
-    by_chain = told(run(STEPS, HALTS, stamp=stamp))
+    found = printed(run(STEPS, HALTS, counter=1.0, stamp=stamp))
+    by_chain = printed(run(STEPS, HALTS, stamp=stamp))
     assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert found.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
     assert found.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
@@ -166,11 +166,11 @@ def test_the_counter_is_used_and_the_chain_kept_as_a_check(cycles_per_step: floa
     """Where a step does not take what is thought, the chain's clock is off by as much; neither
     time that it lost nor halts come from that."""
     factor = cycles_per_step / chains.STEP_CYCLES
-    found = told(run(STEPS, HALTS, counter=factor))
+    found = printed(run(STEPS, HALTS, counter=factor))
     assert found.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
     assert found.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
     assert found.steady_s == pytest.approx(4e-3, rel=0.03)
-    assert found.lost == pytest.approx(told(run(STEPS, HALTS)).lost, abs=1e-3)
+    assert found.lost == pytest.approx(printed(run(STEPS, HALTS)).lost, abs=1e-3)
     assert found.disturbed == {}
     for gap, (_, length) in zip(found.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
@@ -186,18 +186,18 @@ def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
 
 def test_halts_have_no_cycles_and_interrupts_have() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
-    found = told(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
+    found = printed(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
     assert [gap.halted for gap in found.gaps] == [True, False, True, False]
     assert [gap.kind for gap in found.gaps] == ["short", "short", "long", "preempted"]
     assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert (found.levels[0].low_hz, found.levels[0].high_hz) == pytest.approx((3e9, 3e9), rel=1e-4)
-    assert {gap.halted for gap in told(run(FINE, halts)).gaps} == {None}
+    assert {gap.halted for gap in printed(run(FINE, halts)).gaps} == {None}
 
 
 def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
     halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
     made = run(FINE, halts, counter=1.0)
-    found = told(made)
+    found = printed(made)
     assert found.t99_s is not None
     assert found.t99_s < 100e-6
     (part,) = ramp_runs.traces(answer(made), made)
@@ -238,7 +238,7 @@ def test_levels_and_the_cost_of_changing() -> None:
 
 def test_stamps_are_no_cost_of_changing() -> None:
     made = run(FINE, phases=(0.25, 0.375), stamp=200)
-    assert told(made, phases=PHASES).lost_at_switch_s == pytest.approx([0, 0], abs=1e-6)
+    assert printed(made, phases=PHASES).lost_at_switch_s == pytest.approx([0, 0], abs=1e-6)
 
 
 # --- several runs

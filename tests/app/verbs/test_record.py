@@ -1,4 +1,4 @@
-"""`perftop record -- CMD`: the run in the file, and what is said of it."""
+"""`perftop record -- CMD`: the run in the file, and the summary of it."""
 
 from __future__ import annotations
 
@@ -163,11 +163,11 @@ async def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> Non
 
 
 def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
-    """What a machine that repeats itself says, without how long it took."""
+    """On a machine that repeats itself, apart from lengths of time."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
     recorded = run("record", "-o", str(tmp_path / "a"), *command)
-    told = run("stat", *command)
-    assert recorded.stdout == told.stdout == "out\n"
+    printed = run("stat", *command)
+    assert recorded.stdout == printed.stdout == "out\n"
     first, *lines = recorded.stderr.splitlines()
     assert first.startswith("perftop: recorded ")
     assert first.endswith(f" in {tmp_path / 'a'}")
@@ -175,12 +175,12 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
     def fixed(lines: list[str]) -> list[str]:
         """Without digits and plurals, and without the sentence that says whether the command was
         seen to run: it may be too short for that."""
-        said = [line for line in lines if not line.startswith("sh took ")]
-        assert len(said) == len(lines) - 1
-        said = [re.sub(r"(sample|fault|switch)(?:s|es)\b", r"\1", line) for line in said]
-        return ["".join(c for c in line if not (c.isdigit() or c in " .")) for line in said]
+        words = [line for line in lines if not line.startswith("sh took ")]
+        assert len(words) == len(lines) - 1
+        words = [re.sub(r"(sample|fault|switch)(?:s|es)\b", r"\1", line) for line in words]
+        return ["".join(c for c in line if not (c.isdigit() or c in " .")) for line in words]
 
-    assert fixed(lines) == fixed(told.stderr.splitlines())
+    assert fixed(lines) == fixed(printed.stderr.splitlines())
     assert any(line.startswith("exit status 3") for line in lines)
     assert [line.split()[:2] for line in lines if line.split()[1:2] == ["min"]] == [
         [name, "min"] for name in ("0", "1", "2", "3", "0,2", "1,3")
@@ -201,13 +201,13 @@ def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
     command = argv("record", "-o", str(tmp_path / "a"), *SIM, "--", "sleep", "1.3")
     with subprocess.Popen(command, stderr=theirs) as process:
         os.close(theirs)
-        said = b""
+        words = b""
         while part := _piece(ours):
-            said += part
+            words += part
         assert process.wait(MOST_S) == 0
     os.close(ours)
-    assert said.startswith(b"perftop: recorded ")
-    assert b"\x1b" not in said
+    assert words.startswith(b"perftop: recorded ")
+    assert b"\x1b" not in words
 
 
 def _piece(fd: int) -> bytes:
@@ -220,9 +220,9 @@ def _piece(fd: int) -> bytes:
 def test_a_signal_is_the_commands(tmp_path: Path) -> None:
     with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
         it.send_signal(signal.SIGTERM)
-        out, said = it.communicate(timeout=MOST_S)
+        out, words = it.communicate(timeout=MOST_S)
     assert (it.returncode, out) == (9, "told\n")
-    assert said.startswith("perftop: recorded ")
+    assert words.startswith("perftop: recorded ")
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
@@ -279,9 +279,9 @@ def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
         time.sleep(0.2)
         assert it.poll() is None
         go.touch()
-        _, said = it.communicate(timeout=MOST_S)
+        _, words = it.communicate(timeout=MOST_S)
     assert it.returncode == 5
-    assert said.splitlines()[-1] == "perftop: the probe ended by signal 9 without a word"
+    assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without a word"
     assert notes(path)["run-end"].data["status"] == 5
 
 

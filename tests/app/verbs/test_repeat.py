@@ -22,8 +22,8 @@ def test_each_run_is_measured_and_the_first_failure_is_the_status(
     seen.write_text("")
     code = f'n=$(wc -c <"{seen}"); printf x >>"{seen}"; exit $n'
     code = f'grep SigIgn /proc/self/status >>"{tmp_path}/signals"; {code}'
-    told = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
-    assert cli.main([*told, "--", "sh", "-c", code]) == 1
+    printed = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
+    assert cli.main([*printed, "--", "sh", "-c", code]) == 1
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["type"] for line in lines] == ["hello", "run", "run", "run", "runs"]
     assert [line["run"]["status"] for line in lines[1:4]] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""The verdicts drawn; kept; and told again on the screen."""
+"""The verdicts of selftest: drawn, saved, and shown as a warning on the screen."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def test_the_place_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.Monke
     end = Path("perftop") / "selftest.json"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    for said, base in ((str(runtime), runtime), ("not/absolute", cache), ("", cache)):
-        monkeypatch.setenv("XDG_RUNTIME_DIR", said)
+    for words, base in ((str(runtime), runtime), ("not/absolute", cache), ("", cache)):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", words)
         assert findings.file() == base / end
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert findings.file() == cache / end
@@ -233,8 +233,8 @@ def test_a_full_disk_names_the_file(
 
     monkeypatch.setattr(findings, "keep", full)
     assert verb(ANSWER, 1, "--json") == 1
-    told = capsys.readouterr().err
-    assert f"cannot write {findings.file()}: No space left on device" in told
+    printed = capsys.readouterr().err
+    assert f"cannot write {findings.file()}: No space left on device" in printed
 
 
 def test_why_the_probe_failed() -> None:
@@ -245,7 +245,7 @@ def test_why_the_probe_failed() -> None:
 
 
 def test_the_screen_warns() -> None:
-    """In a fresh interpreter: what was found before it was opened."""
+    """In a fresh interpreter, with a result that was saved before it started."""
     findings.keep(ANSWER)
     code = """
 import dataclasses, made

@@ -1,4 +1,4 @@
-"""`perftop serve`: one probe, many readers, and nobody can harm it or the others."""
+"""`perftop serve`: one probe for many readers, none of which can harm it or another."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def large(seq: int) -> wire.Frame:
 
 
 def received(peer: socket.socket) -> list[wire.Message]:
-    """All that lies in the socket now."""
+    """All messages that are in the socket now."""
     decoder = wire.Decoder()
     found: list[wire.Message] = []
     peer.setblocking(False)

@@ -86,8 +86,8 @@ COMMAND = (
 
 
 def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
-    """The machines are this one under other names: its clock tells whether the windows, which are
-    found without it, hold what the command says of itself."""
+    """The machines are this one under other names: its clock shows whether the windows, which are
+    found without it, contain the times that the command prints."""
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "other")
     kept = hosts.path.parent / "kept"
@@ -104,16 +104,16 @@ def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
-    """Only lengths: the window there is as much longer than the run as it says."""
+    """Only lengths: the window there is longer than the run by the slack reported."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
     done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
     assert done.returncode == 0, done.stderr
-    (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
-    assert (told["start"], told["end"]) == (None, None)
-    (first, _), (_, last) = told["first_samples"], told["last_samples"]
-    assert told["slack_s"] == pytest.approx(last - first - told["wall_s"], abs=1e-5)
-    assert told["slack_s"] > 0
+    (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
+    assert (printed["start"], printed["end"]) == (None, None)
+    (first, _), (_, last) = printed["first_samples"], printed["last_samples"]
+    assert printed["slack_s"] == pytest.approx(last - first - printed["wall_s"], abs=1e-5)
+    assert printed["slack_s"] > 0
 
 
 def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
@@ -121,8 +121,8 @@ def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     out = hosts.path.parent / "out"
     done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
     assert done.returncode == 0, done.stderr
-    (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
-    assert (told["slack_s"], told["first_samples"]) == (None, None)
+    (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
+    assert (printed["slack_s"], printed["first_samples"]) == (None, None)
 
 
 def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(

@@ -1,4 +1,4 @@
-"""When `perftop stat` has what was asked for, and how it ends where nobody takes its numbers."""
+"""The moment at which `perftop stat` ends, also if its output cannot be written."""
 
 from __future__ import annotations
 

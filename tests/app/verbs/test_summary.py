@@ -35,13 +35,13 @@ def run(file: Path, *more: str) -> int:
     return status
 
 
-def told(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[str]:
+def printed(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> list[str]:
     assert run(file, *more) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[str, dict[str, Any]]:
-    lines = told(capsys, file, "--json", *more)
+    lines = printed(capsys, file, "--json", *more)
     return {line["label"]: line for line in map(json.loads, lines)}
 
 
@@ -87,7 +87,7 @@ def test_percentiles_are_in_their_order(
 def test_text_fits_and_begins_with_the_answer(
     recording: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
-    lines = told(capsys, recording, *more)
+    lines = printed(capsys, recording, *more)
     assert "power limit PL1" in lines[0]
     assert max(map(len, lines[1:])) <= 80
     assert any(line.startswith("clock") for line in lines)
@@ -101,17 +101,17 @@ def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixtu
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
     path = exported.record(tmp_path / "run.perftop", [hello, *timed])
-    lines = told(capsys, path, *BY_MARK)
+    lines = printed(capsys, path, *BY_MARK)
     assert sum(line.startswith("step ") for line in lines) >= 5
 
 
 def test_a_phase_that_begins_within_an_episode_names_its_culprit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs from 8 to 18 s; headings and long names stand apart from what is beside them."""
+    """It runs from 8 to 18 s; headings and long names do not touch their neighbours."""
     marks = {1.0: "one", 6.0: "two", 12.0: "a-phase-with-a-long-name", 16.0: "four"}
     path = exported.marked(tmp_path / "run.perftop", "sim:neighbour,cpus=8", 170, marks)
-    lines = told(capsys, path, *BY_MARK)
+    lines = printed(capsys, path, *BY_MARK)
     assert "a-phase-with-a… loses 15.4 % of its time to stream" in lines[0]
     assert any(line.startswith("a-phase-with-a… ◐ stream, ") for line in lines)
     (heading,) = (line.split() for line in lines if line.startswith("phase"))

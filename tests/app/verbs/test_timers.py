@@ -1,4 +1,4 @@
-"""What `perftop timers` draws."""
+"""The text of `perftop timers`."""
 
 from __future__ import annotations
 

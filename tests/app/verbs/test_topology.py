@@ -189,7 +189,7 @@ def test_ranges(numbers: list[int], text: str) -> None:
 
 
 def expand(text: str) -> list[int]:
-    """What ranges() says, read back by other code."""
+    """The numbers in the text of ranges(), parsed by other code."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
         span, _, stride = part.partition(":1/")

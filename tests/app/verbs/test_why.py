@@ -63,15 +63,15 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
     how = [str(path) if word == "FILE" else word for word in how]
     done = run("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
     assert done.returncode == 3, done.stderr
-    mine, told = (done.stderr, done.stdout) if "-" in how else (done.stdout, done.stderr)
+    own, printed = (done.stderr, done.stdout) if "-" in how else (done.stdout, done.stderr)
     if path.exists():
-        assert told == ""
-        told = path.read_text()
-    assert mine == "mine\n"
+        assert printed == ""
+        printed = path.read_text()
+    assert own == "mine\n"
     if how:
-        assert json.loads(told)["run"]["status"] == 3
+        assert json.loads(printed)["run"]["status"] == 3
     else:
-        assert "seen" in told
+        assert "seen" in printed
 
 
 def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:

@@ -123,19 +123,15 @@ def compare(
     ]))  # fmt: skip
     compared = []
     for (name, a, b), each in zip(sides, pairs, strict=True):
-        lost_more = _lost_more(a, b)
-        rows = [
-            _row(one, 1.0 if one.difference is None else next(chances), lost_more) for one in each
-        ]
+        extra = _lost_more(a, b)
+        rows = [_row(one, 1.0 if one.difference is None else next(chances), extra) for one in each]
         explained = {row.number.key for row in rows if row.sure and row.cause is not None}
-        state_a, state_b = (
-            state_of(a),
-            state_of(b),
-        )  # a state that only one side knows is not compared
+        state_a, state_b = state_of(a), state_of(b)
+        # A state that only one side knows is not compared.
         both = [key for key in STATES if key in state_a and key in state_b]
         both += [key for key in state_a if key in state_b and key not in STATES]
         differing = [
-            _differing(key, state_a[key], state_b[key], lost_more, explained)
+            _differing(key, state_a[key], state_b[key], extra, explained)
             for key in both if differs(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not differs(state_a[key], state_b[key])]
@@ -192,7 +188,7 @@ def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]
     return differences
 
 
-def _row(pair: _Pair, chance: float, lost_more: dict[Cause, float]) -> Row:
+def _row(pair: _Pair, chance: float, extra: dict[Cause, float]) -> Row:
     moved, better = pair.b.mean - pair.a.mean, pair.number.better
     least = MIN_DIFFERENCE * (1.0 if pair.number.unit == "ratio" else abs(pair.a.mean))
     sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
@@ -206,7 +202,7 @@ def _row(pair: _Pair, chance: float, lost_more: dict[Cause, float]) -> Row:
         verdict = "higher" if moved > 0 else "lower"
     # A cause explains a difference if it took more from the side that lost.
     loses = {
-        cause: abs(share) for cause, share in lost_more.items()
+        cause: abs(share) for cause, share in extra.items()
         if pair.number.key in _rows_of(cause) and share * moved * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
@@ -219,11 +215,11 @@ def _rows_of(cause: Cause) -> tuple[str, ...]:
 
 
 def _differing(
-    key: str, a: object, b: object, lost_more: dict[Cause, float], explained: set[str]
+    key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
 ) -> Differing:
     """A state explains a number only if an episode names it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((one for one in lost_more if one[1] in names), None)
+    cause = next((one for one in extra if one[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
     return Differing(key, a, b, keys, cause if keys else None)
 
@@ -241,16 +237,12 @@ def answer(compared: Sequence[Comparison]) -> str:
         return _no_difference(compared)
     one, row = best
     place = f"In {safe(one.label, MAX_NAME)}, " if one.label else ""
-    is_higher = row.b > row.a
+    more = row.b > row.a
     if row.number.key in TIMES:
-        return (
-            f"{place}B takes {row.size} {'longer' if is_higher else 'less time'}{_why(one, row)}."
-        )
+        return f"{place}B takes {row.size} {'longer' if more else 'less time'}{_why(one, row)}."
     name = row.number.words
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
-    return (
-        f"{place}B's {name} {verb} {row.size} {'higher' if is_higher else 'lower'}{_why(one, row)}."
-    )
+    return f"{place}B's {name} {verb} {row.size} {'higher' if more else 'lower'}{_why(one, row)}."
 
 
 def _rank(row: Row) -> int:

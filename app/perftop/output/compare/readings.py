@@ -20,7 +20,7 @@ from perftop.model.kinds import kind_of
 from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Number
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import working
+from perftop.output.run_summary import state_means, working
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
 from perftop.output.summary_text import WHOLE, Phases, phase_json
@@ -69,7 +69,7 @@ def _others_cpus(line: Line) -> float | None:
 
 def _both(line: Line) -> float | None:
     """Mean over the cores for which it is known."""
-    means = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    means = state_means(line, "both")
     return sum(means) / len(means) if means else None
 
 

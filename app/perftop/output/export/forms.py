@@ -88,12 +88,8 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """The row without these keys, and without the reasons under them."""
-    kept_values = {key: value for key, value in row.items() if key not in keys}
-    return (
-        kept_values | {"why": _without(kept_values["why"], keys)}
-        if "why" in kept_values
-        else kept_values
-    )
+    rest = {key: value for key, value in row.items() if key not in keys}
+    return rest | {"why": _without(rest["why"], keys)} if "why" in rest else rest
 
 
 # --- tables

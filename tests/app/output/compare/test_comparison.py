@@ -1,4 +1,4 @@
-"""Which differences of two groups of runs are told, what explains them, and what is left open."""
+"""The differences between two groups of runs, their explanations, and the open questions."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def verdicts(found: Comparison) -> dict[str, str]:
     return {row.number.key: row.verdict for row in found.rows}
 
 
-@pytest.mark.parametrize(("mine", "other"), [(44, 44), (44, 8), (8, 60)])
-def test_names_of_models_are_separate_and_fit(mine: int, other: int) -> None:
+@pytest.mark.parametrize(("own", "other"), [(44, 44), (44, 8), (8, 60)])
+def test_names_of_models_are_separate_and_fit(own: int, other: int) -> None:
     draw = random.Random(1)
-    sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", mine), ("b", other)))
+    sides = (side(draw, state={"model": sign * size}) for sign, size in (("a", own), ("b", other)))
     lines = text.lines([compared(*sides)], ("A", "B"))
     assert all(len(line) <= 80 for line in lines)
     (at,) = (i for i, line in enumerate(lines) if "aaa" in line)
@@ -76,9 +76,9 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     assert [row.cause for row in found.rows if row.number.key in {"run_s", "busy_hz"}] == [
         None, ("turbo-drop", "power-pl1"),
     ]  # fmt: skip
-    said = answer([found])
-    assert "longer" in said
-    assert "205 W in B, 250 W in A" in said
+    words = answer([found])
+    assert "longer" in words
+    assert "205 W in B, 250 W in A" in words
     assert any("kernel" in left for left in not_known([found]))
 
 
@@ -178,9 +178,9 @@ def test_work_and_speed_are_separated() -> None:
     for one in side(draw, clock=0.9):
         found = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
         faster.append(dataclasses.replace(one, numbers=found))
-    said = work(compared(side(draw), faster))
-    assert said.startswith("B does the same work in fewer cycles (IPC), but has 1")
-    assert said.endswith(" % fewer of them in each second.")
+    words = work(compared(side(draw), faster))
+    assert words.startswith("B does the same work in fewer cycles (IPC), but has 1")
+    assert words.endswith(" % fewer of them in each second.")
     assert work(compared(side(draw), side(draw))) == ""
 
 

@@ -1,4 +1,4 @@
-"""What is compared: chosen events and issue slots, and the course of numbers in time."""
+"""Numbers that are compared: chosen events and issue slots, and the course of numbers in time."""
 
 from __future__ import annotations
 

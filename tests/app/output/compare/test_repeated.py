@@ -1,4 +1,5 @@
-"""Runs of one command told together: which is apart, why, and what the set of them is good for."""
+"""Several runs of one command: the outliers, their reasons, and the difference that can be
+detected."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
     assert suspect == [0, 2, 0, 0]
     names = ("lost_frames_total", "late_frames_total", "suspect_counters")
     wanted = [("1", "2", "0"), ("1", "2", "2"), ("2", "4", "0"), ("2", "4", "0")]
-    told = rows(export(path, metrics=["util"]))
-    assert [tuple(row[name] for name in names) for row in told] == wanted
+    printed = rows(export(path, metrics=["util"]))
+    assert [tuple(row[name] for name in names) for row in printed] == wanted
     export(path, "parquet", metrics=["util"])
     table = parquet.read_table(path.with_name("exported")).to_pylist()
     assert [tuple(str(row[name]) for name in names) for row in table] == wanted
@@ -102,9 +102,9 @@ def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).apply(greeting)
     path = record(tmp_path / "recording", [named, *frames])
     start = named.wall_ns / 1e9
-    told = json.loads(export(path, "jsonl").splitlines()[0])
-    assert told["labels"] == {"run": "17", "who": "a b"}
-    assert (told["command"], told["start"]) == (["make", "-j 2"], start)
+    printed = json.loads(export(path, "jsonl").splitlines()[0])
+    assert printed["labels"] == {"run": "17", "who": "a b"}
+    assert (printed["command"], printed["start"]) == (["make", "-j 2"], start)
     (row, *_) = found = rows(export(path))
     assert (row["host"], row["label_run"], row["label_who"]) == ("h", "17", "a b")
     spans = [round(float(row["elapsed_s"]), 6) for row in found[::2]]
@@ -112,7 +112,7 @@ def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     export(path, "parquet")
     known = parquet.read_schema(path.with_name("exported")).metadata
     assert (known[b"host"], known[b"command"]) == (b"h", b"make '-j 2'")
-    assert json.loads(known[b"labels"]) == told["labels"]
+    assert json.loads(known[b"labels"]) == printed["labels"]
     assert known[b"start_unix_s"] == f"{start:.3f}".encode()
     series = by_name(export(path, "openmetrics"))
     (info,) = series["perftop_info"]

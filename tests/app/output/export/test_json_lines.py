@@ -1,4 +1,4 @@
-"""A recording as JSON lines, against what `stat` prints."""
+"""A recording as JSON lines, compared with the output of `stat`."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_cpus_of_the_command_are_known_if_another_job_is_watched() -> None:
     command = Command(session)
     other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
     for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
-        mine = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
-        command.take(made.frame(hello, seq, {}, records={"watched": other, "command": mine}))
+        own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
+        command.take(made.frame(hello, seq, {}, records={"watched": other, "command": own}))
         assert command.footprint is None
     command.take(wire.Note("run-start", 1, data={"pid": 7}))
     assert command.footprint is not None

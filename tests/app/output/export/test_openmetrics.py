@@ -41,12 +41,12 @@ def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: P
     data = export(path, "openmetrics", every_ns=10**9, metrics=["ref_count"])
     series = by_name(data)["perftop_ref_total"]
     zero = greeting.wall_ns / 1e9
-    told = {
+    printed = {
         dict(key)["cpu"]: [(round(unix_s(s) - zero), s.value) for s in samples]
         for key, samples in series.items()
     }
-    assert told["0"] == [(1, 1e8), (2, 2e8), (3, 3e8), (4, 4e8)]
-    assert told["1"] == [(1, 1e8), (4, 2e8)]
+    assert printed["0"] == [(1, 1e8), (2, 2e8), (3, 3e8), (4, 4e8)]
+    assert printed["1"] == [(1, 1e8), (4, 2e8)]
 
 
 def test_a_core_is_listed_once(recording: Path) -> None:

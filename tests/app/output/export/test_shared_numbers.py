@@ -37,9 +37,9 @@ def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
     hello, messages = played()
     found: list[Message] = [hello, *messages]
     path = record(tmp_path / "recording", found)
-    told = rows(export(path, metrics=KEYS))
-    assert {*KEYS} <= told[0].keys()
-    assert float(told[-1][KEYS[1]]) > 0
+    printed = rows(export(path, metrics=KEYS))
+    assert {*KEYS} <= printed[0].keys()
+    assert float(printed[-1][KEYS[1]]) > 0
     text = export(path, "openmetrics", metrics=KEYS[:1]).decode()
     lines = [line for line in text.splitlines() if line.startswith("perftop_package_power_dram")]
     assert {line.partition("}")[0][-2] for line in lines} == {"0", "1"}

@@ -23,10 +23,10 @@ NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task
 def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> None:
     """And a column is there on any machine, even one that counts a single thing."""
     found = counted(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
-    told = rows(export(record(tmp_path / "recording", found)))
+    printed = rows(export(record(tmp_path / "recording", found)))
     header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
-    assert list(told[0]) == header
-    for row in told:
+    assert list(printed[0]) == header
+    for row in printed:
         empty = {name for name, value in row.items() if value == ""} - NOT_ASKED
         named = {name for part in row["why"].split("; ") for name in part.split("=")[0].split(",")}
         bounds = {name for name in empty if name.endswith(("_low_ratio", "_high_ratio"))}
@@ -77,13 +77,13 @@ def test_the_counted_share_of_the_time_is_printed(tmp_path: Path) -> None:
 
 
 def test_parquet_is_the_same_table(recording: Path) -> None:
-    told = rows(export(recording))
+    printed = rows(export(recording))
     export(recording, "parquet")
     table = parquet.read_table(recording.with_name("exported")).to_pylist()
-    assert len(table) == len(told) > 50
-    for mine, row in zip(table, told, strict=True):
-        assert list(mine) == list(row)
-        assert {key: _text(value) for key, value in mine.items()} == row
+    assert len(table) == len(printed) > 50
+    for own, row in zip(table, printed, strict=True):
+        assert list(own) == list(row)
+        assert {key: _text(value) for key, value in own.items()} == row
 
 
 def _text(value: object) -> str:

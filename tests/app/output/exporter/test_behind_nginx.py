@@ -34,7 +34,7 @@ def openssl(here: Path, *arguments: str) -> None:
 
 
 def certificates(here: Path) -> None:
-    """An authority, and with its signature a host and somebody who may read."""
+    """A certificate authority, and certificates signed by it for a host and a reader."""
     new = "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"
     openssl(here, *new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
     for name in ("host", "reader"):
@@ -46,7 +46,7 @@ def certificates(here: Path) -> None:
 
 @contextlib.contextmanager
 def proxied(here: Path, target: str) -> Iterator[int]:
-    """The port of nginx, set up as the page says but for its paths and ports."""
+    """The port of nginx, set up as on the page, except for paths and ports."""
     page = (ROOT / "app/perftop/docs/exporter.md").read_text(encoding="utf-8")
     (server,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
     with socket.socket() as free:

@@ -30,7 +30,7 @@ def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
     return found
 
 
-def told(page: Page) -> dict[str, float]:
+def printed(page: Page) -> dict[str, float]:
     return {labels[-1]: value for labels, value in named(shown(page), "perftop_smt_seconds_total")
             if labels[0] == "0" and value}  # fmt: skip
 
@@ -47,7 +47,7 @@ def told(page: Page) -> dict[str, float]:
 )
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed(stream(flags), "core")
-    found = told(page)
+    found = printed(page)
     assert found.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
     assert found["neither"] == found["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
     assert sum(found.values()) == pytest.approx(2.0)
@@ -61,7 +61,7 @@ def test_time_is_not_that_of_a_core_that_is_off() -> None:
         assert isinstance(frame, wire.Frame)
         data = {"cpu": 0, "online": online}
         given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    found = told(fed(given, "core")[1])
+    found = printed(fed(given, "core")[1])
     assert sum(found.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
 
 

@@ -21,7 +21,7 @@ PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 )
-"""What it asks for, in Debian 12."""
+"""The header that Prometheus of Debian 12 sends."""
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def test_a_thousand_idle_connections_lock_nobody_out() -> None:
 async def test_unread_answers_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They hold their places until they are dropped; others are told to come again."""
+    """They keep their places until they are dropped; others get status 503."""
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 4)
 
     async with served(lambda _: b"x" * (8 << 20)) as (server, port):

@@ -1,4 +1,4 @@
-"""What stands on the page, as Prometheus' own client library reads it."""
+"""The page, parsed by Prometheus' own client library."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_missing_families_of_a_vm_have_a_reason() -> None:
 
 
 def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
-    """0 would say that no core was ever below it."""
+    """0 would mean that no core was ever below it."""
     given = messages("turbo-drop,cpus=4", 2)
     hello = given[0]
     assert isinstance(hello, wire.Hello)
@@ -155,13 +155,13 @@ def test_no_name_of_a_program_is_exported() -> None:
     assert len(names) > 3
     text = fed(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
-    hello, told = awkward.messages()
+    hello, printed = awkward.messages()
     fields = {name: getattr(hello, name) for name in hello.__match_args__}
     fields["missing"] = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
-        for m in told if isinstance(m, wire.Frame)
+        for m in printed if isinstance(m, wire.Frame)
     ]  # fmt: skip
     found = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
     assert found["perftop_missing", "perftop_energy_joules_total",

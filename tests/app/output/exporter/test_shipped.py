@@ -1,5 +1,5 @@
-"""What goes with the exporter, checked by the programs that it is for; those that are not installed
-are told by name."""
+"""Files shipped with the exporter, checked by the programs that read them; missing programs are
+reported by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def expressions() -> Iterator[str]:
 
 
 def samples() -> set[str]:
-    """All names of samples that the exporter can tell."""
+    """All names of samples that the exporter can have."""
     told = [*shown(fed(messages("turbo-drop,cpus=4", 20))[1]),
             *shown(fed(messages("guest", 1))[1])]  # fmt: skip
     return {name for name, *_ in told}
@@ -142,7 +142,8 @@ tests:
 def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
     tmp_path: Path,
 ) -> None:
-    """Seven seconds a minute are 11.7 %; five are not enough; what somebody set is no alarm."""
+    """Seven seconds a minute are 11.7 %; five are not enough; a limit that somebody set is no
+    alarm."""
     tool = program("promtool")
     (tmp_path / "rules.yml").write_text(shipped("rules"))
     (tmp_path / "cases.yml").write_text(CASES)

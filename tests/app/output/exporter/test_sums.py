@@ -1,4 +1,4 @@
-"""Counters of the exporter against the schedule of the simulated machine, not what it counts."""
+"""Counters of the exporter against the schedule of the simulated machine, not its counters."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
         for state in STATES:
             true[line["package"], state] += line["smt"][state] * (line["end"] - line["start"])
     for (package, state), seconds in true.items():
-        told = found["perftop_smt_seconds_total", str(package), state]
-        assert told == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
+        printed = found["perftop_smt_seconds_total", str(package), state]
+        assert printed == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
     cores = len(session.hello.cores)
     assert of(found, "perftop_smt_seconds_total") == pytest.approx(SECONDS * cores, rel=2e-3)
     assert of(found, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
@@ -116,9 +116,9 @@ def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: in
         assert found["perftop_episodes_total", cause, kind, "0"] == len(lengths)
         if kind == "turbo-drop":
             assert found["perftop_below_ceiling_seconds_total", cause, "0"] == near
-    told = {labels[0] for labels, value in named(found, "perftop_episodes_total")
+    printed = {labels[0] for labels, value in named(found, "perftop_episodes_total")
             if labels[1] == kind and value}  # fmt: skip
-    assert told == {*true}
+    assert printed == {*true}
 
 
 def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
@@ -130,7 +130,7 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
 
 
 def test_a_running_episode_is_printed_before_it_ends() -> None:
-    """It lags behind by the time in which it could still prove to have ended."""
+    """It is late by the time in which an episode can still prove to have ended."""
     _, page = fed(messages("license,cpus=12", 19))  # from 11 s to 20 s
     found = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
     assert found == pytest.approx(19 - 11 - LATE_S, abs=0.21)
@@ -153,8 +153,10 @@ def test_counters_only_grow(spec: str) -> None:
 
 def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     """The cycles of CPU 2 jump once: no count of that sample is added, and its time is."""
-    hello, told = awkward.messages()
-    sane = [message for message in told if not isinstance(message, wire.Frame) or message.seq < 30]
+    hello, printed = awkward.messages()
+    sane = [
+        message for message in printed if not isinstance(message, wire.Frame) or message.seq < 30
+    ]
     calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
     (_, page), (_, other) = fed([hello, *sane], "cpu"), fed([hello, *calm], "cpu")
     found, rest = shown(page), shown(other)
@@ -205,15 +207,15 @@ def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
 
 def test_polling_is_no_work_although_reference_cycles_advance() -> None:
     found = shown(fed(halves(10))[1])
-    told = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
-    assert told == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
+    printed = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
+    assert printed == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
     found = shown(fed(halves(10, jump_at=5))[1])
-    told = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
+    printed = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
     assert found["perftop_suspect_samples_total", "jumped"] == 1
-    assert told == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
+    assert printed == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
 
 def test_no_moment_counts_twice_and_takeovers_have_one_cause(
@@ -223,14 +225,14 @@ def test_no_moment_counts_twice_and_takeovers_have_one_cause(
     given = halves(100)
     assert isinstance(given[0], wire.Hello)
     ms = 1_000_000
-    told = [
+    printed = [
         Episode("turbo-drop", [0], 500 * ms, 1500 * ms, cause="thermal"),
         Episode("turbo-drop", [0], 1000 * ms, 2000 * ms, cause="thermal"),
         Episode("suspect", [0], 500 * ms, 700 * ms, cause="cycles, instructions"),
     ]
 
     def episodes(_: Session, since_ns: int, until_ns: int) -> list[Episode]:
-        return [e for e in told if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+        return [e for e in printed if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
     found = shown(fed(given)[1])
