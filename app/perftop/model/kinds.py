@@ -138,7 +138,7 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sent
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
-    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # steal is reported by two detectors
+    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors find steal
     return Kind(
         cause, like.sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
         rows=KINDS["neighbour"].rows, sentences=sentences,
