@@ -98,7 +98,7 @@ class Halts:
         """Start of the samples that are being joined, and their sums; None if there are none."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         calm = not self._standstill.any(data, START)
         if calm and self._halts.quiet and self._packet is None:
             return []

@@ -96,7 +96,7 @@ FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
            "hwp_max", "hwp_highest", "pstate_limit", "stat_steal_s")  # fmt: skip
-"""All counters that rules and evidence read."""
+"""All counters that the rules and the evidence use."""
 
 
 class Verdict(NamedTuple):
@@ -105,7 +105,7 @@ class Verdict(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One drop."""
+    """One turbo drop whose cause is to be found."""
 
     facts: Facts
     cap: Cap | None

@@ -66,7 +66,7 @@ class _MemoryWork(NamedTuple):
     util: Floats
     """Utilisation; 0 where the work does not matter."""
     work: Floats
-    """Utilisation, 0 where unknown."""
+    """Utilisation of all CPUs, whether or not their work matters; 0 where unknown."""
     known: Bools
     """Whether the sample can be learned: IPC, traffic and the sibling's work are known."""
     cycles: Floats
@@ -169,7 +169,7 @@ class Memory:
         """Sets the programs that run now. `program`: by position, a number for each program name; 0
         where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
-        key = self._package * self._count + program  # a number for each program of each package
+        key = self._package * self._count + program  # one number for each program of each package
         self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:

@@ -44,7 +44,7 @@ class Neighbours:
         self.budget = Budget(reader, episodes, self.running_tasks)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         self.running_tasks.take(data.records, data.time_ns)
         self.watched_job.take(data.records, data.time_ns)
         self.l3_groups.take(data.records, data.time_ns)

@@ -53,7 +53,7 @@ NEVER = -1
 
 @dataclass(slots=True)
 class Clocks:
-    """One sample, by position of the core; NaN: unknown."""
+    """The clocks of one sample, by position of the core; NaN where unknown."""
 
     busy_hz: Callable[[], Floats]  # called only while a core climbs
     util: Floats  # of the core's busiest thread

@@ -66,7 +66,7 @@ class _SiblingWork(NamedTuple):
 
 
 class Siblings:
-    """Detects losses to siblings."""
+    """Detects losses of CPUs to their siblings."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints

@@ -54,7 +54,7 @@ class Licenses:
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / cores.most(data.sample.values.top[INDEX["busy_hz"]]), 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
-        # The drop of a core includes its level.
+        # A core in a drop is left out, because the drop includes its level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]

@@ -19,7 +19,7 @@ SMIs that other rows have already counted."""
 
 
 class Smis:
-    """Detects SMIs by the counter of each CPU."""
+    """Detects SMIs by the SMI counter of each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes

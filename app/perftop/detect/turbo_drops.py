@@ -55,7 +55,7 @@ dropping."""
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """One sample; arrays by position of the core."""
+    """The clocks of one sample; arrays are by position of the core."""
 
     run_s: Floats  # of the core's threads together; 0 where unknown
     cycles: Floats
@@ -118,7 +118,7 @@ class Drops:
         self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
-        """The core list changed: re-attach running episodes by their CPUs."""
+        """Uses a new core list: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
         self._awake = np.full(count, MIN_AWAKE_SAMPLES)  # number of consecutive samples with work
         self._awake_ns = np.full(count, MIN_AWAKE_NS)

@@ -108,7 +108,7 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Clock:
-    """The job's clock in a package."""
+    """The job's clock in one package, and the cores that work there."""
 
     own: int
     """Number of cores on which the job works ..."""

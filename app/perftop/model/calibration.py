@@ -52,7 +52,7 @@ class _Candidate:
 
 
 class BoundsEvidence(NamedTuple):
-    """Evidence of one sample for the factor, in cores."""
+    """Evidence of one sample for the factor of a counter, as numbers of cores."""
 
     explains: list[int]
     """By candidate: the number of cores whose bounds include its factor ..."""

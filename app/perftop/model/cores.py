@@ -39,7 +39,7 @@ class Cores:
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
         """`rows` as (threads, cores), because numpy is slow along a last axis of length two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
-        """Number of the core's package; -1: unknown."""
+        """Number of the core's package; -1 where unknown."""
         types = [hello.topology[at].type for at in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}

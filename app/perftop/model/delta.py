@@ -26,11 +26,11 @@ class Doubt(IntEnum):
     """The counter advanced further than its unit can in that time, or went backwards, so something
     wrote it."""
     FAST = 2
-    """Reference cycles ran faster than the TSC."""
+    """Reference cycles advanced faster than the TSC."""
     UNLIKE = 3
     """The counter differs from APERF or MPERF, though it agreed with them before."""
     IPC = 4
-    """More instructions than any core can retire in that number of cycles."""
+    """More instructions were counted than any core can retire in that number of cycles."""
     ABOVE = 5
     """A part exceeds the whole that contains it."""
     STILL = 6

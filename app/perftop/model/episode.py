@@ -23,7 +23,7 @@ def rank(kind: str) -> int:
 class Episode:
     kind: str
     cpus: list[int]
-    start_ns: int  # raw
+    start_ns: int  # raw time
     end_ns: int | None = None  # None while the episode runs
     depth: float | None = None
     cause: str = "unknown"

@@ -74,7 +74,7 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
 
 
 class Evaluator:
-    """The metrics, bound to the counters of one stream."""
+    """Evaluates the metrics with the counters of one stream."""
 
     def __init__(self, counters: Counters) -> None:
         hello = counters.hello
@@ -226,9 +226,9 @@ class Lost(NamedTuple):
     of the wanted time belongs to at most one part, in this order:
 
     1. steal: the hypervisor ran something else.
-    2. involuntary: of what is left, the core was halted.
-    3. clock: it ran, in run = wanted - steal - involuntary, slower than its ceiling allows. The
-       seconds that are missing are run * (1 - clock / ceiling).
+    2. involuntary: the core was halted in the rest of the wanted time.
+    3. clock: the CPU ran, in run = wanted - steal - involuntary, more slowly than its ceiling
+       allows. The missing seconds are run * (1 - clock / ceiling).
 
         lost_ratio = (steal + involuntary + clock) / wanted
 

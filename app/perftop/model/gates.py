@@ -74,7 +74,7 @@ class Gates:
         rows = len(counters.hello.topology)
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._some = not CHECKED.isdisjoint(counters.key_at)
-        """Whether the stream has counters to check."""
+        """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
         """Writes the doubts into `delta`, which holds samples along its first axis."""
@@ -117,7 +117,7 @@ class Gates:
             if np.count_nonzero(before) < before.size:
                 agree = other > MIN_RUN_SHARE * samples.ticks
                 agree &= apart < MAX_CLOCK_DIFFERENCE * other
-                if np.count_nonzero(agree & ~before):  # seldom
+                if np.count_nonzero(agree & ~before):  # rare
                     by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
                     before, self._agreed[key] = by_now[:-1], by_now[-1]
                     if key == "cycles":
@@ -195,7 +195,7 @@ class SiblingCounts:
     threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
-    """(threads, cores) positions of CPUs."""
+    """(threads, cores): positions of the CPUs."""
     uneven: Bools
     """(samples, cores): whether the siblings were read over different spans, so that their counts
     cannot be compared."""

@@ -76,7 +76,7 @@ class L3Groups:
     def __init__(self, topology: Sequence[Cpu]) -> None:
         self._l3 = {row.cpu: row.l3 for row in topology}
         self._last: dict[tuple[str, int], int] = {}
-        """Bytes by group and L3."""
+        """Bytes moved so far, by group and L3, at the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 

@@ -81,7 +81,7 @@ class Number:
 
     @property
     def column(self) -> str:
-        """Name in exports, with its unit."""
+        """Name of the number in exports, with its unit."""
         if self.export:
             return self.export
         ratio = self.unit == "ratio" and not self.key.endswith("_ratio")

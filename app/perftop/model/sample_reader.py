@@ -60,7 +60,7 @@ class SampleBatch:
     lost: Lost
     doubted: list[bool]
     highest: list[list[float]]
-    """The fields of Maxima for each sample."""
+    """The fields of Maxima, for each sample."""
     cores: Cores
     _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 

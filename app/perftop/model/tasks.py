@@ -100,7 +100,7 @@ class TaskActivity(NamedTuple):
 
     task: Task
     wait: float
-    """Share of the time that it waited for a CPU, 0 to 1."""
+    """Share of the time for which the task waited for a CPU, 0 to 1."""
     switches: float
     """Number of times per second that the task gave up or lost its CPU."""
 
@@ -177,9 +177,9 @@ class ThreadActivity:
     """Seconds in which it was ready to run but not running; NaN where the kernel does not report
     them."""
     voluntary: int = 0
-    """Number of times it went to sleep ..."""
+    """Number of times the thread went to sleep ..."""
     involuntary: int = 0
-    """... and of times it was preempted."""
+    """... and number of times it was preempted."""
 
     @property
     def wait(self) -> float:
@@ -244,7 +244,7 @@ class WatchedJob:
         self.more = 0
         """Number of further threads of the job, which are not in the record."""
         self.time_ns = 0
-        """Time of the last record."""
+        """Raw time of the last record."""
         self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
